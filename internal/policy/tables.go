@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Limits of a compiled policy. The data path relies on them.
+const (
+	MaxClasses   = 16        // classes
+	MaxServices  = 1024      // services
+	MaxRules     = 131_072   // connection rules
+	MaxNodes     = 1 << 20   // prefix-table nodes of all services and families together
+	MaxNameBytes = 63        // bytes in the name of a service, class or rule
+	MaxRate      = 1_000_000 // tokens per second
+	MaxBurst     = 1_000_000 // tokens
+)
+
+// Tables is a policy compiled for the data path: flat values that are looked up in a
+// number of steps that the number of rules does not change.
+type Tables struct {
+	Hash     string // hex SHA-256 of the policy file's bytes
+	Services []ServiceTable
+	Classes  []ClassTable // most important first
+	Default  int          // index into Classes of the default class
+	Rules    []RuleTable  // connection rules in file order
+	Nodes    []Node       // shared by every service and both families
+}
+
+// ServiceTable is one service as the data path sees it.
+type ServiceTable struct {
+	Name       string
+	Listen     []Listen
+	Interfaces []string // empty: those with an address
+	XDP        XDPMode
+	Shadow     bool
+	RootV4     Entry // where the look-up of an IPv4 source starts
+	RootV6     Entry // where the look-up of an IPv6 source starts
+}
+
+// Listen is a local address and port. An invalid Addr stands for any local address of
+// both families.
+type Listen struct {
+	Addr netip.Addr
+	Port uint16
+}
+
+// ClassTable is one class.
+type ClassTable struct {
+	Name     string
+	Priority int
+}
+
+// RuleTable is one connection rule without its match, which is in the nodes.
+type RuleTable struct {
+	Name     string
+	Action   Action
+	Interval time.Duration // time in which the bucket gains one token; 0 unless Action is ActionPolice
+	Burst    uint32        // bucket depth in tokens
+	Per      Per           // who shares a bucket
+	Class    int           // index into Tables.Classes, or -1
+}
+
+// Action is what a connection rule does with a SYN.
+type Action uint8
+
+// The actions. The data path uses the same numbers.
+const (
+	ActionClassify Action = iota // only names a class
+	ActionPolice                 // takes a token or drops
+	ActionDrop                   // drops
+	ActionPass                   // goes by every control
+)
+
+// Per says which sources share a bucket: all of them when both lengths are negative,
+// else those with the same first V4 or V6 bits.
+type Per struct {
+	V4, V6 int
+}
+
+// PerRule is one bucket for the whole rule.
+var PerRule = Per{-1, -1}
+
+// PerSource is one bucket per IPv4 address or IPv6 /64.
+var PerSource = Per{32, 64}
+
+// Entry is the outcome of one look-up step: a rule, no rule, or the node to go on with.
+// The zero Entry means that no rule matches. The data path uses the same encoding.
+type Entry uint32
+
+// entryNode marks an Entry that names a node; the other bits are its index. Otherwise the
+// Entry is a rule's index plus one.
+const entryNode Entry = 1 << 31
+
+// NodeEntry leads to node i.
+func NodeEntry(i int) Entry { return entryNode | Entry(i) }
+
+// RuleEntry is the match of rule i.
+func RuleEntry(i int) Entry { return Entry(i + 1) }
+
+// Node reports which node the entry leads to.
+func (e Entry) Node() (i int, ok bool) { return int(e &^ entryNode), e&entryNode != 0 }
+
+// Rule reports which rule matched.
+func (e Entry) Rule() (i int, ok bool) { return int(e) - 1, e != 0 && e&entryNode == 0 }
+
+// Node is one step of the look-up: a multibit trie with a stride of four bits whose
+// nodes skip the bits that all their prefixes share (path compression as in PATRICIA,
+// Morrison 1968; strides as in Srinivasan and Varghese, 1998).
+//
+// The key has three words in host byte order: the first and the second half of an IPv6
+// address (an IPv4 address is the upper half of the first word) and the source port in
+// the upper 16 bits of the third. A node tests one word: if (word^Key)&Mask is not 0 the
+// outcome is Miss, else Child[word>>Shift&15].
+type Node struct {
+	Key   uint64
+	Mask  uint64
+	Miss  Entry
+	Word  uint8 // 0, 1 or 2
+	Shift uint8 // 0, 4, … 60
+	Child [16]Entry
+}
+
+// Key is what the look-up examines; see Node.
+type Key [3]uint64
+
+// MaxSteps bounds a look-up: 32 strides of an IPv6 address and 4 of a port.
+const MaxSteps = 36
+
+// NewKey returns the key for a source address and port.
+func NewKey(from netip.Addr, port uint16) Key {
+	var k Key
+	b := from.Unmap().AsSlice()
+	for i, v := range b {
+		k[i/8] |= uint64(v) << (56 - 8*(i%8))
+	}
+	k[2] = uint64(port) << 48
+	return k
+}
+
+// Lookup returns the index of the first rule that matches a SYN to the service, or -1.
+func (t *Tables) Lookup(service int, from netip.Addr, port uint16) int {
+	e := t.Services[service].RootV6
+	if from.Unmap().Is4() {
+		e = t.Services[service].RootV4
+	}
+	key := NewKey(from, port)
+	for range MaxSteps {
+		i, ok := e.Node()
+		if !ok {
+			break
+		}
+		n := &t.Nodes[i]
+		if w := key[n.Word]; (w^n.Key)&n.Mask != 0 {
+			e = n.Miss
+		} else {
+			e = n.Child[w>>n.Shift&15]
+		}
+	}
+	i, ok := e.Rule()
+	if !ok {
+		return -1
+	}
+	return i
+}
