@@ -39,7 +39,7 @@ lint: ## gofmt, go vet, staticcheck, clang-format
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	find bpf -name '*.[ch]' -not -path 'bpf/headers/*' | xargs clang-format-19 --dry-run --Werror
+	find bpf -name '*.[ch]' -not -path 'bpf/headers/bpf/*' | xargs clang-format-19 --dry-run --Werror
 
 .PHONY: generate
 generate: ## compile the eBPF programs (clang-19) into internal/datapath
