@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netif
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// namedNamespaces is where ip-netns(8) keeps the namespaces that have a name.
+const namedNamespaces = "/run/netns"
+
+// Namespace is a network namespace. The zero value is that of the process.
+type Namespace struct {
+	file *os.File
+}
+
+// OpenNamespace opens a network namespace by its name or, if there is a slash in it, by
+// the path of its file. The empty name is the namespace of the process.
+func OpenNamespace(name string) (*Namespace, error) {
+	if name == "" {
+		return &Namespace{}, nil
+	}
+	path := name
+	if !strings.Contains(name, "/") {
+		path = filepath.Join(namedNamespaces, name)
+	}
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("network namespace %q does not exist: create it with `ip netns add`, or name another", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %q: %w", name, err)
+	}
+	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		file.Close()
+		return nil, fmt.Errorf("%q is no network namespace: name one of `ip netns list`, or a path such as /proc/PID/ns/net", name)
+	}
+	return &Namespace{file: file}, nil
+}
+
+// Close lets the namespace go.
+func (n *Namespace) Close() error {
+	if n.file == nil {
+		return nil
+	}
+	return n.file.Close()
+}
+
+// Do runs f on a thread that is in the namespace. Only the network namespace is another:
+// files and mounts are those of the process.
+func (n *Namespace) Do(f func() error) error {
+	if n.file == nil {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, so that no other one can find
+		// itself in the wrong namespace.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter network namespace %q: %w", n.file.Name(), err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Cookie returns a number that no other network namespace has until the next boot.
+func (n *Namespace) Cookie() (cookie uint64, err error) {
+	err = n.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("identify network namespace: %w", err)
+	}
+	return cookie, nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netif
+
+import "fmt"
+
+// topology knows which device lies below which.
+type topology struct {
+	links   []Link
+	byIndex map[int]Link
+	ports   map[int][]int // by index of the master
+}
+
+type set map[int]bool
+
+func newTopology(links []Link) *topology {
+	t := &topology{links: links, byIndex: map[int]Link{}, ports: map[int][]int{}}
+	for _, l := range links {
+		t.byIndex[l.Index] = l
+		if l.Master != 0 {
+			t.ports[l.Master] = append(t.ports[l.Master], l.Index)
+		}
+	}
+	return t
+}
+
+// under returns the devices through which frames of a stacked device arrive, as the same
+// frames with or without a VLAN tag. A veth is not stacked on its peer, and a tunnel not
+// on the device that carries it: what arrives there is another packet.
+func (t *topology) under(l Link) []int {
+	switch l.Kind {
+	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
+		if _, ok := t.byIndex[l.Lower]; ok {
+			return []int{l.Lower}
+		}
+	case "bridge", "bond", "team":
+		return t.ports[l.Index]
+	}
+	return nil
+}
+
+// swallowed reports whether a device's frames go to its master and never to its own
+// addresses. (The ports of a bridge do carry a link-local address.)
+func (t *topology) swallowed(l Link) bool {
+	master, ok := t.byIndex[l.Master]
+	return ok && master.Kind != "vrf"
+}
+
+// wanted returns the devices that a service counts as its own.
+func (t *topology) wanted(w Want, p *Plan) set {
+	if len(w.Interfaces) > 0 {
+		return t.named(w, p)
+	}
+	found := set{}
+	for _, l := range t.links {
+		switch {
+		case !l.Up || !l.HasAddress || l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case !l.Ethernet:
+			p.leaveOut(l)
+		default:
+			found[l.Index] = true
+		}
+	}
+	return found
+}
+
+func (t *topology) named(w Want, p *Plan) set {
+	found := set{}
+	for _, name := range w.Interfaces {
+		switch l, ok := t.called(name); {
+		case !ok:
+			p.absent(w, name, ErrMissing{name})
+		case l.Kind == "vrf":
+			p.absent(w, name, fmt.Errorf("interface %q is a VRF: name the interfaces in it instead", name))
+		case !l.Ethernet:
+			p.absent(w, name, fmt.Errorf("interface %q has no Ethernet header: name the device that carries it instead, or take it out of `interfaces`", name))
+		default:
+			found[l.Index] = true
+		}
+	}
+	return found
+}
+
+func (t *topology) called(name string) (Link, bool) {
+	for _, l := range t.links {
+		if l.Called(name) {
+			return l, true
+		}
+	}
+	return Link{}, false
+}
+
+// lowest replaces every wanted device that another wanted one lies below.
+func (t *topology) lowest(wanted set) set {
+	out := set{}
+	for index := range wanted {
+		t.expand(index, wanted, set{}, out)
+	}
+	return out
+}
+
+// expand adds the devices to attach to in order to see the frames of one device. The
+// kernel allows no loop of stacked devices, but a snapshot taken amid changes can hold
+// one: seen ends it.
+func (t *topology) expand(index int, wanted, seen, out set) {
+	if seen[index] {
+		return
+	}
+	seen[index] = true
+	if !t.touched(index, wanted, set{}) {
+		out[index] = true
+		return
+	}
+	for _, lower := range t.under(t.byIndex[index]) {
+		t.expand(lower, wanted, seen, out)
+	}
+}
+
+// touched reports whether a wanted device lies below this one.
+func (t *topology) touched(index int, wanted, seen set) bool {
+	if seen[index] {
+		return false
+	}
+	seen[index] = true
+	for _, lower := range t.under(t.byIndex[index]) {
+		if wanted[lower] || t.touched(lower, wanted, seen) {
+			return true
+		}
+	}
+	return false
+}
