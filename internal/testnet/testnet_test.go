@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testnet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+func TestNamespaceGoesWithClose(t *testing.T) {
+	nettest.Root(t)
+	n, err := testnet.New("gone")
+	nettest.Check(t, err)
+	if _, err := netns.GetFromName(n.Name()); err != nil {
+		t.Errorf("open the namespace by its name: %v", err)
+	}
+	nettest.Check(t, n.Close())
+	if _, err := os.Stat(n.Path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s after Close: %v, want it gone", n.Path(), err)
+	}
+	if err := n.Close(); err != nil {
+		t.Errorf("close again: %v", err)
+	}
+}
+
+func TestSweepSparesTheLiving(t *testing.T) {
+	n := nettest.Namespace(t, "alive")
+	child := exec.Command("true")
+	nettest.Check(t, child.Run())
+	dead := filepath.Join(testnet.Dir, fmt.Sprintf("narthex-dead-%d-1", child.Process.Pid))
+	nettest.Check(t, os.WriteFile(dead, nil, 0o444))
+	nettest.Check(t, unix.Mount(n.Path(), dead, "bind", unix.MS_BIND, ""))
+
+	removed, err := testnet.Sweep()
+	nettest.Check(t, err)
+	if got := strings.Join(removed, " "); !strings.Contains(got, dead) || strings.Contains(got, n.Path()) {
+		t.Errorf("removed %q, want %q in it and %q not", got, dead, n.Path())
+	}
+	if _, err := os.Stat(n.Path()); err != nil {
+		t.Errorf("the living namespace: %v", err)
+	}
+}
+
+func TestDoReturnsToTheOldNamespace(t *testing.T) {
+	n := nettest.Namespace(t, "do")
+	home, err := netns.Get()
+	nettest.Check(t, err)
+	defer home.Close()
+	var inside netns.NsHandle
+	nettest.Check(t, n.Do(func() error {
+		inside, err = netns.Get()
+		return err
+	}))
+	defer inside.Close()
+	if inside.Equal(home) {
+		t.Error("Do stayed in the old namespace")
+	}
+	back, err := netns.Get()
+	nettest.Check(t, err)
+	defer back.Close()
+	if !back.Equal(home) {
+		t.Error("Do did not return to the old namespace")
+	}
+}
+
+func TestCommandRunsInTheNamespaceOnItsCore(t *testing.T) {
+	n := nettest.Namespace(t, "cmd")
+	cmd := n.Command("sh", "-c", "readlink /proc/self/ns/net /proc/self/ns/mnt; grep Cpus_allowed_list /proc/self/status")
+	cmd.CPUs = []int{0}
+	out, err := cmd.CombinedOutput()
+	nettest.Check(t, err)
+
+	var st unix.Stat_t
+	nettest.Check(t, unix.Stat(n.Path(), &st))
+	mounts, err := os.Readlink("/proc/self/ns/mnt")
+	nettest.Check(t, err)
+	want := fmt.Sprintf("net:[%d]\n%s\nCpus_allowed_list:\t0\n", st.Ino, mounts)
+	if string(out) != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
+func TestLabConnectsBothFamilies(t *testing.T) {
+	lab := nettest.Lab(t, 3)
+	s4, s6 := netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV6, 8080)
+	nettest.Nginx(t, lab.Server, s4, s6)
+	for i := range lab.ClientsV4 {
+		get(t, lab.Client, lab.ClientsV4[i], s4)
+		get(t, lab.Client, lab.ClientsV6[i], s6)
+	}
+}
+
+// get fetches nginx's file from one address and checks its length.
+func get(t *testing.T, n *testnet.Namespace, from netip.Addr, to netip.AddrPort) {
+	t.Helper()
+	err := n.Do(func() error {
+		// Dialled here, because the transport dials on goroutines of its own.
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+		conn, err := d.Dial("tcp", to.String())
+		if err != nil {
+			return err
+		}
+		client := http.Client{Transport: &http.Transport{
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+			DisableKeepAlives: true,
+		}}
+		resp, err := client.Get("http://" + to.String() + testnet.NginxFile)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || resp.ContentLength != testnet.FileBytes {
+			return fmt.Errorf("%s, %d bytes", resp.Status, resp.ContentLength)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("get from %s at %s: %v", from, to, err)
+	}
+}
+
+func TestClientIsPrepared(t *testing.T) {
+	lab := nettest.Lab(t, 1)
+	for key, want := range map[string]string{
+		"ipv4/tcp_tw_reuse":        "1",
+		"ipv4/tcp_tw_reuse_delay":  "1",
+		"ipv4/ip_local_port_range": "1024\t65535",
+		"ipv4/tcp_max_tw_buckets":  "1000",
+	} {
+		got, err := lab.Client.ReadSysctl(key)
+		nettest.Check(t, err)
+		if got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+		if here, err := os.ReadFile("/proc/sys/net/" + key); err != nil || strings.TrimSpace(string(here)) == want {
+			t.Errorf("%s outside is %q, too (error: %v)", key, here, err)
+		}
+	}
+}
+
+func TestOffloadsSwitch(t *testing.T) {
+	lab := nettest.Lab(t, 1)
+	for _, o := range []testnet.Offload{
+		testnet.RxChecksum, testnet.TxChecksum, testnet.GRO, testnet.GSO, testnet.TSO, testnet.RxVLAN, testnet.TxVLAN,
+	} {
+		for _, on := range []bool{true, false} {
+			// TSO needs tx checksums: ours are set one by one.
+			nettest.Check(t, lab.Server.SetOffload(testnet.Dev, testnet.TxChecksum, true))
+			if err := lab.Server.SetOffload(testnet.Dev, o, on); err != nil {
+				t.Errorf("switch %s to %v: %v", o, on, err)
+			}
+		}
+	}
+	if err := lab.Server.SetOffload(testnet.Dev, "warp", true); err == nil {
+		t.Error("an offload that does not exist was switched")
+	}
+}
+
+func TestRPSIsSet(t *testing.T) {
+	lab := nettest.Lab(t, 1)
+	nettest.Check(t, lab.Server.SetRPS(testnet.Dev, 0))
+	// A new mount namespace with a /sys of this network namespace shows it.
+	out, err := lab.Server.Command("unshare", "--mount", "sh", "-c",
+		"mount -t sysfs sysfs /sys && cat /sys/class/net/eth0/queues/rx-0/rps_cpus").CombinedOutput()
+	nettest.Check(t, err)
+	if got := strings.TrimSpace(string(out)); got != "1" {
+		t.Errorf("rps_cpus is %q, want %q", got, "1")
+	}
+}
+
+func TestNginxEndsWithItsNamespace(t *testing.T) {
+	nettest.Root(t)
+	n, err := testnet.New("nginx")
+	nettest.Check(t, err)
+	s, err := n.StartNginx(testnet.NginxConfig{
+		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:80")},
+		Workers: 2,
+	})
+	nettest.Check(t, err)
+	pids, err := s.PIDs()
+	nettest.Check(t, err)
+	if len(pids) != 3 {
+		t.Errorf("processes %v, want a master and 2 workers", pids)
+	}
+	if _, err := testnet.ProcessCPU(pids[0]); err != nil {
+		t.Error(err)
+	}
+	nettest.Check(t, n.Close())
+	for _, pid := range pids {
+		if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+			t.Errorf("process %d after Close: %v, want it gone", pid, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "narthex-nginx-"+strconv.Itoa(os.Getpid())+"-*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestNginxSaysWhyItDoesNotStart(t *testing.T) {
+	n := nettest.Namespace(t, "nginx")
+	addr := netip.MustParseAddrPort("192.0.2.1:80")
+	_, err := n.StartNginx(testnet.NginxConfig{Listen: []netip.AddrPort{addr}})
+	if err == nil || !strings.Contains(err.Error(), "Cannot assign requested address") {
+		t.Errorf("nginx on an address that is not there: %v", err)
+	}
+}
