@@ -6,15 +6,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
-	"syscall"
 	"text/template"
-	"time"
 )
 
 // NginxBinary is the web server of the distribution.
@@ -25,13 +20,6 @@ const NginxFile = "/8k.html"
 
 // FileBytes is the length of the file that the servers serve.
 const FileBytes = 8192
-
-// startTimeout is how long a server may take until it accepts connections, and
-// stopTimeout how long it may take to end.
-const (
-	startTimeout = 10 * time.Second
-	stopTimeout  = 5 * time.Second
-)
 
 // NginxConfig says how nginx runs.
 type NginxConfig struct {
@@ -46,7 +34,7 @@ daemon off;
 user root;
 worker_processes {{.Workers}};
 pid {{.Dir}}/nginx.pid;
-error_log {{.Dir}}/error.log;
+error_log stderr crit;
 worker_rlimit_nofile 16384;
 events { worker_connections 8192; }
 http {
@@ -70,19 +58,15 @@ http {
 }
 `))
 
-// Nginx is a running nginx.
-type Nginx struct {
-	cmd  *Cmd
-	dir  string
-	stop func() error
-	done chan struct{} // closed once the process has ended
-}
-
 // StartNginx starts the distribution's nginx with a configuration of its own and waits
-// until it accepts connections. It ends with the namespace, or with Close.
-func (n *Namespace) StartNginx(cfg NginxConfig) (*Nginx, error) {
+// until it accepts connections. It ends with the namespace, or with Close; SIGHUP has it
+// open its listeners again and start new workers.
+func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("start nginx: no address to listen on")
+	}
+	if _, err := os.Stat(NginxBinary); err != nil {
+		return nil, fmt.Errorf("start nginx: %w; install it, with apt-get install nginx-light on Debian and Ubuntu", err)
 	}
 	dir, err := n.TempDir("nginx")
 	if err != nil {
@@ -92,23 +76,11 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Nginx, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure nginx: %w", err)
 	}
-	s := &Nginx{dir: dir, done: make(chan struct{})}
-	s.cmd = n.Command(NginxBinary, "-p", dir, "-c", conf, "-e", filepath.Join(dir, "error.log"))
-	s.cmd.CPUs = cfg.CPUs
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start nginx (on Debian and Ubuntu the package nginx-light has it): %w", err)
-	}
-	s.stop = sync.OnceValue(s.terminate)
-	n.OnClose(s.stop)
-	go func() {
-		_ = s.cmd.Wait() // its log says more than its exit status
-		close(s.done)
-	}()
-	for _, addr := range cfg.Listen {
-		if err := n.AwaitListener(addr, s.done); err != nil {
-			log, _ := os.ReadFile(filepath.Join(dir, "error.log"))
-			return nil, errors.Join(fmt.Errorf("start nginx: %w: %s", err, strings.TrimSpace(string(log))), s.Close())
-		}
+	cmd := n.Command(NginxBinary, "-p", dir, "-c", conf, "-e", "stderr")
+	cmd.CPUs = cfg.CPUs
+	s, err := n.Serve(cmd, cfg.Listen...)
+	if err != nil {
+		return nil, fmt.Errorf("start nginx: %w", err)
 	}
 	return s, nil
 }
@@ -134,64 +106,6 @@ func writeNginxFiles(dir string, cfg NginxConfig) (conf string, err error) {
 	}
 	conf = filepath.Join(dir, "nginx.conf")
 	return conf, os.WriteFile(conf, text.Bytes(), 0o600)
-}
-
-// PIDs returns the processes of the server: the master, then its workers.
-func (s *Nginx) PIDs() ([]int, error) {
-	workers, err := childrenOf(s.cmd.Process.Pid)
-	return append([]int{s.cmd.Process.Pid}, workers...), err
-}
-
-// Reload has the server start new workers and open its listeners again.
-func (s *Nginx) Reload() error { return s.cmd.Process.Signal(syscall.SIGHUP) }
-
-// Close stops the server at once, with the connections it has. Closing twice is no error.
-func (s *Nginx) Close() error { return s.stop() }
-
-func (s *Nginx) terminate() error { return Terminate(s.cmd.Process, s.done) }
-
-// Terminate asks a process to end, and kills it if it has not within five seconds. The
-// channel must be closed once the process has been waited for.
-func Terminate(p *os.Process, done <-chan struct{}) error {
-	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop process %d: %w", p.Pid, err)
-	}
-	select {
-	case <-done:
-		return nil
-	case <-time.After(stopTimeout):
-	}
-	if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill process %d: %w", p.Pid, err)
-	}
-	<-done
-	return fmt.Errorf("stop process %d: it did not end within %v and was killed", p.Pid, stopTimeout)
-}
-
-// AwaitListener waits until a connection from within the namespace to addr succeeds.
-// It gives up when ended is closed: the server is gone.
-func (n *Namespace) AwaitListener(addr netip.AddrPort, ended <-chan struct{}) error {
-	deadline := time.Now().Add(startTimeout)
-	for {
-		err := n.Do(func() error {
-			conn, err := net.DialTimeout("tcp", addr.String(), time.Second)
-			if err == nil {
-				conn.Close()
-			}
-			return err
-		})
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for a listener on %s: %w", addr, err)
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("wait for a listener on %s: the server has ended", addr)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 func defaultTo(v, otherwise int) int {

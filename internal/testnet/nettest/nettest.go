@@ -41,7 +41,7 @@ func Lab(tb testing.TB, clients int) *testnet.Lab {
 }
 
 // Nginx starts nginx in a namespace, listening on the given addresses.
-func Nginx(tb testing.TB, n *testnet.Namespace, listen ...netip.AddrPort) *testnet.Nginx {
+func Nginx(tb testing.TB, n *testnet.Namespace, listen ...netip.AddrPort) *testnet.Server {
 	tb.Helper()
 	s, err := n.StartNginx(testnet.NginxConfig{Listen: listen})
 	Check(tb, err)

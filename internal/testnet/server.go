@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// startTimeout is how long a server may take until it accepts connections, and
+// stopTimeout how long it may take to end.
+const (
+	startTimeout = 10 * time.Second
+	stopTimeout  = 5 * time.Second
+)
+
+// Server is a process that accepts connections in a namespace.
+type Server struct {
+	cmd    *Cmd
+	stderr head
+	done   chan struct{} // closed once the process has ended and been waited for
+	stop   func() error
+}
+
+// Serve starts a command and waits until it accepts connections on every one of the
+// addresses. It ends with the namespace, or with Close. If it does not come up, the
+// error says what it wrote to its standard error.
+func (n *Namespace) Serve(cmd *Cmd, listen ...netip.AddrPort) (*Server, error) {
+	s := &Server{cmd: cmd, done: make(chan struct{})}
+	s.stop = sync.OnceValue(func() error { return Terminate(cmd.Process, s.done) })
+	cmd.Stderr = &s.stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	n.OnClose(s.stop)
+	go func() {
+		_ = cmd.Wait() // what it wrote says more than its exit status
+		close(s.done)
+	}()
+	for _, addr := range listen {
+		if err := n.awaitListener(addr, s.done); err != nil {
+			stopErr := s.Close() // from here on nobody writes to stderr
+			return nil, errors.Join(fmt.Errorf("%w: %s", err, strings.TrimSpace(s.stderr.String())), stopErr)
+		}
+	}
+	return s, nil
+}
+
+// PID is the process of the server, the first of them if it has several.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// PIDs returns the processes of the server: the first one, then those that it started.
+func (s *Server) PIDs() ([]int, error) {
+	children, err := childrenOf(s.PID())
+	return append([]int{s.PID()}, children...), err
+}
+
+// Signal sends a signal to the server's first process.
+func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
+
+// Done is closed when the server has ended.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Close stops the server at once, with the connections it has. Closing twice is no error.
+func (s *Server) Close() error { return s.stop() }
+
+// Terminate asks a process to end, and kills it if it has not within five seconds. The
+// channel must be closed once the process has been waited for.
+func Terminate(p *os.Process, done <-chan struct{}) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop process %d: %w", p.Pid, err)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(stopTimeout):
+	}
+	if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill process %d: %w", p.Pid, err)
+	}
+	<-done
+	return fmt.Errorf("stop process %d: it did not end within %v and was killed", p.Pid, stopTimeout)
+}
+
+// awaitListener waits until a connection from within the namespace to addr succeeds. It
+// gives up when ended is closed: the server is gone.
+func (n *Namespace) awaitListener(addr netip.AddrPort, ended <-chan struct{}) error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		err := n.Do(func() error {
+			conn, err := net.DialTimeout("tcp", addr.String(), time.Second)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("wait for a listener on %s: %w", addr, err)
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("wait for a listener on %s: the server has ended", addr)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// head keeps the first 4096 bytes that are written to it.
+type head struct{ strings.Builder }
+
+// Write takes everything and keeps what there is room for.
+func (h *head) Write(b []byte) (int, error) {
+	h.Builder.Write(b[:min(len(b), 4096-h.Len())])
+	return len(b), nil
+}
