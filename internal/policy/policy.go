@@ -2,7 +2,16 @@
 
 // Package policy reads the policy file, checks it and compiles it to tables. It knows
 // nothing of eBPF.
+//
+// Parse decodes a file strictly and finds everything that is wrong in it. Compile turns
+// its connection rules into tables in which the first rule that matches is found in a
+// number of steps that the number of rules does not change.
 package policy
+
+import (
+	"slices"
+	"time"
+)
 
 // XDPMode says where SYN policing attaches on a service's interfaces.
 type XDPMode string
@@ -14,3 +23,172 @@ const (
 	XDPGeneric XDPMode = "generic"
 	XDPOff     XDPMode = "off"
 )
+
+// Protocol is what a service speaks.
+type Protocol string
+
+// The protocols.
+const (
+	HTTP Protocol = "http" // every request on a connection is seen
+	TLS  Protocol = "tls"  // the ClientHello is seen
+	TCP  Protocol = "tcp"  // only the connection is seen
+)
+
+// ServiceEnd says what ends a request's time in service.
+type ServiceEnd string
+
+// The ends of service.
+const (
+	EndAuto      ServiceEnd = "auto"
+	EndFirstByte ServiceEnd = "first_byte"
+	EndClose     ServiceEnd = "close"
+)
+
+// H2C says what becomes of HTTP/2 without TLS.
+type H2C string
+
+// The treatments of HTTP/2 without TLS.
+const (
+	H2CReject H2C = "reject"
+	H2CPass   H2C = "pass"
+)
+
+// Over says what a request rule does out of profile.
+type Over string
+
+// What request rules do out of profile.
+const (
+	OverReject Over = "reject"
+	OverDrop   Over = "drop"
+	OverDemote Over = "demote"
+)
+
+// Policy is a policy file that has been read and checked.
+type Policy struct {
+	File        string
+	Hash        string // hex SHA-256 of the file's bytes
+	Services    []Service
+	Classes     []Class // most important first
+	Default     int     // index into Classes of the default class
+	Connections []Connection
+	Requests    []Request
+}
+
+// Service is a server to protect.
+type Service struct {
+	Pos            Pos
+	Name           string
+	Listen         []Listen
+	listenAt       []Pos    // of each Listen
+	Interfaces     []string // empty: those with an address
+	XDP            XDPMode
+	Protocol       Protocol
+	Concurrency    Concurrency
+	Queue          Queue
+	ServiceEnds    ServiceEnd
+	Reject         Reject
+	TrustedProxies []Range
+	H2C            H2C
+	Shadow         bool // decide and count, change nothing
+}
+
+// Concurrency is how many requests may be in service at once.
+type Concurrency struct {
+	Pos   Pos
+	Mode  ConcurrencyMode
+	Limit int // requests; 0 unless Mode is ConcurrencyFixed
+}
+
+// ConcurrencyMode says who sets the limit.
+type ConcurrencyMode uint8
+
+// The modes of a concurrency limit.
+const (
+	ConcurrencyAuto ConcurrencyMode = iota // Narthex
+	ConcurrencyUnlimited
+	ConcurrencyFixed // the policy
+)
+
+// Queue bounds the waiting room of a service.
+type Queue struct {
+	Size       int // requests that wait at once
+	MaxWait    time.Duration
+	MaxService time.Duration // after which a request that did not end is given up for lost
+}
+
+// Reject is the answer to a request that is not served.
+type Reject struct {
+	Reset      bool          // RST in place of an answer
+	Status     int           // HTTP status; 0 if Reset
+	RetryAfter time.Duration // whole seconds; 0 if Reset
+}
+
+// Class is a level of priority.
+type Class struct {
+	Pos      Pos
+	Name     string
+	Priority int // 1 is the most important
+	Reserve  int // percent of the admissions; 0: none
+	Max      int // requests in service at once; 0: no bound
+	MaxPos   Pos // of the value of Max
+}
+
+// Connection is a connection rule: it polices SYNs.
+type Connection struct {
+	Pos      Pos
+	Name     string
+	From     []Range     // empty: anybody
+	FromPort []PortRange // empty: any port
+	To       []int       // indexes into Policy.Services, ascending; empty: all
+	Learned  []int       // indexes into Policy.Classes, as in the file; empty: not asked
+	Action   Action
+	Rate     Rate // zero unless Action is ActionPolice
+	Burst    int  // bucket depth in tokens; 0 unless Action is ActionPolice
+	BurstSet bool // Burst was given; else it follows from Rate
+	Per      Per
+	Class    int // index into Policy.Classes, or -1
+}
+
+// Request is a request rule: it acts on what a request says.
+type Request struct {
+	Pos      Pos
+	Name     string
+	Path     []string // patterns, as are the others; empty: not asked
+	Host     []string // lower case
+	Method   []string
+	SNI      []string // lower case
+	Cookie   []Pair   // all must match
+	Header   []Pair   // names in lower case; all must match
+	Action   Action
+	Rate     Rate // zero unless Action is ActionPolice
+	Burst    int  // tokens; 0 unless Action is ActionPolice
+	Over     Over
+	Block    time.Duration // 0: none
+	Class    int           // index into Policy.Classes, or -1
+	Learn    time.Duration // 0: none
+	BurstSet bool          // Burst was given; else it follows from Rate
+}
+
+// Pair is a cookie or header that a request must have.
+type Pair struct {
+	Name   string
+	Values []string // patterns, one of which must match
+}
+
+// Clone returns a copy that shares nothing with p that Override changes.
+func (p *Policy) Clone() *Policy {
+	c := *p
+	c.Services = slices.Clone(p.Services)
+	c.Classes = slices.Clone(p.Classes)
+	c.Connections = slices.Clone(p.Connections)
+	c.Requests = slices.Clone(p.Requests)
+	return &c
+}
+
+// ClassName returns the name of the class with that index, or of the default class for -1.
+func (p *Policy) ClassName(class int) string {
+	if class < 0 {
+		class = p.Default
+	}
+	return p.Classes[class].Name
+}

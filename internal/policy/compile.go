@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// maxPrefixes bounds the prefixes of all rules together; a range of addresses can be up
+// to 254 of them.
+const maxPrefixes = 2 << 20
+
+// errManyPrefixes says that maxPrefixes was met.
+var errManyPrefixes = errors.New("too many prefixes")
+
+// Compile turns a policy into tables. It warns of rules that can never match. The error
+// is of type Errors.
+func Compile(p *Policy) (*Tables, []Warning, error) {
+	d := &diagnostics{file: p.File}
+	t := plainTables(p)
+	c := &compiler{policy: p, forest: newForest(), groups: groupServices(p)}
+	err := c.expand()
+	for i := 0; i < len(c.groups) && err == nil; i++ {
+		err = c.build(&c.groups[i])
+	}
+	if err == nil {
+		err = c.place(t)
+	}
+	if err != nil {
+		c.blame(d, err)
+		return nil, nil, d.err()
+	}
+	c.warnUnreachable(d, t)
+	return t, d.warned(), nil
+}
+
+// plainTables returns all of the tables but the nodes.
+func plainTables(p *Policy) *Tables {
+	t := &Tables{Hash: p.Hash, Default: p.Default}
+	for _, s := range p.Services {
+		t.Services = append(t.Services, ServiceTable{
+			Name: s.Name, Listen: s.Listen, Interfaces: s.Interfaces, XDP: s.XDP, Shadow: s.Shadow,
+		})
+	}
+	for _, c := range p.Classes {
+		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority})
+	}
+	t.Rules = make([]RuleTable, len(p.Connections))
+	for i, r := range p.Connections {
+		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class}
+	}
+	return t
+}
+
+// group is services to which the same rules apply. They share their tables.
+type group struct {
+	services []int
+	own      []int // rules that name the services, ascending; those for all services come on top
+	v4, v6   Entry
+}
+
+// groupServices finds the groups in the order of their first services.
+func groupServices(p *Policy) []group {
+	own := make([][]int, len(p.Services))
+	for i, r := range p.Connections {
+		for _, s := range r.To {
+			own[s] = append(own[s], i)
+		}
+	}
+	var groups []group
+	byRules := map[string]int{}
+	var key []byte
+	for s, rules := range own {
+		key = key[:0]
+		for _, r := range rules {
+			key = binary.NativeEndian.AppendUint32(key, uint32(r))
+		}
+		g, ok := byRules[string(key)]
+		if !ok {
+			g = len(groups)
+			byRules[string(key)] = g
+			groups = append(groups, group{own: rules})
+		}
+		groups[g].services = append(groups[g].services, s)
+	}
+	return groups
+}
+
+// compiler builds the nodes of one policy.
+type compiler struct {
+	policy *Policy
+	forest *forest
+	groups []group
+	v4, v6 []rulePrefix // of all rules, by address, then length, then file order
+	wide   int          // rule with the most prefixes
+}
+
+// rulePrefix is one prefix of a rule; its entry is the rule's outcome by port.
+type rulePrefix struct {
+	prefix
+	rule int32
+}
+
+// expand lists the prefixes of all rules. A rule for learned clients matches nobody as
+// long as nobody is learned, so it has none.
+func (c *compiler) expand() error {
+	most := 0
+	for i := range c.policy.Connections {
+		r := &c.policy.Connections[i]
+		if len(r.Learned) > 0 {
+			continue
+		}
+		entry, err := RuleEntry(i), error(nil)
+		if len(r.FromPort) > 0 {
+			entry, err = c.forest.ports(r.FromPort, entry)
+		}
+		if err != nil {
+			return err
+		}
+		before := len(c.v4) + len(c.v6)
+		c.addRule(int32(i), r.From, entry)
+		added := len(c.v4) + len(c.v6) - before
+		if added > most {
+			most, c.wide = added, i
+		}
+		if before+added > maxPrefixes {
+			return errManyPrefixes
+		}
+	}
+	sortPrefixes(c.v4)
+	sortPrefixes(c.v6)
+	return nil
+}
+
+func (c *compiler) addRule(rule int32, from []Range, entry Entry) {
+	if len(from) == 0 {
+		c.v4 = append(c.v4, rulePrefix{prefix{entry: entry}, rule})
+		c.v6 = append(c.v6, rulePrefix{prefix{entry: entry}, rule})
+	}
+	for _, r := range from {
+		for _, p := range r.Prefixes() {
+			rp := rulePrefix{newPrefix(p, entry), rule}
+			if p.Addr().Is4() {
+				c.v4 = append(c.v4, rp)
+			} else {
+				c.v6 = append(c.v6, rp)
+			}
+		}
+	}
+}
+
+func newPrefix(p netip.Prefix, entry Entry) prefix {
+	k := NewKey(p.Addr(), 0)
+	return prefix{[2]uint64{k[0], k[1]}, p.Bits(), entry}
+}
+
+func sortPrefixes(list []rulePrefix) {
+	slices.SortFunc(list, func(a, b rulePrefix) int {
+		return cmp.Or(cmp.Compare(a.word[0], b.word[0]), cmp.Compare(a.word[1], b.word[1]),
+			cmp.Compare(a.bits, b.bits), cmp.Compare(a.rule, b.rule))
+	})
+}
+
+// build makes the tables of a group.
+func (c *compiler) build(g *group) error {
+	applies := make([]bool, len(c.policy.Connections))
+	for i := range applies {
+		applies[i] = len(c.policy.Connections[i].To) == 0
+	}
+	for _, r := range g.own {
+		applies[r] = true
+	}
+	var err error
+	if g.v4, err = c.buildFamily(c.v4, applies); err != nil {
+		return err
+	}
+	g.v6, err = c.buildFamily(c.v6, applies)
+	return err
+}
+
+// buildFamily makes the table of one address family from the rules that apply. Rules of
+// one prefix become one outcome first.
+func (c *compiler) buildFamily(all []rulePrefix, applies []bool) (Entry, error) {
+	if err := c.forest.spend(len(all)); err != nil {
+		return none, err
+	}
+	var list []prefix
+	for i := range all {
+		p := &all[i]
+		if !applies[p.rule] {
+			continue
+		}
+		last := len(list) - 1
+		if last < 0 || list[last].word != p.word || list[last].bits != p.bits {
+			list = append(list, p.prefix)
+			continue
+		}
+		var err error
+		if list[last].entry, err = c.forest.firstOf(list[last].entry, p.entry); err != nil {
+			return none, err
+		}
+	}
+	return c.forest.build(list, 0, none)
+}
+
+// place copies the nodes that are in use to the tables and sets the roots.
+func (c *compiler) place(t *Tables) error {
+	moved := make([]Entry, len(c.forest.nodes))
+	var place func(Entry) Entry
+	place = func(e Entry) Entry {
+		i, ok := e.Node()
+		if !ok {
+			return e
+		}
+		if moved[i] == none {
+			at := len(t.Nodes)
+			moved[i] = NodeEntry(at)
+			n := c.forest.nodes[i]
+			t.Nodes = append(t.Nodes, n)
+			n.Miss = place(n.Miss)
+			for v := range n.Child {
+				n.Child[v] = place(n.Child[v])
+			}
+			t.Nodes[at] = n
+		}
+		return moved[i]
+	}
+	for _, g := range c.groups {
+		v4, v6 := place(g.v4), place(g.v6)
+		for _, s := range g.services {
+			t.Services[s].RootV4, t.Services[s].RootV6 = v4, v6
+		}
+	}
+	if len(t.Nodes) > MaxNodes {
+		return errTooLarge
+	}
+	return nil
+}
+
+// blame says which rules make the tables too large and what to change.
+func (c *compiler) blame(d *diagnostics, err error) {
+	var ported []string
+	var first Pos
+	for _, r := range c.policy.Connections {
+		if len(r.FromPort) == 0 {
+			continue
+		}
+		if len(ported) == 0 {
+			first = r.Pos
+		}
+		ported = append(ported, r.Name)
+	}
+	widest := c.policy.Connections[c.wide]
+	switch {
+	case !errors.Is(err, errManyPrefixes) && c.portNodes() > len(c.forest.nodes)/2:
+		d.errorf(first, `the tables would be too large: %s "from_port" (%s) and cover prefixes of other rules, so that each prefix needs a list of ports of its own; put the rules with "from_port" after the others, give them a narrower "from", or name fewer ports`,
+			plural(len(ported), "rule names", "rules name"), someNames(ported))
+	case !errors.Is(err, errManyPrefixes) && len(c.groups) > 1:
+		d.errorf(widest.Pos, `the tables would be too large: services have %d different lists of rules; leave "to" out of rules with many addresses, such as %q, or let more services share their rules`,
+			len(c.groups), widest.Name)
+	default:
+		d.errorf(widest.Pos, "the tables would be too large: rule %q has the most addresses; write prefixes instead of ranges, or merge neighbouring prefixes", widest.Name)
+	}
+}
+
+// portNodes counts the nodes that test a port.
+func (c *compiler) portNodes() int {
+	n := 0
+	for i := range c.forest.nodes {
+		if c.forest.nodes[i].Word == portWord {
+			n++
+		}
+	}
+	return n
+}
+
+// plural returns "1 rule names" or "3 rules name".
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// someNames lists the first three names and says how many there are beyond.
+func someNames(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return listing(names, "and")
+	}
+	q := make([]string, most)
+	for i := range q {
+		q[i] = quote(names[i])
+	}
+	return strings.Join(q, ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxFileBytes is the largest policy file that is read. 131,072 rules of 120 bytes are half
+// of it.
+const MaxFileBytes = 32 << 20
+
+// document reads data as one YAML document and returns its root, or nil after it has
+// reported why there is none.
+func document(d *diagnostics, data []byte) *yaml.Node {
+	if len(data) > MaxFileBytes {
+		d.errorf(Pos{1, 1}, "the file has %d bytes; a policy has at most %d", len(data), MaxFileBytes)
+		return nil
+	}
+	if !checkText(d, data) {
+		return nil
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, next yaml.Node
+	err := dec.Decode(&doc)
+	if errors.Is(err, io.EOF) || err == nil && isEmpty(&doc) {
+		d.errorf(Pos{1, 1}, `the file is empty; a policy begins with "version: 1"`)
+		return nil
+	}
+	if err == nil {
+		err = dec.Decode(&next)
+		if err == nil {
+			d.errorf(position(&next), `a second document begins here; a policy is one document: remove the "---" or the rest`)
+			return nil
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		reportSyntax(d, data, err)
+		return nil
+	}
+	return doc.Content[0]
+}
+
+func isEmpty(doc *yaml.Node) bool {
+	return len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Value == ""
+}
+
+// checkText reports the first byte that is no UTF-8 and the first character that YAML
+// does not allow, because the YAML library names no position for them.
+func checkText(d *diagnostics, data []byte) bool {
+	at := Pos{1, 1}
+	for rest := data; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			d.errorf(at, "byte 0x%02x is not UTF-8; save the file as UTF-8", rest[0])
+			return false
+		case r < ' ' && r != '\n' && r != '\r' && r != '\t', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+			d.errorf(at, "control character %U; remove it", r)
+			return false
+		}
+		rest = rest[n:]
+		switch {
+		case r == '\n':
+			at = Pos{at.Line + 1, 1}
+		default:
+			at.Col++
+		}
+	}
+	return true
+}
+
+var (
+	syntaxLine    = regexp.MustCompile(`^line \d+: `)
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
+
+// reportSyntax says what the YAML library found and where. The library's own line is that
+// of the block's beginning, or off by one, so the file is read once more byte by byte to
+// see how far the library gets.
+func reportSyntax(d *diagnostics, data []byte, err error) {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	msg = syntaxLine.ReplaceAllString(msg, "")
+	at, line := lastLine(data[:bytesUntilError(data)])
+	if m := unknownAnchor.FindStringSubmatch(msg); m != nil {
+		d.errorf(at, `"*%s" is a YAML alias of nothing; a value that begins with * is written in quotes: "*%s"`, m[1], m[1])
+		return
+	}
+	d.errorf(at, "not valid YAML: %s%s", msg, syntaxHint(msg, line))
+}
+
+// syntaxHint guesses from the line what was meant.
+func syntaxHint(msg, line string) string {
+	switch {
+	case strings.Contains(line, "\t"):
+		return "; indent with spaces, not with tabs"
+	case strings.Contains(msg, "alphabetic or numeric character") && strings.Contains(line, "*"):
+		return `; a value that begins with * is written in quotes: "*:80"`
+	case strings.Contains(line, "[") && strings.Contains(line, "]:"):
+		return `; an IPv6 listen is written in quotes: "[fd00::2]:80"`
+	}
+	return "; look at the indentation, the quotes and the brackets here and above"
+}
+
+// byteReader counts what it hands out, one byte at a time.
+type byteReader struct {
+	data []byte
+	read int
+}
+
+func (r *byteReader) Read(p []byte) (int, error) {
+	if r.read == len(r.data) {
+		return 0, io.EOF
+	}
+	p[0] = r.data[r.read]
+	r.read++
+	return 1, nil
+}
+
+// bytesUntilError returns how much the YAML library reads before it gives up.
+func bytesUntilError(data []byte) int {
+	r := &byteReader{data: data}
+	dec := yaml.NewDecoder(r)
+	for {
+		if err := dec.Decode(new(yaml.Node)); err != nil {
+			return r.read
+		}
+	}
+}
+
+// lastLine returns the last line of data with something on it and where its text begins.
+func lastLine(data []byte) (Pos, string) {
+	text := strings.TrimRight(string(data), " \t\r\n")
+	at := strings.LastIndexByte(text, '\n') + 1
+	line := text[at:]
+	indent := len(line) - len(strings.TrimLeft(line, " \t"))
+	return Pos{strings.Count(text, "\n") + 1, indent + 1}, line
+}

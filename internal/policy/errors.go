@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pos is a position in a policy file. Lines and columns count from 1; columns count
+// characters, not bytes.
+type Pos struct {
+	Line, Col int
+}
+
+// Error is one thing that is wrong in a policy file.
+type Error struct {
+	File      string
+	Line, Col int
+	Msg       string // what is wrong, and what would be right
+}
+
+// Error returns FILE:LINE:COL: message.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
+}
+
+// Errors is all that is wrong in a policy file, by position. An Errors without elements
+// is not an error; return nil instead.
+type Errors []*Error
+
+// Error returns one line per error.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the errors one by one, for errors.As.
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, err := range e {
+		out[i] = err
+	}
+	return out
+}
+
+// Warning is something in a policy file that is valid but surely not what was meant.
+type Warning struct {
+	File      string
+	Line, Col int
+	Msg       string
+}
+
+// String returns FILE:LINE:COL: message.
+func (w Warning) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", w.File, w.Line, w.Col, w.Msg)
+}
+
+// maxReports bounds how many errors, and how many warnings, are told about one file:
+// nobody reads more at once, and one mistake repeated 10,000 times is one mistake.
+const maxReports = 20
+
+// diagnostics collects what is to be said about one file.
+type diagnostics struct {
+	file     string
+	errors   Errors
+	warnings []Warning
+}
+
+func (d *diagnostics) errorf(at Pos, format string, args ...any) {
+	d.errors = append(d.errors, &Error{d.file, at.Line, at.Col, fmt.Sprintf(format, args...)})
+}
+
+func (d *diagnostics) warnf(at Pos, format string, args ...any) {
+	d.warnings = append(d.warnings, Warning{d.file, at.Line, at.Col, fmt.Sprintf(format, args...)})
+}
+
+// err returns the errors by position, the first maxReports of them and how many are left,
+// or nil if there are none.
+func (d *diagnostics) err() error {
+	if len(d.errors) == 0 {
+		return nil
+	}
+	errs := slices.Clone(d.errors)
+	slices.SortStableFunc(errs, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	if left := len(errs) - maxReports; left > 0 {
+		next := errs[maxReports]
+		errs = append(errs[:maxReports:maxReports],
+			&Error{next.File, next.Line, next.Col, fmt.Sprintf("%s from here on; correct those above first", count(left, "more error"))})
+	}
+	return errs
+}
+
+// warned returns the warnings by position, bounded like the errors.
+func (d *diagnostics) warned() []Warning {
+	w := slices.Clone(d.warnings)
+	slices.SortStableFunc(w, func(a, b Warning) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	if left := len(w) - maxReports; left > 0 {
+		next := w[maxReports]
+		next.Msg = count(left, "more warning") + " from here on"
+		w = append(w[:maxReports:maxReports], next)
+	}
+	return w
+}
+
+// count returns "1 thing" or "3 things".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// quote returns s in quotes, shortened: an error is read on a terminal.
+func quote(s string) string {
+	const most = 60
+	if r := []rune(s[:min(len(s), 4*most)]); len(r) > most {
+		s = string(r[:most-1]) + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// listing returns quoted names as in a sentence: "a", "b" or "c".
+func listing(names []string, conjunction string) string {
+	q := make([]string, len(names))
+	for i, n := range names {
+		q[i] = quote(n)
+	}
+	if len(q) < 2 {
+		return strings.Join(q, "")
+	}
+	return strings.Join(q[:len(q)-1], ", ") + " " + conjunction + " " + q[len(q)-1]
+}
+
+// nearest returns `; did you mean "x"?` for the candidate that is most like word, or
+// nothing if none is alike.
+func nearest(word string, candidates []string) string {
+	const longest = 64
+	best, bestAt := "", len(word)/3+1
+	for _, c := range candidates {
+		if len(word) > longest || len(c) > longest {
+			continue
+		}
+		if at := distance(strings.ToLower(word), strings.ToLower(c)); at <= bestAt && (best == "" || at < bestAt) {
+			best, bestAt = c, at
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance counts the single-byte edits and swaps of neighbours that make a into b.
+func distance(a, b string) int {
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	for j := range rows[1] {
+		rows[1][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		older, prev, row := rows[(i+2)%3], rows[i%3], rows[(i+1)%3]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+	}
+	return rows[(len(a)+1)%3][len(b)]
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Load reads, parses and checks the policy file at path.
+func Load(path string) (*Policy, []Warning, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+	}
+	return Parse(path, data)
+}
+
+// pathCause drops operation and path from an error that will name them anyway.
+func pathCause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Read is Load followed by Compile: the policy, its tables and the warnings of both.
+func Read(path string) (*Policy, *Tables, []Warning, error) {
+	p, warnings, err := Load(path)
+	if err != nil {
+		return nil, nil, warnings, err
+	}
+	t, more, err := Compile(p)
+	return p, t, append(warnings, more...), err
+}
+
+// Parse reads and checks a policy. The file's name is used in errors only. The error is
+// of type Errors.
+func Parse(file string, data []byte) (*Policy, []Warning, error) {
+	d := &decoder{diagnostics: diagnostics{file: file}}
+	root := document(&d.diagnostics, data)
+	if root == nil {
+		return nil, nil, d.err()
+	}
+	raw := d.policy(root)
+	sum := sha256.Sum256(data)
+	p := &Policy{File: file, Hash: hex.EncodeToString(sum[:])}
+	d.resolve(p, raw)
+	if err := d.err(); err != nil {
+		return nil, d.warned(), err
+	}
+	return p, d.warned(), nil
+}
+
+// reference is a name that stands for something defined elsewhere in the file.
+type reference struct {
+	pos  Pos
+	name string
+}
+
+// raw is a policy whose names are not yet resolved: services and classes may come after
+// the rules that name them.
+type raw struct {
+	services     []Service
+	classes      []Class
+	classList    Pos // of the key classes, zero if it is not there
+	defaultClass reference
+	connections  []rawConnection
+	requests     []rawRequest
+}
+
+func (d *decoder) policy(root *yaml.Node) *raw {
+	r := &raw{}
+	seen := d.mapping(root, "a policy", []field{
+		{"version", d.version},
+		{"services", func(n *yaml.Node) { r.services = each(d, n, "services", MaxServices, d.service) }},
+		{"classes", func(n *yaml.Node) { r.classes = each(d, n, "classes", MaxClasses, d.class) }},
+		{"default_class", func(n *yaml.Node) { scalar(d, n, "default_class", &r.defaultClass, ref(n)) }},
+		{"connections", func(n *yaml.Node) { r.connections = each(d, n, "connections", MaxRules, d.connection) }},
+		{"requests", func(n *yaml.Node) { r.requests = each(d, n, "requests", MaxRules, d.request) }},
+	})
+	if seen == nil {
+		return r
+	}
+	if seen["version"] == nil {
+		d.errorAt(root, `"version" is missing; begin the file with "version: 1"`)
+	}
+	if seen["services"] == nil {
+		d.errorAt(root, `"services" is missing; name the servers to protect: services: [{name: web, listen: "*:80"}]`)
+	}
+	if n := seen["classes"]; n != nil {
+		r.classList = position(n)
+	}
+	return r
+}
+
+func (d *decoder) version(n *yaml.Node) {
+	if s, ok := d.text(n, "version"); ok && s != "1" {
+		d.errorAt(n, "version %s is not known; this Narthex reads version 1", quote(s))
+	}
+}
+
+// each decodes the entries of a top-level list, refusing more than most. A list of
+// services must not be empty; nothing else is of use then.
+func each[T any](d *decoder, n *yaml.Node, what string, most int, decode func(*yaml.Node) T) []T {
+	nodes := d.table(n, what)
+	if what == "services" && len(nodes) == 0 && n.Kind != yaml.AliasNode {
+		d.errorAt(n, `"services" is empty; name a server to protect: - {name: web, listen: "*:80"}`)
+	}
+	if len(nodes) > most {
+		d.errorAt(nodes[most], "%d %s; there can be at most %d", len(nodes), what, most)
+		nodes = nodes[:most]
+	}
+	out := make([]T, len(nodes))
+	for i, e := range nodes {
+		out[i] = decode(e)
+	}
+	return out
+}
+
+// ref makes a parser of names that keeps where the name is.
+func ref(n *yaml.Node) func(string) (reference, error) {
+	return func(s string) (reference, error) { return reference{position(n), s}, nil }
+}
+
+// refs decodes a list of names.
+func (d *decoder) refs(n *yaml.Node, what string) []reference {
+	var out []reference
+	for _, e := range d.list(n, what) {
+		var r reference
+		scalar(d, e, what, &r, ref(e))
+		if r.name != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}

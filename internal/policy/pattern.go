@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	maxPatternBytes = 1024
+	// maxStarry bounds the patterns with more than two stars: an automaton for many of
+	// them together grows exponentially.
+	maxStarry = 64
+)
+
+// patterns decodes a list of globs.
+func (d *decoder) patterns(n *yaml.Node, what string, parse func(string) (string, error)) []string {
+	nodes := d.list(n, what)
+	out := make([]string, 0, len(nodes))
+	for _, e := range nodes {
+		var p string
+		scalar(d, e, what, &p, parse)
+		if p == "" {
+			continue
+		}
+		out = append(out, p)
+		d.countStars(e, what, p)
+		if what == "path" {
+			d.pathCanMatch(e, p)
+		}
+	}
+	return out
+}
+
+var starRun = regexp.MustCompile(`\*+`)
+
+func (d *decoder) countStars(n *yaml.Node, what, p string) {
+	if len(starRun.FindAllStringIndex(p, 4)) <= 2 {
+		return
+	}
+	d.starry++
+	if d.starry > maxStarry {
+		d.errorAt(n, "%s: %s is the %dth pattern with more than two stars; there can be at most %d: use fewer stars", what, quote(p), d.starry, maxStarry)
+	}
+}
+
+// pathCanMatch warns of a pattern that no path matches after it has been decoded and
+// cleaned.
+func (d *decoder) pathCanMatch(n *yaml.Node, p string) {
+	switch {
+	case escape.MatchString(p):
+		d.warnf(position(n), "path: %s holds an escape, but paths match after decoding; write the character itself", quote(p))
+	case strings.Contains(p, "//"):
+		d.warnf(position(n), "path: %s can match nothing: paths match after // has become /", quote(p))
+	case strings.Contains(p, "/./") || strings.Contains(p, "/../") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/.."):
+		d.warnf(position(n), "path: %s can match nothing: paths match after . and .. are removed", quote(p))
+	case strings.Contains(p, ";"):
+		d.warnf(position(n), "path: %s can match nothing: paths match after ;… is cut from segments", quote(p))
+	}
+}
+
+var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// parseGlob checks what holds for every pattern.
+func parseGlob(s string) (string, error) {
+	if len(s) > maxPatternBytes {
+		return "", fmt.Errorf("%s has %d bytes; a pattern has at most %d", quote(s), len(s), maxPatternBytes)
+	}
+	if at := strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }); at >= 0 {
+		return "", fmt.Errorf("%s has a control character at byte %d, which no request carries; remove it", quote(s), at+1)
+	}
+	return s, nil
+}
+
+func parsePath(s string) (string, error) {
+	switch {
+	case s[0] != '/' && s[0] != '*':
+		return "", fmt.Errorf("%s matches no path; begin it with / or *, as %s", quote(s), quote("/"+s))
+	case strings.ContainsAny(s, "?#"):
+		return "", fmt.Errorf("%s has a query or fragment, and paths match without them; write %s", quote(s), quote(s[:strings.IndexAny(s, "?#")]))
+	}
+	return parseGlob(s)
+}
+
+var hostForm = regexp.MustCompile(`^[^\s/@?#]+$`)
+
+// parseHost reads a pattern of host names, in lower case.
+func parseHost(s string) (string, error) {
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		host, _, _ := strings.Cut(rest, "/")
+		return "", fmt.Errorf("%s is a URL; write the host alone, as %s", quote(s), quote(host))
+	}
+	if !hostForm.MatchString(s) {
+		return "", fmt.Errorf("%s is not a pattern of host names; write one as %q", quote(s), "*.example.com")
+	}
+	return parseGlob(strings.ToLower(s))
+}
+
+var methodForm = regexp.MustCompile("^[A-Z0-9*!#$%&'+.^_`|~-]+$")
+
+func parseMethod(s string) (string, error) {
+	if methodForm.MatchString(s) {
+		return parseGlob(s)
+	}
+	if upper := strings.ToUpper(s); methodForm.MatchString(upper) {
+		return "", fmt.Errorf("%s is not a method; methods are in capital letters: write %s", quote(s), upper)
+	}
+	return "", fmt.Errorf("%s is not a method; write one as GET or POST", quote(s))
+}
+
+// tokenForm is a token of RFC 9110, section 5.6.2.
+var tokenForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+func parseToken(s string) (string, error) {
+	if !tokenForm.MatchString(s) {
+		return "", fmt.Errorf("%s cannot be a name here; use letters, digits and punctuation without separators", quote(s))
+	}
+	return s, nil
+}
+
+// parseHeaderName reads a header's name, in lower case.
+func parseHeaderName(s string) (string, error) {
+	s, err := parseToken(strings.ToLower(s))
+	switch {
+	case err != nil:
+		return "", err
+	case s == "cookie":
+		return "", fmt.Errorf("%q has a key of its own; write cookie: {NAME: PATTERN}", s)
+	case s == "host":
+		return "", fmt.Errorf("%q has a key of its own; write host: PATTERN", s)
+	}
+	return s, nil
+}
+
+// pairs decodes a mapping of names to patterns.
+func (d *decoder) pairs(n *yaml.Node, what string, parse func(string) (string, error)) []Pair {
+	if !d.plain(n) {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		d.errorAt(n, "%s is a mapping of names to patterns, as {name: pattern}, not %s", what, kindOf(n))
+		return nil
+	}
+	out := make([]Pair, 0, len(n.Content)/2)
+	seen := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if !d.key(key, what, nil) {
+			continue
+		}
+		name, err := parse(key.Value)
+		if err != nil {
+			d.errorAt(key, "%s: %v", what, err)
+			continue
+		}
+		if first := seen[name]; first != nil {
+			d.errorAt(key, "%s: %s is given twice, first at line %d; remove one", what, quote(name), first.Line)
+			continue
+		}
+		seen[name] = key
+		out = append(out, Pair{name, d.patterns(n.Content[i+1], what, parseGlob)})
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// bases are few, so that drawn prefixes nest, overlap and touch.
+var bases = []netip.Addr{
+	netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("10.1.128.0"), netip.MustParseAddr("10.2.0.0"),
+	netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("192.0.2.77"),
+	netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:0:1::"), netip.MustParseAddr("2001:db8:0:1:8000::"),
+	netip.MustParseAddr("::"), netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), netip.MustParseAddr("fe80::5:0"),
+}
+
+func drawRange(t *rapid.T) Range {
+	base := rapid.SampledFrom(bases).Draw(t, "base")
+	bits := rapid.IntRange(0, base.BitLen()).Draw(t, "bits")
+	r := PrefixRange(netip.PrefixFrom(base, bits))
+	if rapid.IntRange(0, 3).Draw(t, "form") > 0 {
+		return r
+	}
+	// A range that is no prefix: it ends in another prefix, or one address further in.
+	base = rapid.SampledFrom(bases).Draw(t, "end")
+	end := PrefixRange(netip.PrefixFrom(base, rapid.IntRange(0, base.BitLen()).Draw(t, "end bits"))).Last
+	if end.Is4() == r.First.Is4() && r.First.Less(end) {
+		r.Last = end
+	}
+	if next := r.First.Next(); next.IsValid() && next.Less(r.Last) {
+		r.First = next
+	}
+	return r
+}
+
+func drawPorts(t *rapid.T) PortRange {
+	edge := rapid.SampledFrom([]uint16{0, 1, 15, 16, 80, 255, 256, 1023, 1024, 4095, 4096, 32768, 65534, 65535})
+	a, b := edge.Draw(t, "first port"), edge.Draw(t, "last port")
+	return PortRange{min(a, b), max(a, b)}
+}
+
+// drawPolicy draws connection rules for up to four services.
+func drawPolicy(t *rapid.T, from func(*rapid.T) Range) *Policy {
+	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}}
+	for i := range rapid.IntRange(1, 3).Draw(t, "services") {
+		p.Services = append(p.Services, Service{Name: fmt.Sprint("s", i)})
+	}
+	for i := range rapid.IntRange(0, 20).Draw(t, "rules") {
+		r := Connection{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Class: 0}
+		for range rapid.IntRange(0, 3).Draw(t, "ranges") {
+			r.From = append(r.From, from(t))
+		}
+		if rapid.IntRange(0, 2).Draw(t, "with ports") == 0 {
+			for range rapid.IntRange(1, 3).Draw(t, "port ranges") {
+				r.FromPort = append(r.FromPort, drawPorts(t))
+			}
+		}
+		for s := range p.Services {
+			if rapid.IntRange(0, 3).Draw(t, "to") == 0 {
+				r.To = append(r.To, s)
+			}
+		}
+		if rapid.IntRange(0, 15).Draw(t, "learned") == 0 {
+			r.Learned = []int{0}
+		}
+		p.Connections = append(p.Connections, r)
+	}
+	return p
+}
+
+// addressEdges returns the first and last address of every range and those beside them:
+// where the outcome does not change there, it does not change between them. IPv4 addresses
+// in IPv6 form are left out, because Lookup takes them for IPv4.
+func addressEdges(p *Policy) []netip.Addr {
+	out := slices.Clone(bases)
+	for _, r := range p.Connections {
+		for _, f := range r.From {
+			out = append(out, f.First, f.Last, f.First.Prev(), f.Last.Next())
+		}
+	}
+	return slices.DeleteFunc(out, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() })
+}
+
+func portEdges(p *Policy) []uint16 {
+	out := []uint16{0, 65535}
+	for _, r := range p.Connections {
+		for _, f := range r.FromPort {
+			out = append(out, f.First, f.Last, f.First-1, f.Last+1)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// steps counts the nodes that a look-up visits.
+func steps(t *Tables, service int, from netip.Addr, port uint16) int {
+	e := t.Services[service].RootV6
+	if from.Is4() {
+		e = t.Services[service].RootV4
+	}
+	key := NewKey(from, port)
+	for n := 0; ; n++ {
+		i, ok := e.Node()
+		if !ok {
+			return n
+		}
+		node := t.Nodes[i]
+		if (key[node.Word]^node.Key)&node.Mask != 0 {
+			e = node.Miss
+		} else {
+			e = node.Child[key[node.Word]>>node.Shift&15]
+		}
+	}
+}
+
+func TestLookupMatchesOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPolicy(t, drawRange)
+		tables, _, err := Compile(p)
+		if err != nil {
+			t.Fatalf("compile: %v", err)
+		}
+		ports := portEdges(p)
+		for service := range p.Services {
+			for _, from := range addressEdges(p) {
+				for _, port := range ports {
+					if got, want := tables.Lookup(service, from, port), oracle(p, service, from, port); got != want {
+						t.Fatalf("service %d, %s port %d: tables say rule %d, the oracle %d", service, from, port, got, want)
+					}
+				}
+				if n := steps(tables, service, from, ports[0]); n > MaxSteps {
+					t.Fatalf("service %d, %s: %d steps, at most %d", service, from, n, MaxSteps)
+				}
+			}
+		}
+	})
+}
+
+// TestUnreachableIsExact compares with every elementary region: between neighbouring edges
+// of ranges nothing changes, so the first address of each region stands for all.
+func TestUnreachableIsExact(t *testing.T) {
+	small := func(t *rapid.T) Range {
+		base := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(0, 15).Draw(t, "host") << 4)})
+		if rapid.Bool().Draw(t, "v6") {
+			base = netip.AddrFrom16([16]byte{0: 0x20, 8: base.As4()[3]})
+		}
+		return PrefixRange(netip.PrefixFrom(base, base.BitLen()-rapid.IntRange(0, base.BitLen()).Draw(t, "free bits")))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPolicy(t, small)
+		tables, warnings, err := Compile(p)
+		if err != nil {
+			t.Fatalf("compile: %v", err)
+		}
+		matches := map[int]bool{}
+		for service := range p.Services {
+			for _, from := range append(addressEdges(p), netip.IPv4Unspecified(), netip.IPv6Unspecified()) {
+				for _, port := range portEdges(p) {
+					matches[oracle(p, service, from, port)] = true
+				}
+			}
+		}
+		var want []int
+		for i, r := range p.Connections {
+			if !matches[i] && len(r.Learned) == 0 {
+				want = append(want, i)
+			}
+		}
+		if got := unreachable(p, tables); !slices.Equal(got, want) {
+			t.Fatalf("unreachable rules %v, by trying all %v", got, want)
+		}
+		if len(want) <= maxReports && len(warnings) != len(want) {
+			t.Fatalf("%d warnings for %d unreachable rules", len(warnings), len(want))
+		}
+	})
+}
+
+// TestCoverIsExact compares the rules that a warning names with those that win where the
+// rule would match.
+func TestCoverIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPolicy(t, drawRange)
+		c := &compiler{policy: p, groups: groupServices(p)}
+		tables, _, err := Compile(p)
+		if err != nil {
+			t.Fatalf("compile: %v", err)
+		}
+		for _, i := range unreachable(p, tables) {
+			want := map[int]bool{}
+			only := &Policy{Connections: []Connection{p.Connections[i]}}
+			for service := range p.Services {
+				for _, from := range addressEdges(p) {
+					for _, port := range portEdges(p) {
+						if oracle(only, service, from, port) == 0 {
+							want[oracle(p, service, from, port)] = true
+						}
+					}
+				}
+			}
+			if got, want := c.coverOf(tables, i), c.coverSentence(want); got != want {
+				t.Fatalf("rule %d: %s; by trying all: %s", i, got, want)
+			}
+		}
+	})
+}

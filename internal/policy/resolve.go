@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"slices"
+)
+
+// implicitClass is the class of a policy that names none.
+const implicitClass = "default"
+
+// resolve turns names into indexes and checks what concerns more than one entry.
+func (d *decoder) resolve(p *Policy, r *raw) {
+	p.Services = r.services
+	services := unique(d, "service", r.services, func(s *Service) (string, Pos) { return s.Name, s.Pos })
+	unique(d, "connection rule", r.connections, func(c *rawConnection) (string, Pos) { return c.Name, c.Pos })
+	unique(d, "request rule", r.requests, func(q *rawRequest) (string, Pos) { return q.Name, q.Pos })
+	classes := d.resolveClasses(p, r)
+	d.checkListens(p)
+	d.checkModes(p)
+	d.resolveConnections(p, r, services, classes)
+	d.resolveRequests(p, r, classes)
+	d.checkLearned(p)
+	d.checkProtocols(p)
+}
+
+// unique maps names to indexes and reports those that are there twice.
+func unique[T any](d *decoder, what string, entries []T, of func(*T) (string, Pos)) map[string]int {
+	index := make(map[string]int, len(entries))
+	for i := range entries {
+		name, pos := of(&entries[i])
+		if name == "" {
+			continue // reported where it was decoded
+		}
+		if first, twice := index[name]; twice {
+			_, at := of(&entries[first])
+			d.errorf(pos, "%s %q is there twice, first at line %d; give this one another name", what, name, at.Line)
+			continue
+		}
+		index[name] = i
+	}
+	return index
+}
+
+// lookup finds a name or reports that it is none, with the names that there are.
+func (d *decoder) lookup(r reference, what, key string, index map[string]int) int {
+	if i, ok := index[r.name]; ok {
+		return i
+	}
+	names := make([]string, 0, len(index))
+	if len(d.errors) < 2*maxReports { // comparing names is slow and later errors are not shown
+		for name := range index {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+	}
+	hint := nearest(r.name, names)
+	switch {
+	case hint != "":
+	case what == "class" && len(index) == 0:
+		hint = `; define it under "classes"`
+	case len(names) > 0 && len(names) <= 8:
+		hint = "; there is " + listing(names, "and")
+	default:
+		hint = "; define it or correct the name"
+	}
+	d.errorf(r.pos, "%s: no %s is named %s%s", key, what, quote(r.name), hint)
+	return -1
+}
+
+// resolveClasses sorts the classes, most important first, and finds the default one.
+func (d *decoder) resolveClasses(p *Policy, r *raw) map[string]int {
+	p.Classes = slices.Clone(r.classes)
+	d.checkClasses(p.Classes)
+	slices.SortStableFunc(p.Classes, func(a, b Class) int { return cmp.Compare(a.Priority, b.Priority) })
+	index := map[string]int{}
+	for i, c := range p.Classes {
+		if c.Name != "" {
+			index[c.Name] = i
+		}
+	}
+	if len(p.Classes) == 0 {
+		p.Classes = []Class{{Name: implicitClass, Priority: 1}}
+	}
+	p.Default = len(p.Classes) - 1
+	if r.defaultClass.name != "" {
+		p.Default = d.lookup(r.defaultClass, "class", "default_class", index)
+	}
+	return index
+}
+
+// checkClasses checks names, priorities and reserves in the order of the file.
+func (d *decoder) checkClasses(classes []Class) {
+	unique(d, "class", classes, func(c *Class) (string, Pos) { return c.Name, c.Pos })
+	byPriority := map[int]*Class{}
+	reserved := 0
+	for i := range classes {
+		c := &classes[i]
+		if first := byPriority[c.Priority]; first != nil && c.Priority != 0 {
+			d.errorf(c.Pos, "class %q has priority %d like class %q at line %d; priorities are unique", c.Name, c.Priority, first.Name, first.Pos.Line)
+		}
+		byPriority[c.Priority] = c
+		if reserved <= 100 && reserved+c.Reserve > 100 {
+			d.errorf(c.Pos, "class %q brings the reserves to %d%%; together they are at most 100%%", c.Name, reserved+c.Reserve)
+		}
+		reserved += c.Reserve
+	}
+}
+
+// checkListens reports an address and port that is there twice.
+func (d *decoder) checkListens(p *Policy) {
+	type owner struct {
+		service *Service
+		pos     Pos
+	}
+	owners := map[Listen]owner{}
+	for i := range p.Services {
+		s := &p.Services[i]
+		for j, l := range s.Listen {
+			first, twice := owners[l]
+			switch {
+			case !twice:
+				owners[l] = owner{s, s.listenAt[j]}
+			case first.service == s:
+				d.errorf(s.listenAt[j], "listen: %s is there twice, first at line %d; remove one", l, first.pos.Line)
+			default:
+				d.errorf(s.listenAt[j], "listen: %s belongs to service %q at line %d; a listen belongs to one service", l, first.service.Name, first.pos.Line)
+			}
+		}
+	}
+}
+
+// modeClaims are the services that want their interfaces attached in one mode.
+type modeClaims struct {
+	anywhere *Service            // the first on the default interfaces
+	named    map[string]*Service // the first on each named interface
+	physical *Service            // the first that names one which can be a default one
+}
+
+// notLoopback reports whether an interface can be among the default ones.
+func notLoopback(iface string) bool { return iface != "lo" }
+
+// clash returns a service of the claims that can share an interface with s.
+func (m *modeClaims) clash(s *Service) *Service {
+	if len(s.Interfaces) == 0 {
+		return cmp.Or(m.anywhere, m.physical)
+	}
+	for _, iface := range s.Interfaces {
+		if other := m.named[iface]; other != nil {
+			return other
+		}
+	}
+	if slices.ContainsFunc(s.Interfaces, notLoopback) {
+		return m.anywhere
+	}
+	return nil
+}
+
+func (m *modeClaims) add(s *Service) {
+	if len(s.Interfaces) == 0 {
+		m.anywhere = cmp.Or(m.anywhere, s)
+	}
+	for _, iface := range s.Interfaces {
+		m.named[iface] = cmp.Or(m.named[iface], s)
+		if notLoopback(iface) {
+			m.physical = cmp.Or(m.physical, s)
+		}
+	}
+}
+
+// checkModes reports services that can share an interface and want it attached in
+// different ways.
+func (d *decoder) checkModes(p *Policy) {
+	explicit := []XDPMode{XDPNative, XDPGeneric, XDPOff}
+	claims := map[XDPMode]*modeClaims{}
+	for _, mode := range explicit {
+		claims[mode] = &modeClaims{named: map[string]*Service{}}
+	}
+	for i := range p.Services {
+		s := &p.Services[i]
+		if s.XDP == XDPAuto {
+			continue
+		}
+		for _, mode := range explicit {
+			if other := claims[mode].clash(s); mode != s.XDP && other != nil {
+				d.errorf(s.Pos, "service %q has xdp %s, but service %q at line %d has xdp %s and both can be on one interface; give them one mode or different interfaces",
+					s.Name, s.XDP, other.Name, other.Pos.Line, mode)
+				break
+			}
+		}
+		claims[s.XDP].add(s)
+	}
+}
+
+func (d *decoder) resolveConnections(p *Policy, r *raw, services, classes map[string]int) {
+	p.Connections = make([]Connection, len(r.connections))
+	for i, c := range r.connections {
+		for _, to := range c.to {
+			if s := d.lookup(to, "service", "to", services); s >= 0 {
+				c.To = append(c.To, s)
+			}
+		}
+		slices.Sort(c.To)
+		c.To = slices.Compact(c.To)
+		for _, l := range c.learned {
+			if class := d.lookup(l, "class", "learned", classes); class >= 0 {
+				c.Learned = append(c.Learned, class)
+			}
+		}
+		if c.class.name != "" {
+			c.Class = d.lookup(c.class, "class", "class", classes)
+		}
+		p.Connections[i] = c.Connection
+	}
+}
+
+func (d *decoder) resolveRequests(p *Policy, r *raw, classes map[string]int) {
+	p.Requests = make([]Request, len(r.requests))
+	for i, q := range r.requests {
+		if q.class.name != "" {
+			q.Class = d.lookup(q.class, "class", "class", classes)
+		}
+		p.Requests[i] = q.Request
+	}
+}
+
+// checkLearned warns of connection rules that wait for clients nobody remembers.
+func (d *decoder) checkLearned(p *Policy) {
+	learns := map[int]bool{}
+	for _, q := range p.Requests {
+		if q.Learn != 0 {
+			learns[q.Class] = true
+		}
+	}
+	for _, c := range p.Connections {
+		if len(c.Learned) > 0 && !slices.ContainsFunc(c.Learned, func(class int) bool { return learns[class] }) {
+			d.warnf(c.Pos, `connection rule %q can never match: no request rule has "learn" for a class of its "learned"`, c.Name)
+		}
+	}
+}
+
+// checkProtocols warns of request rules that ask for what no service shows.
+func (d *decoder) checkProtocols(p *Policy) {
+	speaks := map[Protocol]bool{}
+	for _, s := range p.Services {
+		speaks[s.Protocol] = true
+	}
+	for _, q := range p.Requests {
+		http := len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header) > 0
+		switch {
+		case len(q.SNI) > 0 && !speaks[TLS]:
+			d.warnf(q.Pos, `request rule %q can never match: "sni" is seen by services with "protocol: tls", and there is none`, q.Name)
+		case http && !speaks[HTTP]:
+			d.warnf(q.Pos, `request rule %q can never match: it asks for what services with "protocol: http" see, and there is none`, q.Name)
+		}
+	}
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"math"
+	"math/bits"
+)
+
+// Bounds of the work on one policy, so that no file can take a minute or all memory.
+const (
+	// maxBuilt bounds the nodes built, among them those that are dropped in the end.
+	maxBuilt = 2 * MaxNodes
+	// maxWork bounds prefixes visited plus children combined, a second or two of work.
+	maxWork = 48 << 20
+	// maxRemembered bounds the results of firstOf that are kept.
+	maxRemembered = 1 << 20
+)
+
+// errTooLarge says that a bound was met. Compile says whose fault it is.
+var errTooLarge = errors.New("tables too large")
+
+// portWord is the word of the key with the source port.
+const portWord = 2
+
+// none is the Entry of no rule.
+const none Entry = 0
+
+// order returns an Entry's place in file order: the first rule is 0, no rule is last.
+func order(e Entry) uint32 { return uint32(e) - 1 }
+
+// forest holds nodes without two that are equal, so that equal sub-tries of different
+// services, prefixes and ports are one, and equality of sub-tries is equality of entries.
+type forest struct {
+	nodes []Node
+	span  []orders // of each node
+	index []uint32 // hash table of node number plus one, open addressing
+	seed  maphash.Seed
+	first map[[2]Entry]Entry // results of firstOf
+	work  int
+}
+
+// orders are the first and the last place in file order of what a sub-trie leads to.
+type orders struct{ least, most uint32 }
+
+func newForest() *forest {
+	return &forest{index: make([]uint32, 1<<10), seed: maphash.MakeSeed(), first: map[[2]Entry]Entry{}}
+}
+
+// spend counts work and reports whether there is any left.
+func (f *forest) spend(work int) error {
+	f.work += work
+	if f.work > maxWork || len(f.nodes) > maxBuilt {
+		return errTooLarge
+	}
+	return nil
+}
+
+// orders returns the range of what an entry leads to.
+func (f *forest) orders(e Entry) orders {
+	if i, ok := e.Node(); ok {
+		return f.span[i]
+	}
+	return orders{order(e), order(e)}
+}
+
+// add returns the entry of a node, an existing one if there is an equal one. A node whose
+// outcome is always the same is not needed.
+func (f *forest) add(n *Node) Entry {
+	same := n.Mask == 0 || n.Miss == n.Child[0]
+	for _, c := range n.Child {
+		same = same && c == n.Child[0]
+	}
+	if same {
+		return n.Child[0]
+	}
+	slot := f.hash(n) & uint64(len(f.index)-1)
+	for f.index[slot] != 0 {
+		if i := f.index[slot] - 1; f.nodes[i] == *n {
+			return NodeEntry(int(i))
+		}
+		slot = (slot + 1) & uint64(len(f.index)-1)
+	}
+	f.index[slot] = uint32(len(f.nodes)) + 1
+	f.nodes = append(f.nodes, *n)
+	f.span = append(f.span, f.spanOf(n))
+	if len(f.nodes)*2 > len(f.index) {
+		f.grow()
+	}
+	return NodeEntry(len(f.nodes) - 1)
+}
+
+func (f *forest) spanOf(n *Node) orders {
+	s := orders{math.MaxUint32, 0}
+	if n.Mask != 0 {
+		s = f.orders(n.Miss)
+	}
+	for _, c := range n.Child {
+		o := f.orders(c)
+		s = orders{min(s.least, o.least), max(s.most, o.most)}
+	}
+	return s
+}
+
+func (f *forest) hash(n *Node) uint64 {
+	var b [86]byte
+	binary.NativeEndian.PutUint64(b[0:], n.Key)
+	binary.NativeEndian.PutUint64(b[8:], n.Mask)
+	binary.NativeEndian.PutUint32(b[16:], uint32(n.Miss))
+	b[20], b[21] = n.Word, n.Shift
+	for i, c := range n.Child {
+		binary.NativeEndian.PutUint32(b[22+4*i:], uint32(c))
+	}
+	return maphash.Bytes(f.seed, b[:])
+}
+
+func (f *forest) grow() {
+	f.index = make([]uint32, 2*len(f.index))
+	for i := range f.nodes {
+		slot := f.hash(&f.nodes[i]) & uint64(len(f.index)-1)
+		for f.index[slot] != 0 {
+			slot = (slot + 1) & uint64(len(f.index)-1)
+		}
+		f.index[slot] = uint32(i) + 1
+	}
+}
+
+// ports returns the sub-trie that leads from a port of the given ranges to a rule.
+func (f *forest) ports(ranges []PortRange, rule Entry) (Entry, error) {
+	all := none
+	for _, r := range ranges {
+		var err error
+		if all, err = f.firstOf(all, f.portRange(r, 60, 0, rule)); err != nil {
+			return none, err
+		}
+	}
+	return all, nil
+}
+
+// portRange builds the part of a range's sub-trie that begins at port base and tests the
+// port from the bit shift of its word on.
+func (f *forest) portRange(r PortRange, shift int, base uint32, rule Entry) Entry {
+	n := Node{Word: portWord, Shift: uint8(shift)}
+	size := uint32(1) << (shift - 48)
+	for i := range n.Child {
+		first := base + uint32(i)*size
+		last := first + size - 1
+		switch {
+		case last < uint32(r.First) || first > uint32(r.Last):
+		case first >= uint32(r.First) && last <= uint32(r.Last):
+			n.Child[i] = rule
+		default:
+			n.Child[i] = f.portRange(r, shift-4, first, rule)
+		}
+	}
+	return f.add(&n)
+}
+
+// firstOf combines two outcomes, each a rule, none or a sub-trie on ports: for each port
+// the rule that comes first in the file.
+func (f *forest) firstOf(a, b Entry) (Entry, error) {
+	if a > b {
+		a, b = b, a
+	}
+	oa, ob := f.orders(a), f.orders(b)
+	switch {
+	case a == b || oa.most <= ob.least:
+		return a, nil
+	case ob.most <= oa.least:
+		return b, nil
+	}
+	if e, ok := f.first[[2]Entry{a, b}]; ok {
+		return e, nil
+	}
+	if err := f.spend(16); err != nil {
+		return none, err
+	}
+	shift := max(f.portShift(a), f.portShift(b))
+	n := Node{Word: portWord, Shift: shift}
+	for i := range n.Child {
+		var err error
+		if n.Child[i], err = f.firstOf(f.portChild(a, shift, i), f.portChild(b, shift, i)); err != nil {
+			return none, err
+		}
+	}
+	if len(f.first) >= maxRemembered {
+		clear(f.first)
+	}
+	e := f.add(&n)
+	f.first[[2]Entry{a, b}] = e
+	return e, nil
+}
+
+// portShift returns which bits of the port an entry tests, 0 if it tests none.
+func (f *forest) portShift(e Entry) uint8 {
+	if i, ok := e.Node(); ok {
+		return f.nodes[i].Shift
+	}
+	return 0
+}
+
+// portChild returns where an entry leads from the i-th part of the ports, or the entry
+// itself if it does not test these bits.
+func (f *forest) portChild(e Entry, shift uint8, i int) Entry {
+	if n, ok := e.Node(); ok && f.nodes[n].Shift == shift {
+		return f.nodes[n].Child[i]
+	}
+	return e
+}
+
+// prefix is an address prefix in the form of a Key, with its outcome.
+type prefix struct {
+	word  [2]uint64
+	bits  int // length; 0 to 32 for IPv4, to 128 for IPv6
+	entry Entry
+}
+
+// nibble returns the i-th four bits of the prefix.
+func (p *prefix) nibble(i int) int { return int(p.word[i/16] >> (60 - 4*(i%16)) & 15) }
+
+// common returns how many leading bits two prefixes share.
+func common(a, b *prefix) int {
+	if x := a.word[0] ^ b.word[0]; x != 0 {
+		return bits.LeadingZeros64(x)
+	}
+	return 64 + bits.LeadingZeros64(a.word[1]^b.word[1])
+}
+
+// build returns the sub-trie for addresses whose first four×depth bits are known, given
+// the outcome inherited from shorter prefixes and the prefixes that begin with these bits
+// or cover them, by address. It changes list.
+func (f *forest) build(list []prefix, depth int, inherited Entry) (Entry, error) {
+	if err := f.spend(len(list) + 1); err != nil {
+		return none, err
+	}
+	list, inherited, err := f.inherit(list, depth, inherited)
+	if err != nil || len(list) == 0 {
+		return inherited, err
+	}
+	// The node tests the first nibble in which prefixes differ or one of them ends, and
+	// skips those before it; but it stays in one word.
+	shared := common(&list[0], &list[len(list)-1])
+	for i := range list {
+		shared = min(shared, list[i].bits-1)
+	}
+	at := min(shared/4, depth/16*16+15)
+	n := Node{Miss: inherited, Word: uint8(at / 16), Shift: uint8(60 - 4*(at%16))}
+	if skipped := at - depth; skipped > 0 {
+		n.Mask = (1<<(4*skipped) - 1) << (n.Shift + 4)
+		n.Key = list[0].word[n.Word] & n.Mask
+	}
+	if err := f.children(&n, list, at, inherited); err != nil {
+		return none, err
+	}
+	if n.Mask == 0 {
+		n.Miss = none // never taken: equal nodes are to be equal
+	}
+	return f.add(&n), nil
+}
+
+// inherit combines the outcome with that of prefixes which cover all addresses in
+// question, and drops the prefixes that then cannot change it.
+func (f *forest) inherit(list []prefix, depth int, inherited Entry) ([]prefix, Entry, error) {
+	var err error
+	for i := range list {
+		if list[i].bits <= 4*depth {
+			if inherited, err = f.firstOf(inherited, list[i].entry); err != nil {
+				return nil, none, err
+			}
+		}
+	}
+	kept := list[:0]
+	for i := range list {
+		if list[i].bits <= 4*depth {
+			continue
+		}
+		e, err := f.firstOf(inherited, list[i].entry)
+		if err != nil {
+			return nil, none, err
+		}
+		if e != inherited {
+			kept = append(kept, list[i])
+		}
+	}
+	return kept, inherited, nil
+}
+
+// children builds the sixteen children of a node that tests the nibble at.
+func (f *forest) children(n *Node, list []prefix, at int, inherited Entry) error {
+	var short []prefix // these end in the nibble and cover several children
+	for i := range list {
+		if list[i].bits < 4*at+4 {
+			short = append(short, list[i])
+		}
+	}
+	next := 0
+	part := make([]prefix, 0, len(short)+4)
+	for v := range n.Child {
+		part = part[:0]
+		for i := range short {
+			if free := 4*at + 4 - short[i].bits; v>>free == short[i].nibble(at)>>free {
+				part = append(part, short[i])
+			}
+		}
+		for ; next < len(list) && list[next].nibble(at) == v; next++ {
+			if list[next].bits >= 4*at+4 {
+				part = append(part, list[next])
+			}
+		}
+		child, err := f.build(part, at+1, inherited)
+		if err != nil {
+			return err
+		}
+		n.Child[v] = child
+	}
+	return nil
+}

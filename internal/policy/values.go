@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is how fast a bucket gains tokens. The zero Rate is none.
+type Rate struct {
+	Tokens int           // in Unit
+	Unit   time.Duration // time.Second or time.Minute
+}
+
+// Interval is the time in which a bucket gains one token, to the nearest nanosecond, or 0
+// for no rate.
+func (r Rate) Interval() time.Duration {
+	if r.Tokens == 0 {
+		return 0
+	}
+	n := time.Duration(r.Tokens)
+	return (r.Unit + n/2) / n
+}
+
+// String returns the rate as in a policy: 100/s or 15/m.
+func (r Rate) String() string {
+	if r.Unit == time.Minute {
+		return fmt.Sprintf("%d/m", r.Tokens)
+	}
+	return fmt.Sprintf("%d/s", r.Tokens)
+}
+
+// perSecond is the rate in whole tokens per second, rounded down.
+func (r Rate) perSecond() int {
+	if r.Tokens == 0 {
+		return 0
+	}
+	return int(int64(r.Tokens) * int64(time.Second) / int64(r.Unit))
+}
+
+// defaultBurst is the bucket depth of a rate that names none, in tokens.
+func (r Rate) defaultBurst() int { return max(1, r.perSecond()/10) }
+
+var rateForm = regexp.MustCompile(`^([0-9]+)/([sm])$`)
+
+// parseRate reads 100/s or 15/m.
+func parseRate(s string) (Rate, error) {
+	m := rateForm.FindStringSubmatch(s)
+	if m == nil {
+		return Rate{}, fmt.Errorf("%s is not a rate; write %s", quote(s), likelyRate(s))
+	}
+	unit, most := time.Second, MaxRate
+	if m[2] == "m" {
+		unit, most = time.Minute, 60*MaxRate
+	}
+	n, err := strconv.Atoi(m[1])
+	switch {
+	case err != nil || n > most:
+		return Rate{}, fmt.Errorf("%s is more than can be counted; the most is %d/%s", quote(s), most, m[2])
+	case n == 0:
+		return Rate{}, fmt.Errorf(`%s lets nothing pass; write "action: drop" for that`, quote(s))
+	}
+	return Rate{n, unit}, nil
+}
+
+var looseRate = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)?\s*(?:r?/?\s*([a-zA-Z]*))$`)
+
+// likelyRate guesses the rate that was meant.
+func likelyRate(s string) string {
+	const form = "a whole number per second or per minute, as 100/s or 15/m"
+	m := looseRate.FindStringSubmatch(s)
+	if m == nil {
+		return form
+	}
+	unit := strings.ToLower(m[3])
+	n, err := strconv.ParseFloat(m[1]+m[2], 64)
+	if err != nil || n > MaxRate {
+		return form
+	}
+	switch {
+	case unit == "":
+		return fmt.Sprintf("%s/s or %s/m: a rate has a unit", m[1], m[1])
+	case unit[0] == 'h' && n >= 60:
+		return fmt.Sprintf("%d/m: a rate is per second or per minute", int(n/60))
+	case m[2] != "" && (unit[0] == 's' || unit == "rps"):
+		return fmt.Sprintf("%d/m: a rate is a whole number", int(n*60+0.5))
+	case m[2] == "" && (unit[0] == 's' || unit == "ps" || unit == "rps"):
+		return m[1] + "/s"
+	case m[2] == "" && strings.HasPrefix(unit, "m") && unit != "ms":
+		return m[1] + "/m"
+	}
+	return form
+}
+
+// parseInt reads a whole number between two bounds.
+func parseInt(least, most int) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || s[0] == '+' {
+			return 0, fmt.Errorf("%s is not a whole number; write one from %d to %d", quote(s), least, most)
+		}
+		if n < least || n > most {
+			return 0, fmt.Errorf("%d is out of range; write a number from %d to %d", n, least, most)
+		}
+		return n, nil
+	}
+}
+
+// parseBurst reads a bucket depth in tokens.
+var parseBurst = parseInt(1, MaxBurst)
+
+// parsePercent reads 10% and returns 10.
+func parsePercent(s string) (int, error) {
+	digits, ok := strings.CutSuffix(s, "%")
+	n, err := strconv.Atoi(digits)
+	switch {
+	case err != nil || digits[0] == '+':
+		return 0, fmt.Errorf("%s is not a share; write a whole number of percent, as 10%%", quote(s))
+	case !ok:
+		return 0, fmt.Errorf("%s has no unit; write %d%%", quote(s), n)
+	case n < 1 || n > 100:
+		return 0, fmt.Errorf("%s is out of range; write 1%% to 100%%", quote(s))
+	}
+	return n, nil
+}
+
+// parseDuration reads 5s, 200ms or 1m30s between two bounds, in multiples of a step.
+func parseDuration(least, most, step time.Duration) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		v, err := time.ParseDuration(s)
+		if n, bad := strconv.Atoi(s); bad == nil {
+			return 0, fmt.Errorf("%d has no unit; write %ds or %dms", n, n, n)
+		}
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%s is not a duration; write a number with a unit, as 200ms, 5s or 1m30s", quote(s))
+		case v < least || v > most:
+			return 0, fmt.Errorf("%s is out of range; write %s to %s", s, span(least), span(most))
+		case v%step != 0:
+			return 0, fmt.Errorf("%s is finer than this is counted; write a multiple of %s", s, span(step))
+		}
+		return v, nil
+	}
+}
+
+// span returns a duration without parts that are zero: 1h and not 1h0m0s.
+func span(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+
+// parseName checks a name that is used in paths such as connections.NAME.rate.
+func parseName(s string) (string, error) {
+	switch {
+	case len(s) > MaxNameBytes:
+		return "", fmt.Errorf("%s has %d bytes; a name has at most %d", quote(s), len(s), MaxNameBytes)
+	case !nameForm.MatchString(s):
+		return "", fmt.Errorf("%s is not a name; use letters, digits, - and _, a letter or digit first%s", quote(s), likelyName(s))
+	}
+	return s, nil
+}
+
+var noName = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+func likelyName(s string) string {
+	n := strings.Trim(noName.ReplaceAllString(s, "-"), "-_")
+	if !nameForm.MatchString(n) {
+		return ""
+	}
+	return fmt.Sprintf(", as %q", n)
+}
+
+// parseWord reads one of a few words.
+func parseWord[T ~string](words ...T) func(string) (T, error) {
+	known := make([]string, len(words))
+	for i, w := range words {
+		known[i] = string(w)
+	}
+	return func(s string) (T, error) {
+		for _, w := range words {
+			if s == string(w) {
+				return w, nil
+			}
+		}
+		hint := nearest(s, known)
+		if hint == "" {
+			hint = "; write " + listing(known, "or")
+		}
+		return "", fmt.Errorf("%s is not known here%s", quote(s), hint)
+	}
+}
+
+// parseBool reads true or false.
+func parseBool(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("%s is neither true nor false; write one of them", quote(s))
+	}
+	return s == "true", nil
+}
