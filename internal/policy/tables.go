@@ -142,17 +142,21 @@ func NewKey(from netip.Addr, port uint16) Key {
 
 // Lookup returns the index of the first rule that matches a SYN to the service, or -1.
 func (t *Tables) Lookup(service int, from netip.Addr, port uint16) int {
-	e := t.Services[service].RootV6
+	root := t.Services[service].RootV6
 	if from.Unmap().Is4() {
-		e = t.Services[service].RootV4
+		root = t.Services[service].RootV4
 	}
-	key := NewKey(from, port)
+	return lookup(t.Nodes, root, NewKey(from, port))
+}
+
+// lookup walks from an entry to its outcome for the key, -1 if there is none.
+func lookup(nodes []Node, e Entry, key Key) int {
 	for range MaxSteps {
 		i, ok := e.Node()
 		if !ok {
 			break
 		}
-		n := &t.Nodes[i]
+		n := &nodes[i]
 		if w := key[n.Word]; (w^n.Key)&n.Mask != 0 {
 			e = n.Miss
 		} else {

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Token buckets as a generic cell rate algorithm (ITU-T I.371): the state is one time,
+ * the theoretical arrival time, at which the bucket will be full again. */
+#pragma once
+#include "../config.h"
+#include "packet.h"
+#include "siphash.h"
+
+/* Key: rule.bucket. Value: theoretical arrival time. Written by compare-and-swap; user
+ * space writes one only while no published rule names it. Two for each slot of
+ * rule_counts, of which one is in use. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u64);
+} rule_buckets SEC(".maps");
+
+/* Per-source buckets: a set-associative cache. Key: low bits of the tag. It is always
+ * full: a newcomer takes over the way whose theoretical arrival time is the earliest and
+ * goes on from that time. As times only grow, a source that was evicted finds a bucket no
+ * fuller than it left it: eviction gives nobody a token. (The replacement is that of
+ * Space-Saving, Metwally et al., ICDT 2005.) When more sources are in debt than there are
+ * ways, they share debts and so tokens, the strict side to err on. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct source_set);
+} source_sets SEC(".maps");
+
+/* Key 0; written once when the instance is loaded. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct secret);
+} source_secret SEC(".maps");
+
+/* Attempts before a CPU gives up: each that fails means that another CPU took a token. */
+#define TAKE_ATTEMPTS 16
+
+enum taken { TAKEN, EMPTY, CONTENDED };
+
+static __always_inline int take(__u64 *time, const struct rule *r, __u64 now) {
+  __u64 seen = *(volatile __u64 *)time;
+  for (int i = 0; i < TAKE_ATTEMPTS; i++) {
+    if ((__s64)(seen - now) > (__s64)r->tolerance)
+      return EMPTY;
+    __u64 next = (seen > now ? seen : now) + r->interval;
+    __u64 found = __sync_val_compare_and_swap(time, seen, next);
+    if (found == seen)
+      return TAKEN;
+    seen = found;
+  }
+  return CONTENDED;
+}
+
+static __always_inline __u64 mask_high(__u32 bits) {
+  return bits == 0 ? 0 : bits >= 64 ? ~0ULL : ~0ULL << (64 - bits);
+}
+
+/* The tag of the bucket for the packet's source prefix under the rule; never 0. */
+static __always_inline __u64 source_tag(const struct rule *r, const struct packet *p,
+                                        const struct secret *secret) {
+  __u32 bits = p->v6 ? r->bits_v6 : r->bits_v4;
+  __u64 high = p->src[0] & mask_high(bits);
+  /* An IPv4 source is told from an IPv6 prefix by a lower half that no prefix of up to
+   * 64 bits has. */
+  __u64 low = p->v6 ? p->src[1] & mask_high(bits > 64 ? bits - 64 : 0) : ~0ULL;
+  return siphash13(secret->key, r->id, high, low) | 1;
+}
+
+/* The way of the source: its own, else the one with the fullest bucket. Two CPUs may take
+ * over the same way at once; both then charge its time, and the tag that is lost finds
+ * the minimum of the set when it comes again. */
+static __always_inline struct source *find_source(struct source_set *set, __u64 tag) {
+  struct source *fullest = &set->way[0];
+  for (int i = 0; i < SOURCE_WAYS; i++) {
+    struct source *s = &set->way[i];
+    if (s->tag == tag)
+      return s;
+    if (s->time < fullest->time)
+      fullest = s;
+  }
+  return fullest;
+}
+
+static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 now) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  if (!secret)
+    return TAKEN;
+  __u64 tag = source_tag(r, p, secret);
+  __u32 index = tag >> 32 & source_set_mask;
+  struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
+  if (!set)
+    return TAKEN;
+  struct source *s = find_source(set, tag);
+  int taken = take(&s->time, r, now);
+  if (taken == TAKEN)
+    s->tag = tag;
+  return taken;
+}
+
+/* Takes a token for the packet from the rule's bucket or from its source's. */
+static __always_inline int police(const struct rule *r, const struct packet *p) {
+  __u64 now = bpf_ktime_get_ns();
+  if (r->per_source)
+    return take_per_source(r, p, now);
+  __u32 index = r->bucket;
+  __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
+  return time ? take(time, r, now) : TAKEN;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Look-ups in the policy image. */
+#pragma once
+#include "../maps.h"
+#include "packet.h"
+
+struct key {
+  __u64 address[2];
+  __u64 port; /* in the upper 16 bits */
+};
+
+/* The image that a packet is decided by, and the page read last. */
+struct image {
+  void *map;
+  const struct page *page;
+  __u32 number; /* of that page */
+};
+
+/* Opens the policy in force. NULL: there is none. */
+static __always_inline const struct header *open_image(struct image *im) {
+  __u32 zero = 0;
+  im->map = bpf_map_lookup_elem(&policy_image, &zero);
+  if (!im->map)
+    return NULL;
+  im->number = 0;
+  im->page = bpf_map_lookup_elem(im->map, &zero);
+  return im->page ? &im->page->cell[0].header : NULL;
+}
+
+static __always_inline const union cell *cell_at(struct image *im, __u32 index) {
+  __u32 number = index / PAGE_CELLS;
+  if (number != im->number) {
+    const struct page *page = bpf_map_lookup_elem(im->map, &number);
+    if (!page)
+      return NULL;
+    im->page = page;
+    im->number = number;
+  }
+  return &im->page->cell[index % PAGE_CELLS];
+}
+
+/* Walks from an entry to the cell that it leads to for the key; ENTRY_NONE if to none.
+ * Without a port in the key, what a node on ports would decide is that node. */
+static __always_inline __u32 walk(struct image *im, __u32 entry, const struct key *key, bool has_port) {
+  for (int i = 0; i < MAX_STEPS; i++) {
+    if (!(entry & ENTRY_NODE))
+      break;
+    const union cell *c = cell_at(im, entry & ~ENTRY_NODE);
+    if (!c)
+      return ENTRY_NONE;
+    const struct node *n = &c->node;
+    if (n->word == 2 && !has_port)
+      break;
+    __u64 w = n->word == 0 ? key->address[0] : n->word == 1 ? key->address[1] : key->port;
+    if ((w ^ n->key) & n->mask)
+      entry = n->miss;
+    else
+      entry = n->child[w >> (n->shift & 63) & 15];
+  }
+  return entry;
+}
+
+/* The entry for the packet's destination: a service's cell; without ports, anything but
+ * ENTRY_NONE if some service listens on the address. */
+static __always_inline __u32 find_service(struct image *im, const struct header *h, const struct packet *p) {
+  struct key key = {{p->dst[0], p->dst[1]}, (__u64)p->dport << 48};
+  return walk(im, p->v6 ? h->listen_v6 : h->listen_v4, &key, p->has_ports);
+}
+
+/* The entry for the packet's source: the first rule that matches. */
+static __always_inline __u32 find_rule(struct image *im, const struct service *s, const struct packet *p) {
+  struct key key = {{p->src[0], p->src[1]}, (__u64)p->sport << 48};
+  return walk(im, p->v6 ? s->root_v6 : s->root_v4, &key, true);
+}
+
+/* Whether the service's policy holds on the interface. */
+static __always_inline bool on_interface(const struct service *s, __u32 ifindex) {
+  if (s->group == GROUP_ANY)
+    return true;
+  __u64 *groups = bpf_map_lookup_elem(&interface_groups, &ifindex);
+  return groups && (*groups >> (s->group & 63) & 1);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The decision on one frame, whatever hook it comes from. */
+#pragma once
+#include "bucket.h"
+#include "classify.h"
+#include "stats.h"
+
+/* What decide() made of a packet; account() counts it. */
+struct decision {
+  const struct service *service; /* NULL: to none */
+  const struct rule *rule;       /* NULL: decided by reason */
+  __u32 reason;                  /* enum reason */
+  bool drop;
+  bool shadow; /* count only */
+};
+
+/* Whether the packet is dropped. The one place where verdicts are counted. */
+static __always_inline bool account(const struct decision *d) {
+  if (d->service) {
+    __u32 slot = d->service->slot;
+    count(bpf_map_lookup_elem(&service_counts, &slot), d->drop, d->shadow);
+  }
+  if (d->rule) {
+    __u32 slot = d->rule->slot;
+    count(bpf_map_lookup_elem(&rule_counts, &slot), d->drop, d->shadow);
+  }
+  if (!d->rule || d->reason == REASON_CONTENDED)
+    count_reason(d->reason, d->drop, d->shadow);
+  return d->drop && !d->shadow;
+}
+
+static __always_inline void decide_by_rule(struct decision *d, const struct packet *p) {
+  const struct rule *r = d->rule;
+  if (r->action == ACTION_DROP) {
+    d->drop = true;
+  } else if (r->action == ACTION_POLICE) {
+    int taken = police(r, p);
+    d->drop = taken != TAKEN;
+    if (taken == CONTENDED)
+      d->reason = REASON_CONTENDED;
+  }
+}
+
+/* A SYN, or what may hide one, to a service. */
+static __always_inline void decide_for_service(struct image *im, struct decision *d, const struct packet *p) {
+  d->shadow = d->service->shadow;
+  if (p->anomaly) {
+    d->reason = p->anomaly;
+    d->drop = true;
+    return;
+  }
+  __u32 entry = find_rule(im, d->service, p);
+  if (entry == ENTRY_NONE || entry & ENTRY_NODE) {
+    d->reason = REASON_NO_RULE;
+    return;
+  }
+  const union cell *c = cell_at(im, entry);
+  if (!c) {
+    d->reason = REASON_MAP_FAULT;
+    return;
+  }
+  d->rule = &c->rule;
+  decide_by_rule(d, p);
+}
+
+static __always_inline void decide(struct decision *d, const struct packet *p, __u32 ifindex) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!h) {
+    d->reason = REASON_NO_POLICY;
+    return;
+  }
+  d->reason = REASON_NO_SERVICE;
+  __u32 entry = p->has_address ? find_service(&im, h, p) : ENTRY_NONE;
+  if (!p->has_address || (!p->has_ports && entry != ENTRY_NONE)) {
+    /* Which service it hides from cannot be known. */
+    d->reason = p->anomaly;
+    d->drop = true;
+    d->shadow = h->shadow;
+    return;
+  }
+  if (entry == ENTRY_NONE || entry & ENTRY_NODE)
+    return;
+  const union cell *c = cell_at(&im, entry);
+  if (!c || !on_interface(&c->service, ifindex))
+    return;
+  d->service = &c->service;
+  decide_for_service(&im, d, p);
+}
+
+/* Decides on and counts a SYN, or what may hide one. 1: drop it. A global function, which
+ * the verifier looks at once and not again for each way through the parser. */
+__noinline int decide_syn(const struct packet *p, __u32 ifindex) {
+  struct decision d = {};
+  if (!p)
+    return 0; /* for the verifier */
+  decide(&d, p, ifindex);
+  return account(&d);
+}
+
+/* Decides on and counts a frame of which parse() found `parsed`. True: drop it. */
+static __always_inline bool verdict(int parsed, const struct packet *p, __u32 ifindex) {
+  if (parsed == PARSED_SYN || parsed == PARSED_ANOMALY)
+    return decide_syn(p, ifindex);
+  count_reason(parsed == PARSED_PASS ? p->anomaly : REASON_MALFORMED, false, false);
+  return false;
+}
