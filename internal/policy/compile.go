@@ -14,7 +14,7 @@ import (
 
 // maxPrefixes bounds the prefixes of all rules together; a range of addresses can be up
 // to 254 of them.
-const maxPrefixes = 2 << 20
+const maxPrefixes = 1 << 20
 
 // errManyPrefixes says that maxPrefixes was met.
 var errManyPrefixes = errors.New("too many prefixes")

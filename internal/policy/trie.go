@@ -13,11 +13,11 @@ import (
 // Bounds of the work on one policy, so that no file can take a minute or all memory.
 const (
 	// maxBuilt bounds the nodes built, among them those that are dropped in the end.
-	maxBuilt = 2 * MaxNodes
+	maxBuilt = MaxNodes + MaxNodes/4
 	// maxWork bounds prefixes visited plus children combined, a second or two of work.
 	maxWork = 48 << 20
-	// maxRemembered bounds the results of firstOf that are kept.
-	maxRemembered = 1 << 20
+	// rememberBits is the binary logarithm of how many results of firstOf are kept.
+	rememberBits = 17
 )
 
 // errTooLarge says that a bound was met. Compile says whose fault it is.
@@ -39,15 +39,18 @@ type forest struct {
 	span  []orders // of each node
 	index []uint32 // hash table of node number plus one, open addressing
 	seed  maphash.Seed
-	first map[[2]Entry]Entry // results of firstOf
+	first []combined // results of firstOf by hash; a newer one replaces an older one
 	work  int
 }
+
+// combined is a result of firstOf; a is smaller than b.
+type combined struct{ a, b, result Entry }
 
 // orders are the first and the last place in file order of what a sub-trie leads to.
 type orders struct{ least, most uint32 }
 
 func newForest() *forest {
-	return &forest{index: make([]uint32, 1<<10), seed: maphash.MakeSeed(), first: map[[2]Entry]Entry{}}
+	return &forest{index: make([]uint32, 1<<10), seed: maphash.MakeSeed()}
 }
 
 // spend counts work and reports whether there is any left.
@@ -172,8 +175,8 @@ func (f *forest) firstOf(a, b Entry) (Entry, error) {
 	case ob.most <= oa.least:
 		return b, nil
 	}
-	if e, ok := f.first[[2]Entry{a, b}]; ok {
-		return e, nil
+	if known := f.remembered(a, b); known.a == a && known.b == b {
+		return known.result, nil
 	}
 	if err := f.spend(16); err != nil {
 		return none, err
@@ -186,12 +189,19 @@ func (f *forest) firstOf(a, b Entry) (Entry, error) {
 			return none, err
 		}
 	}
-	if len(f.first) >= maxRemembered {
-		clear(f.first)
-	}
 	e := f.add(&n)
-	f.first[[2]Entry{a, b}] = e
+	*f.remembered(a, b) = combined{a, b, e}
 	return e, nil
+}
+
+// remembered returns where the result for two outcomes is kept. That place may hold
+// another result. No pair is zero, because no rule needs no combining.
+func (f *forest) remembered(a, b Entry) *combined {
+	if f.first == nil {
+		f.first = make([]combined, 1<<rememberBits)
+	}
+	// Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio.
+	return &f.first[(uint64(a)<<32|uint64(b))*0x9e3779b97f4a7c15>>(64-rememberBits)]
 }
 
 // portShift returns which bits of the port an entry tests, 0 if it tests none.
