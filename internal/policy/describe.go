@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Describe prints at most this many rules of a table one by one; of a longer one it prints
+// the first few and a summary.
+const (
+	describeAll   = 50
+	describeFirst = 10
+)
+
+// Describe writes in words what a policy means, with every default filled in. The error
+// is that of the writer.
+func Describe(w io.Writer, p *Policy, t *Tables) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "%s: %s, %s, %s, %s\n", p.File, count(len(p.Services), "service"), classCount(len(p.Classes)),
+		count(len(p.Connections), "connection rule"), count(len(p.Requests), "request rule"))
+	for i := range p.Services {
+		describeService(b, &p.Services[i])
+	}
+	describeClasses(b, p)
+	describeConnections(b, p)
+	describeRequests(b, p)
+	s := t.size()
+	fmt.Fprintf(b, "\ntables: %s, %d KiB; a look-up takes at most %s\n", count(s.Nodes, "node"), (s.Bytes+1023)/1024, count(s.Steps, "step"))
+	return b.Flush()
+}
+
+func classCount(n int) string {
+	if n == 1 {
+		return "1 class"
+	}
+	return fmt.Sprintf("%d classes", n)
+}
+
+func describeService(b io.Writer, s *Service) {
+	fmt.Fprintf(b, "\nservice %s\n", s.Name)
+	fmt.Fprintf(b, "  listens on %s\n", inWords(words(s.Listen), "and"))
+	on := "every interface that has an address, but lo"
+	if len(s.Interfaces) > 0 {
+		on = inWords(s.Interfaces, "and")
+	}
+	how := map[XDPMode]string{
+		XDPAuto:    "XDP in the driver where it can, else generic XDP or tcx",
+		XDPNative:  "XDP in the driver only",
+		XDPGeneric: "generic XDP",
+		XDPOff:     "tcx",
+	}[s.XDP]
+	fmt.Fprintf(b, "  policed on %s, by %s\n", on, how)
+	limit := map[ConcurrencyMode]string{
+		ConcurrencyAuto:      "as many requests in service as it takes (auto: unlimited in this version)",
+		ConcurrencyUnlimited: "as many requests in service as it takes",
+		ConcurrencyFixed:     fmt.Sprintf("at most %d requests in service", s.Concurrency.Limit),
+	}[s.Concurrency.Mode]
+	fmt.Fprintf(b, "  speaks %s, %s\n", s.Protocol, limit)
+	if s.Concurrency.Mode == ConcurrencyFixed {
+		fmt.Fprintf(b, "  up to %d requests wait for up to %s; who is not served gets %s\n", s.Queue.Size, span(s.Queue.MaxWait), s.Reject)
+	}
+	if s.Shadow {
+		fmt.Fprintln(b, "  shadow mode: decides and counts, drops nothing")
+	}
+}
+
+// String returns the answer in words.
+func (r Reject) String() string {
+	if r.Reset {
+		return "a reset"
+	}
+	return fmt.Sprintf("status %d with Retry-After %d", r.Status, int(r.RetryAfter.Seconds()))
+}
+
+func describeClasses(b io.Writer, p *Policy) {
+	fmt.Fprint(b, "\nclasses, most important first\n")
+	for i, c := range p.Classes {
+		fmt.Fprintf(b, "  %s (priority %d)", c.Name, c.Priority)
+		if c.Reserve > 0 {
+			fmt.Fprintf(b, ", %d%% of the admissions while it waits", c.Reserve)
+		}
+		if c.Max > 0 {
+			fmt.Fprintf(b, ", at most %d in service", c.Max)
+		}
+		if i == p.Default {
+			fmt.Fprint(b, "; the default")
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+func describeConnections(b io.Writer, p *Policy) {
+	fmt.Fprint(b, "\nconnection rules, the first that matches a SYN decides\n")
+	show := len(p.Connections)
+	if show > describeAll {
+		show = describeFirst
+	}
+	for i := range p.Connections[:show] {
+		fmt.Fprintf(b, "  %d. %s\n", i+1, p.describeConnection(&p.Connections[i]))
+	}
+	if rest := p.Connections[show:]; len(rest) > 0 {
+		var n [4]int
+		for _, r := range rest {
+			n[r.Action]++
+		}
+		fmt.Fprintf(b, "  … and %d more: %d limit a rate, %d drop, %d pass, %d only name a class\n",
+			len(rest), n[ActionPolice], n[ActionDrop], n[ActionPass], n[ActionClassify])
+	}
+	fmt.Fprintf(b, "  a SYN that no rule matches passes, class %s\n", p.Classes[p.Default].Name)
+}
+
+// describeConnection puts one rule into a line.
+func (p *Policy) describeConnection(r *Connection) string {
+	from, to := "anybody", "any service"
+	if len(r.From) > 0 {
+		from = inWords(words(r.From), "or")
+	}
+	if len(r.FromPort) > 0 {
+		from += ", port " + inWords(words(r.FromPort), "or") + ","
+	}
+	if len(r.To) > 0 {
+		to = inWords(p.serviceNames(r.To), "or")
+	}
+	s := fmt.Sprintf("%s: from %s to %s: ", r.Name, from, to)
+	if len(r.Learned) > 0 {
+		var names []string
+		for _, c := range r.Learned {
+			names = append(names, p.Classes[c].Name)
+		}
+		s += "if learned in " + inWords(names, "or") + " (nobody is, in this version): "
+	}
+	switch r.Action {
+	case ActionDrop:
+		return s + "drop"
+	case ActionPass:
+		return s + "pass, whatever limits there are"
+	case ActionPolice:
+		s += fmt.Sprintf("at most %s, burst %d, %s, ", r.Rate, r.Burst, r.Per)
+	}
+	return s + "class " + p.ClassName(r.Class)
+}
+
+// String says who shares a bucket.
+func (p Per) String() string {
+	switch p {
+	case PerRule:
+		return "all together"
+	case PerSource:
+		return "each IPv4 address and IPv6 /64"
+	}
+	return fmt.Sprintf("each IPv4 /%d and IPv6 /%d", p.V4, p.V6)
+}
+
+func describeRequests(b io.Writer, p *Policy) {
+	if len(p.Requests) == 0 {
+		return
+	}
+	fmt.Fprint(b, "\nrequest rules, the first that matches a request decides\n")
+	show := len(p.Requests)
+	if show > describeAll {
+		show = describeFirst
+	}
+	for i := range p.Requests[:show] {
+		fmt.Fprintf(b, "  %d. %s\n", i+1, p.describeRequest(&p.Requests[i]))
+	}
+	if rest := len(p.Requests) - show; rest > 0 {
+		fmt.Fprintf(b, "  … and %d more\n", rest)
+	}
+}
+
+// describeRequest puts one rule into a line.
+func (p *Policy) describeRequest(r *Request) string {
+	var asks []string
+	ask := func(what string, patterns []string) {
+		if len(patterns) > 0 {
+			asks = append(asks, what+" "+inWords(patterns, "or"))
+		}
+	}
+	ask("path", r.Path)
+	ask("host", r.Host)
+	ask("method", r.Method)
+	ask("server name", r.SNI)
+	for _, c := range r.Cookie {
+		ask("cookie "+c.Name, c.Values)
+	}
+	for _, h := range r.Header {
+		ask("header "+h.Name, h.Values)
+	}
+	if len(asks) == 0 {
+		asks = []string{"every request"}
+	}
+	return r.Name + ": " + strings.Join(asks, ", ") + ": " + p.describeOutcome(r)
+}
+
+func (p *Policy) describeOutcome(r *Request) string {
+	var does []string
+	switch r.Action {
+	case ActionDrop:
+		does = append(does, "reset")
+	case ActionPass:
+		does = append(does, "pass, never held, never counted")
+	case ActionPolice:
+		does = append(does, fmt.Sprintf("at most %s, burst %d, beyond that %s", r.Rate, r.Burst, r.Over))
+	}
+	if r.Block > 0 {
+		does = append(does, "block the client for "+span(r.Block))
+	}
+	if r.Class >= 0 {
+		does = append(does, "class "+p.Classes[r.Class].Name)
+	}
+	if r.Learn > 0 {
+		does = append(does, "remember the client for "+span(r.Learn))
+	}
+	return strings.Join(does, ", ")
+}
+
+// inWords lists values as in a sentence, the first few of many.
+func inWords(values []string, conjunction string) string {
+	const most = 6
+	if n := len(values); n > most {
+		return fmt.Sprintf("%s %s %d more", strings.Join(values[:most-1], ", "), conjunction, n-most+1)
+	}
+	if n := len(values); n > 1 {
+		return strings.Join(values[:n-1], ", ") + " " + conjunction + " " + values[n-1]
+	}
+	return strings.Join(values, "")
+}

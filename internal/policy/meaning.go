@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// Meaning is what a policy means, with every default filled in: the form that
+// `narthex check --json` prints. Keys are only ever added.
+type Meaning struct {
+	File         string              `json:"file"`
+	Hash         string              `json:"hash"`
+	Services     []ServiceMeaning    `json:"services"`
+	Classes      []ClassMeaning      `json:"classes"`
+	DefaultClass string              `json:"default_class"`
+	Connections  []ConnectionMeaning `json:"connections"`
+	Requests     []RequestMeaning    `json:"requests"`
+	Tables       TablesMeaning       `json:"tables"`
+	NotEnforced  []string            `json:"not_enforced"` // sentences; `narthex run` refuses the policy unless empty
+}
+
+// ServiceMeaning is one service.
+type ServiceMeaning struct {
+	Name           string         `json:"name"`
+	Line           int            `json:"line"`
+	Listen         []string       `json:"listen"`
+	Interfaces     []string       `json:"interfaces,omitempty"` // absent: those with an address
+	XDP            XDPMode        `json:"xdp"`
+	Protocol       Protocol       `json:"protocol"`
+	Concurrency    string         `json:"concurrency"`
+	Queue          QueueMeaning   `json:"queue"`
+	ServiceEnds    ServiceEnd     `json:"service_ends"`
+	Reject         *RejectMeaning `json:"reject"` // null: reset
+	TrustedProxies []string       `json:"trusted_proxies,omitempty"`
+	H2C            H2C            `json:"h2c"`
+	Mode           string         `json:"mode"`
+}
+
+// QueueMeaning is the waiting room of a service.
+type QueueMeaning struct {
+	Size       int     `json:"size"`
+	MaxWait    float64 `json:"max_wait_seconds"`
+	MaxService float64 `json:"max_service_seconds"`
+}
+
+// RejectMeaning is an answer to who is not served.
+type RejectMeaning struct {
+	Status     int `json:"status"`
+	RetryAfter int `json:"retry_after_seconds"`
+}
+
+// ClassMeaning is one class; the most important one comes first.
+type ClassMeaning struct {
+	Name     string `json:"name"`
+	Priority int    `json:"priority"`
+	Reserve  int    `json:"reserve_percent,omitempty"`
+	Max      int    `json:"max,omitempty"`
+}
+
+// BucketMeaning is a rate limit.
+type BucketMeaning struct {
+	Rate       string        `json:"rate"`
+	IntervalNs time.Duration `json:"interval_ns"` // for one token
+	Burst      int           `json:"burst"`
+}
+
+// ConnectionMeaning is one connection rule. Absent lists match everything.
+type ConnectionMeaning struct {
+	Name     string         `json:"name"`
+	Line     int            `json:"line"`
+	From     []string       `json:"from,omitempty"`
+	FromPort []string       `json:"from_port,omitempty"`
+	To       []string       `json:"to,omitempty"`
+	Learned  []string       `json:"learned,omitempty"`
+	Action   string         `json:"action"` // police, drop, pass or classify
+	Bucket   *BucketMeaning `json:"bucket,omitempty"`
+	Per      *PerMeaning    `json:"per,omitempty"` // absent: one bucket for the rule
+	Class    string         `json:"class,omitempty"`
+}
+
+// PerMeaning is the prefix lengths of sources that share a bucket.
+type PerMeaning struct {
+	V4 int `json:"v4"`
+	V6 int `json:"v6"`
+}
+
+// RequestMeaning is one request rule. Absent lists match everything.
+type RequestMeaning struct {
+	Name   string              `json:"name"`
+	Line   int                 `json:"line"`
+	Path   []string            `json:"path,omitempty"`
+	Host   []string            `json:"host,omitempty"`
+	Method []string            `json:"method,omitempty"`
+	SNI    []string            `json:"sni,omitempty"`
+	Cookie map[string][]string `json:"cookie,omitempty"`
+	Header map[string][]string `json:"header,omitempty"`
+	Action string              `json:"action"`
+	Bucket *BucketMeaning      `json:"bucket,omitempty"`
+	Over   Over                `json:"over,omitempty"`
+	Block  float64             `json:"block_seconds,omitempty"`
+	Class  string              `json:"class,omitempty"`
+	Learn  float64             `json:"learn_seconds,omitempty"`
+}
+
+// TablesMeaning is the size of the tables that connection rules compile to.
+type TablesMeaning struct {
+	Nodes int `json:"nodes"`
+	Bytes int `json:"bytes"`
+	Steps int `json:"steps"` // of the longest look-up
+}
+
+// String returns the action in a word.
+func (a Action) String() string {
+	switch a {
+	case ActionPolice:
+		return "police"
+	case ActionDrop:
+		return "drop"
+	case ActionPass:
+		return "pass"
+	}
+	return "classify"
+}
+
+// Meaning returns what the policy and its tables mean.
+func (p *Policy) Meaning(t *Tables) *Meaning {
+	m := &Meaning{
+		File: p.File, Hash: p.Hash, DefaultClass: p.Classes[p.Default].Name, Tables: t.size(),
+		Services: []ServiceMeaning{}, Classes: []ClassMeaning{}, Connections: []ConnectionMeaning{}, Requests: []RequestMeaning{}, NotEnforced: []string{},
+	}
+	for i := range p.Services {
+		m.Services = append(m.Services, p.Services[i].meaning())
+	}
+	for _, c := range p.Classes {
+		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max})
+	}
+	for i := range p.Connections {
+		m.Connections = append(m.Connections, p.connectionMeaning(&p.Connections[i]))
+	}
+	for i := range p.Requests {
+		m.Requests = append(m.Requests, p.requestMeaning(&p.Requests[i]))
+	}
+	for _, e := range p.NotEnforced() {
+		m.NotEnforced = append(m.NotEnforced, e.Error())
+	}
+	return m
+}
+
+func (s *Service) meaning() ServiceMeaning {
+	m := ServiceMeaning{
+		Name: s.Name, Line: s.Pos.Line, Listen: words(s.Listen), Interfaces: s.Interfaces, XDP: s.XDP,
+		Protocol: s.Protocol, Concurrency: s.Concurrency.String(), ServiceEnds: s.ServiceEnds,
+		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
+		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce",
+	}
+	if s.Shadow {
+		m.Mode = "shadow"
+	}
+	if !s.Reject.Reset {
+		m.Reject = &RejectMeaning{s.Reject.Status, int(s.Reject.RetryAfter / time.Second)}
+	}
+	return m
+}
+
+func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
+	m := ConnectionMeaning{
+		Name: r.Name, Line: r.Pos.Line, From: words(r.From), FromPort: words(r.FromPort),
+		To: p.serviceNames(r.To), Action: r.Action.String(), Bucket: bucketMeaning(r.Rate, r.Burst),
+	}
+	for _, c := range r.Learned {
+		m.Learned = append(m.Learned, p.Classes[c].Name)
+	}
+	if r.Per != PerRule {
+		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
+	}
+	if r.Class >= 0 {
+		m.Class = p.Classes[r.Class].Name
+	}
+	return m
+}
+
+func (p *Policy) requestMeaning(r *Request) RequestMeaning {
+	m := RequestMeaning{
+		Name: r.Name, Line: r.Pos.Line, Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI,
+		Cookie: pairMap(r.Cookie), Header: pairMap(r.Header), Action: r.Action.String(),
+		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(),
+	}
+	if r.Class >= 0 {
+		m.Class = p.Classes[r.Class].Name
+	}
+	return m
+}
+
+func bucketMeaning(r Rate, burst int) *BucketMeaning {
+	if r.Tokens == 0 {
+		return nil
+	}
+	return &BucketMeaning{r.String(), r.Interval(), burst}
+}
+
+func pairMap(pairs []Pair) map[string][]string {
+	m := make(map[string][]string, len(pairs))
+	for _, p := range pairs {
+		m[p.Name] = p.Values
+	}
+	return m
+}
+
+// serviceNames returns the names of services by index.
+func (p *Policy) serviceNames(services []int) []string {
+	var out []string
+	for _, s := range services {
+		out = append(out, p.Services[s].Name)
+	}
+	return out
+}
+
+// words returns values as they are written in a policy.
+func words[T fmt.Stringer](values []T) []string {
+	var out []string
+	for _, v := range values {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+// size measures the tables.
+func (t *Tables) size() TablesMeaning {
+	depth := make([]int, len(t.Nodes)) // 0: not known yet
+	var longest func(Entry) int
+	longest = func(e Entry) int {
+		i, ok := e.Node()
+		if !ok {
+			return 0
+		}
+		if depth[i] == 0 {
+			below := longest(t.Nodes[i].Miss)
+			for _, c := range t.Nodes[i].Child {
+				below = max(below, longest(c))
+			}
+			depth[i] = below + 1
+		}
+		return depth[i]
+	}
+	steps := 0
+	for _, s := range t.Services {
+		steps = max(steps, longest(s.RootV4), longest(s.RootV6))
+	}
+	return TablesMeaning{len(t.Nodes), len(t.Nodes) * int(unsafe.Sizeof(Node{})), steps}
+}
