@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/policy"
+)
+
+// sourceWays is how many per-source buckets share a set.
+const sourceWays = len(narthexSourceSet{}.Way)
+
+// Bucket is the state of one token bucket.
+type Bucket struct {
+	Known  bool          // false: the source was not seen under this rule, or was forgotten
+	Tokens float64       // tokens in it now; negative if a newcomer has to make up for an evicted source
+	Full   time.Duration // until it is full without further SYNs
+}
+
+// now returns CLOCK_MONOTONIC in nanoseconds, the programs' clock.
+func now() (uint64, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, fmt.Errorf("reading the clock: %w", err)
+	}
+	return uint64(ts.Nano()), nil
+}
+
+// level turns a theoretical arrival time into tokens.
+func level(arrival, now, interval uint64, burst uint32) Bucket {
+	b := Bucket{Known: true, Tokens: float64(burst)}
+	if arrival > now && interval > 0 {
+		b.Full = time.Duration(arrival - now)
+		b.Tokens -= float64(arrival-now) / float64(interval)
+	}
+	return b
+}
+
+// carryLevel returns the theoretical arrival time at which a rule's bucket goes on in a
+// new form: with as many tokens as it had, up to its new depth.
+func (o *objects) carryLevel(slot uint32, old, want *narthexRuleSlot) (uint64, error) {
+	if old.PerSource != 0 || want.PerSource != 0 || old.Interval == 0 || want.Interval == 0 {
+		return 0, nil
+	}
+	var arrival uint64
+	if err := o.RuleBuckets.Lookup(bucketIndex(slot, old.Id), &arrival); err != nil {
+		return 0, fmt.Errorf("reading a bucket: %w", err)
+	}
+	t, err := now()
+	if err != nil {
+		return 0, err
+	}
+	have := math.Min(level(arrival, t, old.Interval, old.Burst).Tokens, float64(want.Burst))
+	return t + uint64((float64(want.Burst)-have)*float64(want.Interval)), nil
+}
+
+// Bucket reads the bucket that a SYN from that source to the given rule (an index into
+// the Tables.Rules in force) would take a token from.
+func (in *Instance) Bucket(rule int, from netip.Addr) (Bucket, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.Rules) {
+		return Bucket{}, errors.New("no such rule is in force")
+	}
+	t, err := now()
+	if err != nil {
+		return Bucket{}, err
+	}
+	r := ruleCell(&in.applied.Tables.Rules[rule], in.slots)
+	burst := in.applied.Tables.Rules[rule].Burst
+	if r.PerSource == 0 {
+		var arrival uint64
+		if err := in.objects.RuleBuckets.Lookup(r.Bucket, &arrival); err != nil {
+			return Bucket{}, fmt.Errorf("reading a bucket: %w", err)
+		}
+		return level(arrival, t, r.Interval, burst), nil
+	}
+	arrival, known, err := in.objects.sourceTime(r, from)
+	b := level(arrival, t, r.Interval, burst)
+	b.Known = known
+	return b, err
+}
+
+// sourceTime finds a source as find_source() in bpf/lib/bucket.h does.
+func (o *objects) sourceTime(r *narthexRule, from netip.Addr) (arrival uint64, known bool, err error) {
+	var secret narthexSecret
+	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
+		return 0, false, fmt.Errorf("reading the secret: %w", err)
+	}
+	tag := sourceTag(r, from, secret.Key)
+	var set narthexSourceSet
+	index := uint32(tag>>32) & (o.SourceSets.MaxEntries() - 1)
+	if err := o.SourceSets.Lookup(index, &set); err != nil {
+		return 0, false, fmt.Errorf("reading a set of sources: %w", err)
+	}
+	arrival = math.MaxUint64
+	for _, s := range set.Way {
+		if s.Tag == tag {
+			return s.Time, true, nil
+		}
+		arrival = min(arrival, s.Time)
+	}
+	return arrival, false, nil
+}
+
+// sourceTag is source_tag() of bpf/lib/bucket.h.
+func sourceTag(r *narthexRule, from netip.Addr, key [2]uint64) uint64 {
+	k := policy.NewKey(from, 0)
+	high, low := k[0]&maskHigh(int(r.BitsV4)), ^uint64(0)
+	if !from.Unmap().Is4() {
+		high, low = k[0]&maskHigh(int(r.BitsV6)), k[1]&maskHigh(int(r.BitsV6)-64)
+	}
+	return siphash13(key, r.Id, high, low) | 1
+}
+
+func maskHigh(length int) uint64 {
+	return ^uint64(0) << (64 - min(max(length, 0), 64))
+}
+
+// siphash13 is siphash13() of bpf/lib/siphash.h.
+func siphash13(key [2]uint64, words ...uint64) uint64 {
+	v := [4]uint64{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573}
+	round := func() {
+		v[0] += v[1]
+		v[1] = bits.RotateLeft64(v[1], 13) ^ v[0]
+		v[0] = bits.RotateLeft64(v[0], 32)
+		v[2] += v[3]
+		v[3] = bits.RotateLeft64(v[3], 16) ^ v[2]
+		v[0] += v[3]
+		v[3] = bits.RotateLeft64(v[3], 21) ^ v[0]
+		v[2] += v[1]
+		v[1] = bits.RotateLeft64(v[1], 17) ^ v[2]
+		v[2] = bits.RotateLeft64(v[2], 32)
+	}
+	for _, w := range words {
+		v[3] ^= w
+		round()
+		v[0] ^= w
+	}
+	v[2] ^= 0xff
+	round()
+	round()
+	round()
+	return v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+// SourceUse is how the table of per-source buckets is used.
+type SourceUse struct {
+	Size int // buckets that there can be
+	Used int // buckets that some source has
+	Debt int // of these, those that are not full: what an eviction would weigh on others
+}
+
+// Sources counts the per-source buckets.
+func (in *Instance) Sources() (SourceUse, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return SourceUse{}, errors.New("instance is closed")
+	}
+	t, err := now()
+	if err != nil {
+		return SourceUse{}, err
+	}
+	sets := make([]narthexSourceSet, in.objects.SourceSets.MaxEntries())
+	if err := readArray(in.objects.SourceSets, sets); err != nil {
+		return SourceUse{}, err
+	}
+	u := SourceUse{Size: len(sets) * sourceWays}
+	for i := range sets {
+		for _, s := range sets[i].Way {
+			if s.Tag != 0 {
+				u.Used++
+			}
+			if s.Time > t {
+				u.Debt++
+			}
+		}
+	}
+	return u, nil
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"narthex/internal/policy"
+)
+
+// minRules is how many rules a new instance has room for at least.
+const minRules = 1024
+
+// objects are the programs and maps of an instance.
+type objects struct {
+	narthexObjects
+	// retired are the maps that these replace; the attached programs use them until the
+	// links are switched. Nil: nothing to switch.
+	retired map[string]*ebpf.Map
+}
+
+func (o *objects) close() error {
+	for _, m := range o.retired {
+		closeMap(m)
+	}
+	return o.narthexObjects.Close()
+}
+
+// open adopts what is pinned or creates the instance.
+func (in *Instance) open(rules int) error {
+	if err := in.pins.draft().remove(); err != nil {
+		return fmt.Errorf("removing what an earlier start left: %w", err)
+	}
+	exist, err := in.pins.exist()
+	if err != nil {
+		return err
+	}
+	if exist {
+		err = in.adopt(rules)
+	} else {
+		err = in.create(rules)
+	}
+	if err != nil {
+		return err
+	}
+	in.slots, err = readSlots(in.objects)
+	return err
+}
+
+// create loads a new instance and pins it. It appears complete or not at all.
+func (in *Instance) create(rules int) error {
+	var err error
+	if in.objects, err = in.load(nil, rules); err != nil {
+		return err
+	}
+	draft := in.pins.draft()
+	if err := draft.create(); err != nil {
+		return err
+	}
+	if err := in.objects.pin(draft); err != nil {
+		return errors.Join(err, draft.remove())
+	}
+	return os.Rename(draft.dir, in.pins.dir)
+}
+
+// adopt loads this binary's programs for what is pinned. The links go on with the old
+// ones until Apply switches them.
+func (in *Instance) adopt(rules int) error {
+	existing, err := in.pins.loadMaps()
+	if err != nil {
+		return err
+	}
+	if in.objects, err = in.load(existing, rules); err != nil {
+		return err
+	}
+	if err := in.objects.migrate(in); err != nil {
+		return err
+	}
+	in.imageGen = generation(in.objects.retired[narthexMapPolicyImage])
+	in.policed, err = in.pins.loadLinks()
+	in.adopted = true
+	return err
+}
+
+// grow replaces the maps by larger ones, so that there is room for more rules.
+func (in *Instance) grow(rules int) error {
+	old := in.objects.byName()
+	larger, err := in.load(old, rules)
+	if err != nil {
+		return fmt.Errorf("making room for %d rules: %w", rules, err)
+	}
+	if err := larger.migrate(in); err != nil {
+		return errors.Join(err, larger.close())
+	}
+	in.objects = larger
+	in.slots, err = readSlots(larger)
+	return err
+}
+
+// load makes objects from the maps that exist where their layout is this binary's, and
+// new maps otherwise. It owns the existing maps from then on. The policy image is always
+// new: attached programs keep theirs, which may have another form.
+func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, error) {
+	spec, err := loadNarthex()
+	if err != nil {
+		return nil, err
+	}
+	if err := in.size(spec, existing, rules); err != nil {
+		return nil, err
+	}
+	reused, retired := map[string]*ebpf.Map{}, map[string]*ebpf.Map{}
+	for name, m := range existing {
+		s := spec.Maps[name]
+		if s != nil && name != narthexMapPolicyImage && s.Compatible(m) == nil {
+			reused[name] = m
+		} else {
+			retired[name] = m
+		}
+	}
+	o := &objects{}
+	if len(retired) > 0 {
+		o.retired = retired
+	}
+	err = spec.LoadAndAssign(&o.narthexObjects, &ebpf.CollectionOptions{MapReplacements: reused})
+	for _, m := range reused {
+		closeMap(m) // the objects have duplicates
+	}
+	if err != nil {
+		for _, m := range retired {
+			closeMap(m)
+		}
+		return nil, loadError(err)
+	}
+	if reused[narthexMapSourceSecret] == nil {
+		err = o.makeSecret()
+	}
+	return o, err
+}
+
+func loadError(err error) error {
+	var ve *ebpf.VerifierError
+	if errors.As(err, &ve) {
+		return fmt.Errorf("the kernel's verifier refuses a program, please report it: %+v", ve)
+	}
+	return fmt.Errorf("loading eBPF programs: %w", err)
+}
+
+// size sets the sizes of maps that depend on the policy and the configuration. Maps do
+// not shrink.
+func (in *Instance) size(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Map, rules int) error {
+	capacity := ceilPowerOfTwo(max(rules, minRules))
+	if m := existing[narthexMapRuleSlots]; m != nil {
+		capacity = max(capacity, m.MaxEntries())
+	}
+	sources := in.sources
+	if m := existing[narthexMapSourceSets]; m != nil && sources == 0 {
+		sources = int(m.MaxEntries()) * sourceWays
+	}
+	if sources == 0 {
+		sources = DefaultSources
+	}
+	sets := ceilPowerOfTwo((sources + sourceWays - 1) / sourceWays)
+	spec.Maps[narthexMapRuleSlots].MaxEntries = capacity
+	spec.Maps[narthexMapRuleCounts].MaxEntries = capacity
+	spec.Maps[narthexMapRuleBuckets].MaxEntries = 2 * capacity
+	spec.Maps[narthexMapServiceSlots].MaxEntries = policy.MaxServices
+	spec.Maps[narthexMapServiceCounts].MaxEntries = policy.MaxServices
+	spec.Maps[narthexMapSourceSets].MaxEntries = sets
+	return spec.Variables[narthexVarSourceSetMask].Set(sets - 1)
+}
+
+func ceilPowerOfTwo(n int) uint32 { return 1 << bits.Len32(uint32(max(n, 1))-1) }
+
+func (o *objects) makeSecret() error {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return err
+	}
+	s := narthexSecret{Key: [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}}
+	return o.SourceSecret.Put(zero, &s)
+}
+
+// byName returns duplicates of all pinned maps by name.
+func (o *objects) byName() map[string]*ebpf.Map {
+	all := map[string]*ebpf.Map{}
+	for name, m := range o.pinnedMaps() {
+		if dup, err := m.Clone(); err == nil {
+			all[name] = dup
+		}
+	}
+	return all
+}
+
+// pinnedMaps are all maps but scratch memory.
+func (o *objects) pinnedMaps() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		narthexMapInterfaceGroups: o.InterfaceGroups,
+		narthexMapJournal:         o.Journal,
+		narthexMapPolicyImage:     o.PolicyImage,
+		narthexMapReasonCounts:    o.ReasonCounts,
+		narthexMapRuleBuckets:     o.RuleBuckets,
+		narthexMapRuleCounts:      o.RuleCounts,
+		narthexMapRuleSlots:       o.RuleSlots,
+		narthexMapServiceCounts:   o.ServiceCounts,
+		narthexMapServiceSlots:    o.ServiceSlots,
+		narthexMapSourceSecret:    o.SourceSecret,
+		narthexMapSourceSets:      o.SourceSets,
+	}
+}
+
+func (o *objects) programs() map[string]*ebpf.Program {
+	return map[string]*ebpf.Program{
+		narthexProgNarthexXdpSyn: o.NarthexXdpSyn,
+		narthexProgNarthexTcxSyn: o.NarthexTcxSyn,
+	}
+}
+
+// pin pins maps and programs in place of what is pinned there.
+func (o *objects) pin(p pins) error {
+	for _, name := range slices.Sorted(maps.Keys(o.pinnedMaps())) {
+		if err := pin(o.pinnedMaps()[name], p.mapPath(name)); err != nil {
+			return err
+		}
+	}
+	for name, prog := range o.programs() {
+		if err := pin(prog, p.progPath(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// switchLinks makes the attached programs the new ones and pins what is new. From the
+// first link on, counters of maps that were replaced no longer change behind our back.
+func (in *Instance) switchLinks() error {
+	if in.objects.retired == nil {
+		return nil
+	}
+	for _, a := range in.policed {
+		if err := a.link.Update(in.program(a.Mode)); err != nil {
+			return fmt.Errorf("replacing the program on interface %q: %w", a.Name, err)
+		}
+	}
+	if err := in.objects.pin(in.pins); err != nil {
+		return err
+	}
+	err := in.objects.keepCounts(in.slots)
+	for _, m := range in.objects.retired {
+		closeMap(m)
+	}
+	in.objects.retired = nil
+	return err
+}
+
+// loadMaps opens all pinned maps by name.
+func (p pins) loadMaps() (map[string]*ebpf.Map, error) {
+	entries, err := os.ReadDir(filepath.Join(p.dir, "maps"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	all := map[string]*ebpf.Map{}
+	for _, e := range entries {
+		m, err := p.loadPinnedMap(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			all[e.Name()] = m
+		}
+	}
+	return all, nil
+}
+
+// loadLinks opens the pinned links and removes those whose interface is gone.
+func (p pins) loadLinks() ([]attached, error) {
+	entries, err := os.ReadDir(p.linkDir())
+	if err != nil {
+		return nil, fmt.Errorf("reading pinned links: %w", err)
+	}
+	var all []attached
+	for _, e := range entries {
+		path := filepath.Join(p.linkDir(), e.Name())
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return nil, fmt.Errorf("opening pinned link %q: %w", path, err)
+		}
+		a, ok := parseLinkName(e.Name())
+		if !ok {
+			_ = l.Close()
+			continue
+		}
+		a.link = l
+		all = append(all, a)
+	}
+	return dropGone(all), nil
+}

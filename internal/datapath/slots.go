@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"narthex/internal/policy"
+)
+
+// slots say which rule and which service owns which counters and buckets, by name. The
+// maps hold the same, for the next daemon.
+type slots struct {
+	rules    []narthexRuleSlot
+	byRule   map[string]uint32
+	services []string
+	byName   map[string]uint32
+}
+
+// readSlots reads the owners from the maps.
+func readSlots(o *objects) (*slots, error) {
+	s := &slots{byRule: map[string]uint32{}, byName: map[string]uint32{}}
+	s.rules = make([]narthexRuleSlot, o.RuleSlots.MaxEntries())
+	if err := readArray(o.RuleSlots, s.rules); err != nil {
+		return nil, err
+	}
+	for i := range s.rules {
+		if name := nameString(s.rules[i].Name[:]); name != "" {
+			s.byRule[name] = uint32(i)
+		}
+	}
+	services := make([]narthexServiceSlot, o.ServiceSlots.MaxEntries())
+	if err := readArray(o.ServiceSlots, services); err != nil {
+		return nil, err
+	}
+	s.services = make([]string, len(services))
+	for i := range services {
+		s.services[i] = nameString(services[i].Name[:])
+		if s.services[i] != "" {
+			s.byName[s.services[i]] = uint32(i)
+		}
+	}
+	return s, nil
+}
+
+// readArray reads all of an array map.
+func readArray[T any](m *ebpf.Map, values []T) error {
+	keys := make([]uint32, len(values))
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("reading map %s: %w", m, err)
+	}
+	if n != len(values) {
+		return fmt.Errorf("reading map %s: %d of %d entries", m, n, len(values))
+	}
+	return nil
+}
+
+// free returns how many rules can still be given a slot.
+func (s *slots) free() int { return len(s.rules) - len(s.byRule) }
+
+// newRules counts the rules that have no slot yet.
+func (s *slots) newRules(rules []policy.RuleTable) int {
+	n := 0
+	for i := range rules {
+		if _, ok := s.byRule[rules[i].Name]; !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// bucketIndex is where in rule_buckets the rule's bucket is. A new form of the bucket
+// has a new id and so the other of a slot's two buckets: the old image goes on with the
+// old one.
+func bucketIndex(slot uint32, id uint64) uint32 { return 2*slot + uint32(id&1) }
+
+// form returns the part of a rule's slot that a change of the bucket's form changes.
+func form(r *policy.RuleTable) (f narthexRuleSlot) {
+	if r.Action != policy.ActionPolice {
+		return f
+	}
+	f.Interval, f.Burst = uint64(r.Interval), r.Burst
+	if r.Per != policy.PerRule {
+		f.PerSource, f.BitsV4, f.BitsV6 = 1, uint8(r.Per.V4), uint8(r.Per.V6)
+	}
+	return f
+}
+
+func sameForm(a, b *narthexRuleSlot) bool {
+	return a.Interval == b.Interval && a.Burst == b.Burst && a.PerSource == b.PerSource &&
+		a.BitsV4 == b.BitsV4 && a.BitsV6 == b.BitsV6
+}
+
+// assignRules gives each rule a slot and prepares its buckets. There is room.
+func (in *Instance) assignRules(rules []policy.RuleTable) error {
+	next := uint32(0)
+	for i := range rules {
+		r := &rules[i]
+		want := form(r)
+		slot, known := in.slots.byRule[r.Name]
+		if known && sameForm(&in.slots.rules[slot], &want) {
+			continue
+		}
+		if !known {
+			for in.slots.rules[next].Name[0] != 0 {
+				next++
+			}
+			slot = next
+			if err := in.objects.resetCounts(slot); err != nil {
+				return err
+			}
+		}
+		if err := in.takeSlot(slot, known, r.Name, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeSlot makes a slot a rule's, with a bucket of the wanted form.
+func (in *Instance) takeSlot(slot uint32, known bool, name string, want narthexRuleSlot) error {
+	old := in.slots.rules[slot]
+	want.Name, want.Id = nameBytes(name), old.Id+1
+	var time uint64 // a full bucket
+	if known {
+		want.Base = old.Base
+		var err error
+		if time, err = in.objects.carryLevel(slot, &old, &want); err != nil {
+			return err
+		}
+	}
+	if err := in.objects.RuleBuckets.Put(bucketIndex(slot, want.Id), time); err != nil {
+		return fmt.Errorf("preparing the bucket of rule %q: %w", name, err)
+	}
+	if err := in.objects.RuleSlots.Put(slot, &want); err != nil {
+		return fmt.Errorf("assigning a slot to rule %q: %w", name, err)
+	}
+	in.slots.rules[slot] = want
+	in.slots.byRule[name] = slot
+	return nil
+}
+
+// releaseRules frees the slots of rules that are no more. Their id stays, so that the
+// next owner's sources are told from theirs.
+func (in *Instance) releaseRules(rules []policy.RuleTable) error {
+	keep := make(map[string]bool, len(rules))
+	for i := range rules {
+		keep[rules[i].Name] = true
+	}
+	for name, slot := range in.slots.byRule {
+		if keep[name] {
+			continue
+		}
+		free := narthexRuleSlot{Id: in.slots.rules[slot].Id}
+		if err := in.objects.RuleSlots.Put(slot, &free); err != nil {
+			return fmt.Errorf("freeing the slot of rule %q: %w", name, err)
+		}
+		in.slots.rules[slot] = free
+		delete(in.slots.byRule, name)
+	}
+	return nil
+}
+
+// assignServices gives each service a slot for its counters.
+func (in *Instance) assignServices(services []policy.ServiceTable) error {
+	for i := range services {
+		name := services[i].Name
+		if _, ok := in.slots.byName[name]; ok {
+			continue
+		}
+		slot := uint32(0)
+		for ; int(slot) < len(in.slots.services) && in.slots.services[slot] != ""; slot++ {
+		}
+		if int(slot) == len(in.slots.services) {
+			return fmt.Errorf("no room for service %q: an instance has at most %d, those of the policy before included", name, slot)
+		}
+		if err := in.objects.resetServiceCounts(slot); err != nil {
+			return err
+		}
+		if err := in.setService(slot, name); err != nil {
+			return err
+		}
+		in.slots.byName[name] = slot
+	}
+	return nil
+}
+
+func (in *Instance) releaseServices(services []policy.ServiceTable) error {
+	keep := map[string]bool{}
+	for i := range services {
+		keep[services[i].Name] = true
+	}
+	for name, slot := range in.slots.byName {
+		if keep[name] {
+			continue
+		}
+		if err := in.setService(slot, ""); err != nil {
+			return err
+		}
+		delete(in.slots.byName, name)
+	}
+	return nil
+}
+
+func (in *Instance) setService(slot uint32, name string) error {
+	if err := in.objects.ServiceSlots.Put(slot, &narthexServiceSlot{Name: nameBytes(name)}); err != nil {
+		return fmt.Errorf("assigning a slot to service %q: %w", name, err)
+	}
+	in.slots.services[slot] = name
+	return nil
+}

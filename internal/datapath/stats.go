@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Stats is one reading of all counters.
+type Stats struct {
+	Rules    []Counts          // like Tables.Rules of the state in force
+	Services []Counts          // like Tables.Services
+	Reasons  map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
+}
+
+// reasonNames are the names of enum reason in bpf/types.h.
+var reasonNames = [narthexReasonREASON_LEN]string{
+	narthexReasonREASON_NOT_IP:        "not_ip",
+	narthexReasonREASON_NOT_TCP:       "not_tcp",
+	narthexReasonREASON_NOT_SYN:       "not_syn",
+	narthexReasonREASON_MALFORMED:     "malformed",
+	narthexReasonREASON_FRAGMENT_TAIL: "fragment_tail",
+	narthexReasonREASON_NO_SERVICE:    "no_service",
+	narthexReasonREASON_NO_RULE:       "no_rule",
+	narthexReasonREASON_NO_POLICY:     "no_policy",
+	narthexReasonREASON_MAP_FAULT:     "map_fault",
+	narthexReasonREASON_PULL_FAULT:    "pull_fault",
+	narthexReasonREASON_FRAGMENT:      "fragment",
+	narthexReasonREASON_VLAN_TAGS:     "vlan_tags",
+	narthexReasonREASON_EXTENSION:     "extension",
+	narthexReasonREASON_SYN_DATA:      "syn_data",
+	narthexReasonREASON_SYN_FLAGS:     "syn_flags",
+	narthexReasonREASON_CONTENDED:     "contended",
+}
+
+// ReasonNames returns the names of all reasons, by number.
+func ReasonNames() []string { return reasonNames[:] }
+
+// Stats reads the counters.
+func (in *Instance) Stats() (Stats, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil || in.applied.Tables == nil {
+		return Stats{}, errors.New("no policy is in force")
+	}
+	t := in.applied.Tables
+	s := Stats{Rules: make([]Counts, len(t.Rules)), Services: make([]Counts, len(t.Services)), Reasons: map[string]Counts{}}
+	for i := range t.Rules {
+		slot := in.slots.byRule[t.Rules[i].Name]
+		live, err := readCounts(in.objects.RuleCounts, slot)
+		if err != nil {
+			return Stats{}, err
+		}
+		s.Rules[i] = live.plus(in.slots.rules[slot].Base)
+	}
+	for i := range t.Services {
+		var err error
+		if s.Services[i], err = readCounts(in.objects.ServiceCounts, in.slots.byName[t.Services[i].Name]); err != nil {
+			return Stats{}, err
+		}
+	}
+	for i, name := range reasonNames {
+		c, err := readCounts(in.objects.ReasonCounts, uint32(i))
+		if err != nil {
+			return Stats{}, err
+		}
+		if c.Matched() > 0 {
+			s.Reasons[name] = c
+		}
+	}
+	return s, nil
+}
+
+// readCounts sums a slot over the CPUs.
+func readCounts(m *ebpf.Map, slot uint32) (Counts, error) {
+	var perCPU []narthexCounts
+	if err := m.Lookup(slot, &perCPU); err != nil {
+		return Counts{}, fmt.Errorf("reading counters from map %s: %w", m, err)
+	}
+	var sum Counts
+	for _, c := range perCPU {
+		sum = sum.plus(c)
+	}
+	return sum, nil
+}
+
+func resetSlot(m *ebpf.Map, slot uint32) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	if err := m.Put(slot, make([]narthexCounts, cpus)); err != nil {
+		return fmt.Errorf("resetting counters in map %s: %w", m, err)
+	}
+	return nil
+}
+
+// resetCounts starts a rule's slot at zero. No published rule uses it.
+func (o *objects) resetCounts(slot uint32) error { return resetSlot(o.RuleCounts, slot) }
+
+func (o *objects) resetServiceCounts(slot uint32) error { return resetSlot(o.ServiceCounts, slot) }
+
+// MapBytes returns the kernel memory that the instance's maps hold, the policy image
+// included.
+func (in *Instance) MapBytes() (uint64, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return 0, errors.New("instance is closed")
+	}
+	all := in.objects.pinnedMaps()
+	all["scratch"] = in.objects.Scratch
+	var image ebpf.MapID
+	if err := in.objects.PolicyImage.Lookup(zero, &image); err == nil {
+		m, err := ebpf.NewMapFromID(image)
+		if err != nil {
+			return 0, fmt.Errorf("opening the policy's map: %w", err)
+		}
+		defer closeMap(m)
+		all["image"] = m
+	}
+	var sum uint64
+	for name, m := range all {
+		info, err := m.Info()
+		if err != nil {
+			return 0, fmt.Errorf("reading the size of map %q: %w", name, err)
+		}
+		bytes, _ := info.Memlock()
+		sum += bytes
+	}
+	return sum, nil
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Oldest kernel on which everything that the programs use exists: tcx came with 6.6.
+const minMajor, minMinor = 6, 6
+
+// supported says in one sentence what is missing to load the programs.
+func supported() error {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return fmt.Errorf("reading the kernel's version: %w", err)
+	}
+	release := unix.ByteSliceToString(uts.Release[:])
+	if olderThan(release, minMajor, minMinor) {
+		return fmt.Errorf("kernel %s is too old: Narthex needs Linux %d.%d or newer (%w)", release, minMajor, minMinor, ErrUnsupported)
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with CONFIG_DEBUG_INFO_BTF=y (%w)", ErrUnsupported)
+	}
+	return privileged()
+}
+
+func olderThan(release string, major, minor int) bool {
+	var haveMajor, haveMinor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &haveMajor, &haveMinor); n != 2 {
+		return false // loading will tell
+	}
+	return haveMajor < major || haveMajor == major && haveMinor < minor
+}
+
+// privileged says which capability is missing.
+func privileged() error {
+	var data [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("reading this process's capabilities: %w", err)
+	}
+	effective := uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+	has := func(capability uint) bool { return effective>>capability&1 == 1 }
+	if has(unix.CAP_SYS_ADMIN) && has(unix.CAP_NET_ADMIN) {
+		return nil
+	}
+	for _, c := range []struct {
+		number uint
+		name   string
+	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
+		if !has(c.number) {
+			return fmt.Errorf("no privilege to load eBPF programs (%s is missing): run as root (%w)", c.name, ErrUnsupported)
+		}
+	}
+	return nil
+}
