@@ -252,7 +252,7 @@ func parseListen(s string) (Listen, error) {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return Listen{}, fmt.Errorf("%s has no valid port; write one port from 1 to 65535, as %q", quote(s), net.JoinHostPort(host, "80"))
+		return Listen{}, fmt.Errorf(`%s has no valid port; write one port from 1 to 65535, as "*:80"`, quote(s))
 	}
 	if host == "*" {
 		return Listen{Port: uint16(n)}, nil
@@ -276,14 +276,16 @@ func parseListen(s string) (Listen, error) {
 }
 
 func likelyListen(s string) string {
-	if a, err := netip.ParseAddr(s); err == nil {
-		return strconv.Quote(netip.AddrPortFrom(a.WithZone(""), 80).String())
+	if last := strings.LastIndexByte(s, ':'); last > 0 {
+		if a, err := netip.ParseAddr(s[:last]); err == nil && a.Is6() {
+			return strconv.Quote(net.JoinHostPort(s[:last], s[last+1:]))
+		}
+	}
+	if _, err := netip.ParseAddr(s); err == nil {
+		return strconv.Quote(net.JoinHostPort(s, "80"))
 	}
 	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
 		return fmt.Sprintf(`"*:%d" for every local address`, n)
-	}
-	if strings.Count(s, ":") > 1 {
-		return `an IPv6 address in brackets, as "[2001:db8::1]:80"`
 	}
 	return `"*:80", "192.0.2.1:80" or "[2001:db8::1]:80"`
 }

@@ -58,7 +58,8 @@ func (d *decoder) plain(n *yaml.Node) bool {
 }
 
 // mapping decodes a mapping with the given fields; what names it in errors, with its
-// article. It returns the keys that are there.
+// article. It returns the keys that are there, among them those that were surely meant by
+// an unknown one: to report them as missing too would be noise.
 func (d *decoder) mapping(n *yaml.Node, what string, fields []field) map[string]*yaml.Node {
 	if !d.plain(n) {
 		return nil
@@ -68,6 +69,7 @@ func (d *decoder) mapping(n *yaml.Node, what string, fields []field) map[string]
 		return nil
 	}
 	seen := make(map[string]*yaml.Node, len(n.Content)/2)
+	meant := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if !d.key(key, what, seen) {
@@ -75,11 +77,16 @@ func (d *decoder) mapping(n *yaml.Node, what string, fields []field) map[string]
 		}
 		at := slices.IndexFunc(fields, func(f field) bool { return f.key == key.Value })
 		if at < 0 {
-			d.unknownKey(key, what, fields)
+			meant[d.unknownKey(key, what, fields)] = key
 			continue
 		}
 		seen[key.Value] = key
 		fields[at].decode(value)
+	}
+	for key, n := range meant {
+		if seen[key] == nil {
+			seen[key] = n
+		}
 	}
 	return seen
 }
@@ -113,20 +120,23 @@ var elsewhere = map[string]map[string]string{
 	"a request rule": {"from": "connection", "from_port": "connection", "to": "connection", "per": "connection", "learned": "connection"},
 }
 
-func (d *decoder) unknownKey(key *yaml.Node, what string, fields []field) {
+// unknownKey reports a key and returns the one that was meant, if that can be guessed.
+func (d *decoder) unknownKey(key *yaml.Node, what string, fields []field) string {
 	if kind := elsewhere[what][key.Value]; kind != "" {
 		d.errorAt(key, "key %q belongs to %s rules and %s cannot have it; move the rule to %q", key.Value, kind, what, kind+"s")
-		return
+		return ""
 	}
 	known := make([]string, len(fields))
 	for i, f := range fields {
 		known[i] = f.key
 	}
-	hint := nearest(key.Value, known)
-	if hint == "" {
+	meant := nearest(key.Value, known)
+	hint := didYouMean(meant)
+	if meant == "" {
 		hint = "; the keys are " + strings.Join(known, ", ")
 	}
 	d.errorAt(key, "unknown key %s in %s%s", quote(key.Value), what, hint)
+	return meant
 }
 
 // text returns a scalar as it is written; what names it in errors.

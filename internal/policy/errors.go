@@ -141,8 +141,15 @@ func listing(names []string, conjunction string) string {
 	return strings.Join(q[:len(q)-1], ", ") + " " + conjunction + " " + q[len(q)-1]
 }
 
-// nearest returns `; did you mean "x"?` for the candidate that is most like word, or
-// nothing if none is alike.
+// didYouMean asks for a guess, if there is one.
+func didYouMean(guess string) string {
+	if guess == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", guess)
+}
+
+// nearest returns the candidate that is most like word, or nothing if none is alike.
 func nearest(word string, candidates []string) string {
 	const longest = 64
 	best, bestAt := "", len(word)/3+1
@@ -154,10 +161,7 @@ func nearest(word string, candidates []string) string {
 			best, bestAt = c, at
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return best
 }
 
 // distance counts the single-byte edits and swaps of neighbours that make a into b.

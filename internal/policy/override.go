@@ -75,7 +75,7 @@ func (p *Policy) noPath(path string, all []setting) error {
 			return fmt.Errorf("set %s: rule %q has no rate; give it one in the policy first", path, part[1])
 		}
 	}
-	if hint := nearest(path, names); hint != "" {
+	if hint := didYouMean(nearest(path, names)); hint != "" {
 		return fmt.Errorf("set %s: there is no such path%s", quote(path), hint)
 	}
 	if len(names) > most {

@@ -117,7 +117,7 @@ func (d *decoder) version(n *yaml.Node) {
 // services must not be empty; nothing else is of use then.
 func each[T any](d *decoder, n *yaml.Node, what string, most int, decode func(*yaml.Node) T) []T {
 	nodes := d.table(n, what)
-	if what == "services" && len(nodes) == 0 && n.Kind != yaml.AliasNode {
+	if what == "services" && len(nodes) == 0 && (n.Kind == yaml.SequenceNode || n.Tag == "!!null") {
 		d.errorAt(n, `"services" is empty; name a server to protect: - {name: web, listen: "*:80"}`)
 	}
 	if len(nodes) > most {

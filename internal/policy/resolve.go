@@ -55,7 +55,7 @@ func (d *decoder) lookup(r reference, what, key string, index map[string]int) in
 		}
 		slices.Sort(names)
 	}
-	hint := nearest(r.name, names)
+	hint := didYouMean(nearest(r.name, names))
 	switch {
 	case hint != "":
 	case what == "class" && len(index) == 0:

@@ -194,7 +194,7 @@ func parseWord[T ~string](words ...T) func(string) (T, error) {
 				return w, nil
 			}
 		}
-		hint := nearest(s, known)
+		hint := didYouMean(nearest(s, known))
 		if hint == "" {
 			hint = "; write " + listing(known, "or")
 		}
