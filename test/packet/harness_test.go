@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packet runs single frames through the loaded programs with BPF_PROG_TEST_RUN
+// and looks at verdicts, bytes and counters. The same tables are benchmarks.
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/google/go-cmp/cmp"
+
+	"narthex/internal/datapath"
+	"narthex/internal/policy"
+)
+
+// root keeps the tests' pins apart from those of a Narthex that runs here.
+const root = datapath.Root + "-test"
+
+// instance is the one that tests load, each in its turn.
+var instance = fmt.Sprintf("packet-%d", os.Getpid())
+
+// The verdicts by program.
+const (
+	xdpDrop, xdpPass = 1, 2
+	tcxNext, tcxDrop = ^uint32(0), 2
+)
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "these tests load eBPF programs: run them as root, for example with make test")
+		os.Exit(1)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// hook is one of the programs.
+type hook struct {
+	name       string
+	prog       *ebpf.Program
+	pass, drop uint32
+}
+
+// subject is an instance under test.
+type subject struct {
+	*datapath.Instance
+	tables *policy.Tables
+	hooks  []hook
+}
+
+// locals are the local addresses of every subject.
+var locals = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("10.9.0.0/24")}
+
+// load opens an instance of the policy; it is attached to nothing.
+func load(t testing.TB, text string, targets ...datapath.Target) *subject {
+	t.Helper()
+	return loadConfig(t, datapath.Config{}, text, targets...)
+}
+
+func loadConfig(t testing.TB, cfg datapath.Config, text string, targets ...datapath.Target) *subject {
+	t.Helper()
+	cfg.Root, cfg.Instance = root, instance
+	if _, err := datapath.Remove(root, cfg.Instance); err != nil {
+		t.Fatal(err)
+	}
+	in, err := datapath.Open(cfg, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+		if found, err := datapath.Remove(root, cfg.Instance); err != nil || !found {
+			t.Errorf("removing the instance: found %v, %v", found, err)
+		}
+	})
+	s := &subject{Instance: in}
+	s.apply(t, text, targets...)
+	s.reopenHooks(t)
+	return s
+}
+
+// reopenHooks makes the hooks the programs that are pinned now.
+func (s *subject) reopenHooks(t testing.TB) {
+	t.Helper()
+	s.hooks = nil
+	for _, h := range []hook{{"xdp", nil, xdpPass, xdpDrop}, {"tcx", nil, tcxNext, tcxDrop}} {
+		var err error
+		h.prog, err = ebpf.LoadPinnedProgram(filepath.Join(root, instance, "programs", "narthex_"+h.name+"_syn"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { h.prog.Close() })
+		s.hooks = append(s.hooks, h)
+	}
+}
+
+// apply puts another policy in force.
+func (s *subject) apply(t testing.TB, text string, targets ...datapath.Target) {
+	t.Helper()
+	p, _, err := policy.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.tables, _, err = policy.Compile(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Apply(datapath.State{Tables: s.tables, Locals: locals, Targets: targets}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send runs a frame through a program once and reports whether it was dropped.
+func (h *hook) send(t testing.TB, frame []byte) (dropped bool) {
+	t.Helper()
+	out := make([]byte, len(frame)+256)
+	opts := &ebpf.RunOptions{Data: frame, DataOut: out}
+	verdict, err := h.prog.Run(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(frame, opts.DataOut); diff != "" {
+		t.Fatalf("the frame was changed (-sent +came out):\n%s", diff)
+	}
+	if verdict != h.pass && verdict != h.drop {
+		t.Fatalf("verdict %d is neither pass nor drop", verdict)
+	}
+	return verdict == h.drop
+}
+
+// counters are all non-zero counters by name.
+type counters map[string]datapath.Counts
+
+func (s *subject) counters(t testing.TB) counters {
+	t.Helper()
+	stats, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := counters{}
+	for i, v := range stats.Rules {
+		c["rule "+s.tables.Rules[i].Name] = v
+	}
+	for i, v := range stats.Services {
+		c["service "+s.tables.Services[i].Name] = v
+	}
+	for name, v := range stats.Reasons {
+		c["reason "+name] = v
+	}
+	return c
+}
+
+// since returns what was counted since the earlier reading, without zeros.
+func (c counters) since(before counters) counters {
+	d := counters{}
+	for name, v := range c {
+		b := before[name]
+		v.Passed, v.Dropped, v.WouldDrop = v.Passed-b.Passed, v.Dropped-b.Dropped, v.WouldDrop-b.WouldDrop
+		if v != (datapath.Counts{}) {
+			d[name] = v
+		}
+	}
+	return d
+}
