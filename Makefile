@@ -19,7 +19,7 @@ help: ## list what one can do
 .PHONY: build
 build: ## make bin/narthex (needs Go alone)
 	@scripts/setup build
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X narthex/internal/cli.version=$(VERSION)' -o bin/narthex ./cmd/narthex
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/narthex ./cmd/narthex
 
 .PHONY: demo
 demo: build ## show an unmodified server protected from a greedy client (root)
