@@ -122,6 +122,10 @@ var elsewhere = map[string]map[string]string{
 
 // unknownKey reports a key and returns the one that was meant, if that can be guessed.
 func (d *decoder) unknownKey(key *yaml.Node, what string, fields []field) string {
+	if d.full() {
+		d.dropped++
+		return ""
+	}
 	if kind := elsewhere[what][key.Value]; kind != "" {
 		d.errorAt(key, "key %q belongs to %s rules and %s cannot have it; move the rule to %q", key.Value, kind, what, kind+"s")
 		return ""

@@ -13,15 +13,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxFileBytes is the largest policy file that is read. 131,072 rules of 120 bytes are half
-// of it.
-const MaxFileBytes = 32 << 20
+// MaxFileBytes is the largest policy file that is read: room for 131,072 rules of 120
+// bytes.
+const MaxFileBytes = 16 << 20
+
+// maxValues bounds the values in a file, because each takes some 200 bytes of memory when
+// it is read: room for 131,072 rules of 20 keys, values and list entries.
+const maxValues = 3 << 20
 
 // document reads data as one YAML document and returns its root, or nil after it has
 // reported why there is none.
 func document(d *diagnostics, data []byte) *yaml.Node {
 	if len(data) > MaxFileBytes {
 		d.errorf(Pos{1, 1}, "the file has %d bytes; a policy has at most %d", len(data), MaxFileBytes)
+		return nil
+	}
+	if n := countValues(data); n > maxValues {
+		d.errorf(Pos{1, 1}, "the file has about %d values; a policy has at most %d", n, maxValues)
 		return nil
 	}
 	if !checkText(d, data) {
@@ -48,6 +56,15 @@ func document(d *diagnostics, data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
+// countValues returns how many values there are at most, from what separates them.
+func countValues(data []byte) int {
+	n := 1
+	for _, s := range []string{"\n", "\r", ",", "[", "{", ": ", "- ", "? "} {
+		n += bytes.Count(data, []byte(s))
+	}
+	return n
+}
+
 func isEmpty(doc *yaml.Node) bool {
 	return len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Value == ""
 }
@@ -67,15 +84,17 @@ func checkText(d *diagnostics, data []byte) bool {
 			return false
 		}
 		rest = rest[n:]
-		switch {
-		case r == '\n':
+		if lineBreak(r) && !(r == '\r' && bytes.HasPrefix(rest, []byte("\n"))) {
 			at = Pos{at.Line + 1, 1}
-		default:
+		} else {
 			at.Col++
 		}
 	}
 	return true
 }
+
+// lineBreak reports what YAML takes for the end of a line.
+func lineBreak(r rune) bool { return strings.ContainsRune("\r\n\u0085\u2028\u2029", r) }
 
 var (
 	syntaxLine    = regexp.MustCompile(`^line \d+: `)
@@ -137,9 +156,16 @@ func bytesUntilError(data []byte) int {
 
 // lastLine returns the last line of data with something on it and where its text begins.
 func lastLine(data []byte) (Pos, string) {
-	text := strings.TrimRight(string(data), " \t\r\n")
-	at := strings.LastIndexByte(text, '\n') + 1
-	line := text[at:]
+	text := strings.ReplaceAll(string(data), "\r\n", "\n")
+	text = strings.TrimRightFunc(text, func(r rune) bool { return lineBreak(r) || r == ' ' || r == '\t' })
+	breaks := 0
+	line := text
+	for i, r := range text {
+		if lineBreak(r) {
+			breaks++
+			line = text[i+utf8.RuneLen(r):]
+		}
+	}
 	indent := len(line) - len(strings.TrimLeft(line, " \t"))
-	return Pos{strings.Count(text, "\n") + 1, indent + 1}, line
+	return Pos{breaks + 1, indent + 1}, line
 }

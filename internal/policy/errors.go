@@ -65,18 +65,34 @@ func (w Warning) String() string {
 // nobody reads more at once, and one mistake repeated 10,000 times is one mistake.
 const maxReports = 20
 
+// maxKept bounds the errors, and the warnings, that are kept to find the first ones.
+const maxKept = 1000
+
 // diagnostics collects what is to be said about one file.
 type diagnostics struct {
 	file     string
 	errors   Errors
 	warnings []Warning
+	dropped  int // errors beyond maxKept
+	ignored  int // warnings beyond maxKept
 }
 
 func (d *diagnostics) errorf(at Pos, format string, args ...any) {
+	if d.full() {
+		d.dropped++
+		return
+	}
 	d.errors = append(d.errors, &Error{d.file, at.Line, at.Col, fmt.Sprintf(format, args...)})
 }
 
+// full says that no more errors are kept, so that the work for good advice can be saved.
+func (d *diagnostics) full() bool { return len(d.errors) >= maxKept }
+
 func (d *diagnostics) warnf(at Pos, format string, args ...any) {
+	if len(d.warnings) >= maxKept {
+		d.ignored++
+		return
+	}
 	d.warnings = append(d.warnings, Warning{d.file, at.Line, at.Col, fmt.Sprintf(format, args...)})
 }
 
@@ -93,7 +109,7 @@ func (d *diagnostics) err() error {
 	if left := len(errs) - maxReports; left > 0 {
 		next := errs[maxReports]
 		errs = append(errs[:maxReports:maxReports],
-			&Error{next.File, next.Line, next.Col, fmt.Sprintf("%s from here on; correct those above first", count(left, "more error"))})
+			&Error{next.File, next.Line, next.Col, fmt.Sprintf("%s from here on; correct those above first", count(left+d.dropped, "more error"))})
 	}
 	return errs
 }
@@ -106,7 +122,7 @@ func (d *diagnostics) warned() []Warning {
 	})
 	if left := len(w) - maxReports; left > 0 {
 		next := w[maxReports]
-		next.Msg = count(left, "more warning") + " from here on"
+		next.Msg = count(left+d.ignored, "more warning") + " from here on"
 		w = append(w[:maxReports:maxReports], next)
 	}
 	return w

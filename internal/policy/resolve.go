@@ -49,7 +49,7 @@ func (d *decoder) lookup(r reference, what, key string, index map[string]int) in
 		return i
 	}
 	names := make([]string, 0, len(index))
-	if len(d.errors) < 2*maxReports { // comparing names is slow and later errors are not shown
+	if !d.full() { // comparing names is slow
 		for name := range index {
 			names = append(names, name)
 		}
