@@ -11,7 +11,7 @@ import (
 // Setting is one value of a policy that `narthex set` may change.
 type Setting struct {
 	Path     string // as connections.NAME.rate
-	Value    string // as in a policy
+	Value    string // as in a policy, or none
 	Enforced bool   // this version does something with it
 }
 
@@ -103,8 +103,8 @@ func (p *Policy) settings() []setting {
 	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
-		add(false, fmt.Sprintf("%d%%", c.Reserve), func(v string) error { return p.checkReserve(i, v) }, "classes", c.Name, "reserve")
-		add(false, fmt.Sprint(c.Max), func(v string) error {
+		add(false, orNone(c.Reserve, "%"), func(v string) error { return p.checkReserve(i, v) }, "classes", c.Name, "reserve")
+		add(false, orNone(c.Max, ""), func(v string) error {
 			_, err := parseInt(1, maxConcurrency)(v)
 			return err
 		}, "classes", c.Name, "max")
@@ -124,6 +124,14 @@ func (p *Policy) settings() []setting {
 		}
 	}
 	return out
+}
+
+// orNone returns a number with its unit, or none for 0.
+func orNone(n int, unit string) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n) + unit
 }
 
 // setRate changes a rate, and with it a burst that follows from the rate.

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const overridable = `
+version: 1
+services:
+  - {name: web, listen: "*:80"}
+classes:
+  - {name: gold, priority: 1, reserve: 60%}
+  - {name: bronze, priority: 2}
+connections:
+  - {name: block, from: 192.0.2.0/24, action: drop}
+  - {name: partner, from: 10.0.0.0/8, rate: 100/s, burst: 7}
+  - {name: everyone, rate: 300/s}
+requests:
+  - {name: index, path: /, rate: 15/m}
+`
+
+func parsed(t *testing.T, text string) *Policy {
+	t.Helper()
+	p, _, err := Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestOverride(t *testing.T) {
+	tests := []struct {
+		path, value string
+		rule        int
+		rate        string
+		burst       int
+	}{
+		{"connections.everyone.rate", "50/s", 2, "50/s", 5}, // the burst follows
+		{"connections.everyone.burst", "1", 2, "300/s", 1},
+		{"connections.partner.rate", "6/m", 1, "6/m", 7}, // the burst was given
+		{"connections.partner.burst", "1000000", 1, "100/s", 1_000_000},
+	}
+	for _, test := range tests {
+		p := parsed(t, overridable)
+		before := parsed(t, overridable)
+		c := p.Clone()
+		if err := c.Override(test.path, test.value); err != nil {
+			t.Errorf("%s %s: %v", test.path, test.value, err)
+			continue
+		}
+		r := c.Connections[test.rule]
+		if r.Rate.String() != test.rate || r.Burst != test.burst {
+			t.Errorf("%s %s: rate %s, burst %d, want %s, %d", test.path, test.value, r.Rate, r.Burst, test.rate, test.burst)
+		}
+		if !reflect.DeepEqual(p, before) {
+			t.Errorf("%s %s: changed the policy that was cloned", test.path, test.value)
+		}
+		tables, _, err := Compile(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tables.Rules[test.rule]; got.Interval != r.Rate.Interval() || int(got.Burst) != test.burst {
+			t.Errorf("%s %s: compiled to interval %s, burst %d", test.path, test.value, got.Interval, got.Burst)
+		}
+	}
+}
+
+func TestOverrideBurstStaysWhenRateFollows(t *testing.T) {
+	p := parsed(t, overridable)
+	for _, set := range [][2]string{{"connections.everyone.burst", "3"}, {"connections.everyone.rate", "900/s"}} {
+		if err := p.Override(set[0], set[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := p.Connections[2].Burst; b != 3 {
+		t.Errorf("burst %d, want 3 as it was set", b)
+	}
+}
+
+func TestOverrideErrors(t *testing.T) {
+	tests := []struct {
+		path, value, wrong string
+		notEnforced        bool
+	}{
+		{"connections.everyone.rate", "fast", `set connections.everyone.rate: "fast" is not a rate; write a whole number`, false},
+		{"connections.everyone.burst", "0", `set connections.everyone.burst: 0 is out of range; write a number from 1 to 1000000`, false},
+		{"connections.block.rate", "1/s", `set connections.block.rate: rule "block" has no rate`, false},
+		{"connections.evryone.rate", "1/s", `did you mean "connections.everyone.rate"?`, false},
+		{"nonsense", "1", `"nonsense": there is no such path; there are services.web.concurrency, `, false},
+		{"", "", `"": there is no such path`, false},
+		{"services.web.concurrency", "64", `concurrency is not enforced by this version yet`, true},
+		{"services.web.concurrency", "some", `"some" is not a whole number`, false},
+		{"classes.bronze.reserve", "40%", `reserve is not enforced`, true},
+		{"classes.bronze.reserve", "41%", `"41%" brings the reserves to 101%`, false},
+		{"classes.bronze.max", "3", `max is not enforced`, true},
+		{"classes.bronze.max", "0", `0 is out of range`, false},
+		{"requests.index.rate", "1/s", `rate is not enforced`, true},
+		{"requests.index.burst", "9", `burst is not enforced`, true},
+		{"requests.index.burst", "x", `"x" is not a whole number`, false},
+	}
+	for _, test := range tests {
+		p := parsed(t, overridable)
+		err := p.Override(test.path, test.value)
+		if err == nil || !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("set %s %s: error %v, want one with %q", test.path, test.value, err, test.wrong)
+		}
+		if errors.Is(err, ErrNotEnforced) != test.notEnforced {
+			t.Errorf("set %s %s: error %v, not enforced: want %v", test.path, test.value, err, test.notEnforced)
+		}
+		if !reflect.DeepEqual(p, parsed(t, overridable)) {
+			t.Errorf("set %s %s: failed and changed the policy", test.path, test.value)
+		}
+	}
+}
+
+// TestSettings sets every path to the value that it has: that changes nothing but where
+// a value comes from.
+func TestSettings(t *testing.T) {
+	p := parsed(t, overridable)
+	var enforced []string
+	for _, s := range p.Settings() {
+		if s.Enforced {
+			enforced = append(enforced, s.Path)
+		}
+		err := p.Clone().Override(s.Path, s.Value)
+		if s.Value != "none" && (err == nil) != s.Enforced {
+			t.Errorf("set %s %s: error %v, enforced: %v", s.Path, s.Value, err, s.Enforced)
+		}
+	}
+	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst"}
+	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(enforced, want) {
+		t.Errorf("paths %q, enforced settings %q, want %q", got, enforced, want)
+	}
+}
+
+func TestInterval(t *testing.T) {
+	tests := map[string]time.Duration{
+		"1/s": time.Second, "15/m": 4 * time.Second, "7/s": 142_857_143, "3/s": 333_333_333,
+		"1000000/s": 1000, "60000000/m": 1000, "1/m": time.Minute, "7/m": 8_571_428_571,
+	}
+	for text, want := range tests {
+		r, err := parseRate(text)
+		if err != nil || r.Interval() != want || r.String() != text {
+			t.Errorf("%s: interval %d ns of %s, error %v, want %d ns", text, r.Interval(), r, err, want)
+		}
+	}
+}
