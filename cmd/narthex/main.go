@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Narthex keeps a web server useful when more work arrives than it can do.
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/term"
+
+	"narthex/internal/cli"
+	"narthex/internal/daemon"
+	"narthex/internal/datapath"
+)
+
+// version is set by the linker in releases.
+var version = ""
+
+func main() {
+	os.Exit(cli.Main(context.Background(), cli.Env{
+		Args:            os.Args[1:],
+		Stdout:          os.Stdout,
+		Stderr:          os.Stderr,
+		Terminal:        term.IsTerminal(int(os.Stderr.Fd())),
+		Version:         versionText(),
+		RunDir:          daemon.RunDir,
+		Kernel:          daemon.BPF(),
+		Pinned:          pinned,
+		PinnedInstances: pinnedInstances,
+		OpenNetwork:     daemon.OpenNamespace,
+		Notifier:        daemon.Systemd{},
+	}))
+}
+
+// versionText is the linker's, the module's or that of the source tree.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "devel-" + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return strings.Trim(info.Main.Version, "()")
+}
+
+// pinned reports whether an instance polices something, with or without a daemon.
+func pinned(instance string) (bool, error) {
+	_, interfaces, err := datapath.Pinned(datapath.Root, instance)
+	return interfaces > 0, err
+}
+
+// pinnedInstances lists the instances that are in force.
+func pinnedInstances() []string {
+	entries, err := os.ReadDir(datapath.Root)
+	if err != nil {
+		return nil // none, or not ours to see
+	}
+	var names []string
+	for _, e := range entries {
+		if daemon.CheckInstance(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}

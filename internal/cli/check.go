@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"narthex/internal/policy"
+)
+
+func checkCommand(env Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what a policy means, or what is wrong in it",
+		Long: `Read, check and compile a policy without touching the kernel, and say what it
+means. Warnings go to the standard error. What is wrong is said as
+FILE:LINE:COL: with what would be right, and the exit code is 2.`,
+		Example: `  narthex check policy.yaml
+  narthex check --json policy.yaml | jq .connections`,
+		Args: exactly(1, "name the policy file"),
+		RunE: func(_ *cobra.Command, args []string) error { return check(env, args[0], asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// checked is what `check --json` prints of a valid policy.
+type checked struct {
+	*policy.Meaning
+	Warnings []message `json:"warnings"`
+}
+
+// refused is what it prints of another one.
+type refused struct {
+	Errors   []message `json:"errors"`
+	Warnings []message `json:"warnings"`
+}
+
+type message struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	Col  int    `json:"col"`
+	Msg  string `json:"message"`
+}
+
+func check(env Env, file string, asJSON bool) error {
+	p, tables, found, err := policy.Read(file)
+	warnings := []message{}
+	for _, w := range found {
+		warnings = append(warnings, message(w))
+		if !asJSON {
+			fmt.Fprintf(env.Stderr, "%s (warning)\n", w)
+		}
+	}
+	var wrong policy.Errors
+	switch {
+	case errors.As(err, &wrong):
+		return refuse(env, wrong, warnings, asJSON)
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(env, checked{p.Meaning(tables), warnings})
+	}
+	for _, missing := range p.NotEnforced() {
+		fmt.Fprintf(env.Stderr, "%s (`narthex run` refuses this)\n", missing)
+	}
+	return policy.Describe(env.Stdout, p, tables)
+}
+
+// refuse prints errors as compilers do, for editors to jump to.
+func refuse(env Env, wrong policy.Errors, warnings []message, asJSON bool) error {
+	if asJSON {
+		told := refused{Warnings: warnings}
+		for _, e := range wrong {
+			told.Errors = append(told.Errors, message(*e))
+		}
+		if err := printJSON(env, told); err != nil {
+			return err
+		}
+		return exitError{exitUsage}
+	}
+	fmt.Fprintln(env.Stderr, wrong)
+	return exitError{exitUsage}
+}

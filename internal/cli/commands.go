@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"narthex/internal/daemon"
+	"narthex/internal/daemon/api"
+)
+
+// Commands returns the tree of all commands.
+func Commands(env Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "narthex",
+		Short: "Keep a web server useful when more work arrives than it can do",
+		Long: `Narthex decides in the kernel, by eBPF, which connections reach a web server.
+The server is neither changed nor restarted, and there is no proxy in the path.
+
+A policy file says which services there are and how many connections per second
+each kind of client may open. "narthex run" puts it in force.`,
+		Example: `  narthex check policy.yaml            # what would this policy do?
+  narthex run --policy policy.yaml     # put it in force until Ctrl-C
+  narthex status                       # what has it done?`,
+		Version:            env.Version,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
+		DisableSuggestions: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no command %q: see `narthex --help`", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("narthex {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		runCommand(env), checkCommand(env), reloadCommand(env), statusCommand(env), setCommand(env),
+		explainCommand(env), detachCommand(env), versionCommand(env), completionCommand(env),
+	)
+	if env.Demo != nil {
+		root.AddCommand(demoCommand(env))
+	}
+	for _, cmd := range root.Commands() {
+		markFailures(cmd)
+	}
+	return root
+}
+
+// markFailures tells errors of the command's work from those of the command line, which
+// cobra finds before.
+func markFailures(cmd *cobra.Command) {
+	run, check := cmd.RunE, cmd.Args
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := run(cmd, args); err != nil {
+			return failure{err}
+		}
+		return nil
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// none refuses arguments.
+var none = exactly(0, "this command takes options only")
+
+// exactly checks for n arguments, which says what is needed.
+func exactly(n int, needed string) cobra.PositionalArgs { return between(n, n, needed) }
+
+func between(least, most int, needed string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s, not %d arguments", needed, len(args))
+		}
+		return nil
+	}
+}
+
+// target is the instance that a command is about.
+type target struct {
+	env      Env
+	instance string
+	socket   string
+}
+
+// addTarget adds the flags that name an instance.
+func addTarget(cmd *cobra.Command, env Env) *target {
+	t := &target{env: env}
+	cmd.Flags().StringVar(&t.instance, "instance", daemon.DefaultInstance, "name of the instance")
+	cmd.Flags().StringVar(&t.socket, "socket", "", "path of the control socket (default "+daemon.SocketPath(env.RunDir, "INSTANCE")+")")
+	complete(cmd, "instance", func(string) []string { return instances(env) })
+	cmd.PreRunE = func(*cobra.Command, []string) error { return t.resolve() }
+	return t
+}
+
+func (t *target) resolve() error {
+	if err := daemon.CheckInstance(t.instance); err != nil {
+		return err
+	}
+	if t.socket == "" {
+		t.socket = daemon.SocketPath(t.env.RunDir, t.instance)
+	}
+	return nil
+}
+
+func (t *target) client() *api.Client { return api.NewClient(t.socket) }
+
+// named is the instance's flag as one has to write it in another command.
+func (t *target) named() string {
+	if t.instance == daemon.DefaultInstance {
+		return ""
+	}
+	return " --instance " + t.instance
+}
+
+func printJSON(env Env, v any) error {
+	out := json.NewEncoder(env.Stdout)
+	out.SetIndent("", "  ")
+	out.SetEscapeHTML(false)
+	return out.Encode(v)
+}
+
+func versionCommand(env Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Print the version, as does `narthex --version`.",
+		Example: "  narthex version",
+		Args:    none,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(env.Stdout, "narthex", env.Version)
+			return err
+		},
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"narthex/internal/daemon"
+	"narthex/internal/daemon/api"
+)
+
+func explainCommand(env Env) *cobra.Command {
+	var req api.ExplainRequest
+	var file string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain --from IP[:PORT] [--to ADDR:PORT]",
+		Short: "Say what would decide a connection, without sending anything",
+		Long: `Say which service a connection from an address is to, which rule matches, which
+class it gets and what is in the token bucket at this moment. Without --to, that is
+said for every service. With --policy a file is asked in place of the daemon; there
+are no buckets then.
+
+What a request says (--url, --method, --sni, -H) matters to request rules.`,
+		Example: `  narthex explain --from 192.0.2.7
+  narthex explain --from 192.0.2.7:50000 --to 198.51.100.1:80
+  narthex explain --from 2001:db8::7 --policy policy.yaml`,
+		Args: none,
+	}
+	t := addTarget(cmd, env)
+	flags := cmd.Flags()
+	flags.StringVar(&req.From, "from", "", "address of the client, with its port if rules depend on it")
+	flags.StringVar(&req.To, "to", "", "address and port of the server")
+	flags.StringVar(&req.URL, "url", "", "URL of the request")
+	flags.StringVar(&req.Method, "method", "", "method of the request")
+	flags.StringVar(&req.SNI, "sni", "", "server name in the TLS ClientHello")
+	flags.StringArrayVarP(&req.Headers, "header", "H", nil, "header of the request, as \"Key: value\"; may be repeated")
+	flags.StringVar(&file, "policy", "", "policy file to ask in place of the daemon")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if req.From == "" {
+			return usage("no client is named: use `narthex explain --from IP`")
+		}
+		var result api.ExplainResult
+		var err error
+		if file != "" {
+			result, err = daemon.Offline(file, req)
+		} else {
+			result, err = t.client().Explain(cmd.Context(), req)
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(env, result)
+		}
+		return printExplanation(env.Stdout, result)
+	}
+	return cmd
+}
+
+func printExplanation(w io.Writer, r api.ExplainResult) error {
+	var b strings.Builder
+	for _, d := range r.Decisions {
+		printDecision(&b, d)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printDecision(b *strings.Builder, d api.Decision) {
+	if d.Service == "" {
+		fmt.Fprintf(b, "no service listens there: %s\n", d.Verdict)
+		return
+	}
+	fmt.Fprintf(b, "service %s", d.Service)
+	if d.Shadow {
+		b.WriteString(" (shadow)")
+	}
+	switch {
+	case d.Rule == "":
+		b.WriteString(": no rule matches")
+	case d.Rate == "":
+		fmt.Fprintf(b, ": rule %s, %s", d.Rule, d.Action)
+	default:
+		fmt.Fprintf(b, ": rule %s, %s burst %d per %s", d.Rule, d.Rate, d.Burst, d.Per)
+	}
+	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d))
+}
+
+func bucketText(d api.Decision) string {
+	switch {
+	case d.Bucket == nil:
+		return ""
+	case !d.Bucket.Known:
+		return " (no bucket yet)"
+	}
+	full := time.Duration(d.Bucket.FullIn * float64(time.Second)).Round(time.Millisecond)
+	return fmt.Sprintf(" (%.1f of %d tokens, full in %s)", d.Bucket.Tokens, d.Burst, full)
+}

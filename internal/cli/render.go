@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"narthex/internal/daemon/api"
+)
+
+// mostRules is how many rules fit a screen.
+const mostRules = 20
+
+func printStatus(w io.Writer, s api.Status, all bool) error {
+	var b strings.Builder
+	printHead(&b, s)
+	if s.PID != 0 {
+		printServices(&b, s.Services)
+		printRules(&b, s.Rules, all)
+		printReasons(&b, s)
+		printOverrides(&b, s.Overrides)
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", warning)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printHead(b *strings.Builder, s api.Status) {
+	state := "enforcing"
+	if !s.Enforcing {
+		state = "not enforcing"
+	}
+	fmt.Fprintf(b, "instance %s: %s", s.Instance, state)
+	if s.PID == 0 {
+		b.WriteString("\n")
+		return
+	}
+	fmt.Fprintf(b, ", process %d since %s, narthex %s\n", s.PID, s.Started.Local().Format(time.DateTime), s.Version)
+	fmt.Fprintf(b, "policy %s (%s) since %s\n", s.Policy.File, shortHash(s.Policy.Hash), s.Policy.Loaded.Local().Format(time.DateTime))
+	fmt.Fprintf(b, "sources %d of %d, maps %.1f MiB\n", s.Sources.Used, s.Sources.Size, float64(s.MapBytes)/(1<<20))
+}
+
+func printServices(b *strings.Builder, services []api.ServiceStatus) {
+	t := newTable("SERVICE", "LISTEN", "MODE", "LIMIT", "INTERFACES", ">PASSED", ">DROPPED", ">WOULD DROP")
+	for _, s := range services {
+		row := append([]string{s.Name, strings.Join(s.Listen, " "), s.Mode, s.Limit, interfacesText(s.Interfaces)}, countCells(s.Counts)...)
+		t.add(row...)
+	}
+	b.WriteString("\n")
+	t.print(b)
+	for _, s := range services {
+		if !s.Listening {
+			fmt.Fprintf(b, "note: no server listens on %s of service %s\n", strings.Join(s.Silent, " or "), s.Name)
+		}
+		for _, on := range s.Interfaces {
+			if on.Reason != "" {
+				fmt.Fprintf(b, "note: %s on %s: %s\n", on.Mode, on.Name, on.Reason)
+			}
+		}
+	}
+}
+
+func interfacesText(list []api.InterfaceStatus) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, on := range list {
+		out = append(out, fmt.Sprintf("%s (%s)", on.Name, on.Mode))
+	}
+	return strings.Join(out, " ")
+}
+
+func countCells(c api.Counts) []string {
+	return []string{
+		strconv.FormatUint(c.Passed, 10), strconv.FormatUint(c.Dropped, 10), strconv.FormatUint(c.WouldDrop, 10),
+	}
+}
+
+func printRules(b *strings.Builder, rules []api.RuleStatus, all bool) {
+	if len(rules) == 0 {
+		return
+	}
+	shown := rules
+	if !all && len(rules) > mostRules {
+		shown = busiest(rules)
+	}
+	t := newTable("RULE", "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP")
+	for _, r := range shown {
+		t.add(append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)...)
+	}
+	b.WriteString("\n")
+	t.print(b)
+	if left := len(rules) - len(shown); left > 0 {
+		fmt.Fprintf(b, "and %d more (use --json or --all)\n", left)
+	}
+}
+
+// busiest returns the rules that have matched, those that dropped most first.
+func busiest(rules []api.RuleStatus) []api.RuleStatus {
+	matched := slices.DeleteFunc(slices.Clone(rules), func(r api.RuleStatus) bool { return r.Matched == 0 })
+	slices.SortStableFunc(matched, func(a, b api.RuleStatus) int {
+		return cmp.Or(cmp.Compare(b.Dropped+b.WouldDrop, a.Dropped+a.WouldDrop), cmp.Compare(b.Matched, a.Matched))
+	})
+	return matched[:min(len(matched), mostRules)]
+}
+
+func doesText(r api.RuleStatus) string {
+	if r.Rate == "" {
+		return r.Action
+	}
+	text := fmt.Sprintf("%s burst %d", r.Rate, r.Burst)
+	if r.Overridden {
+		text += " (set)"
+	}
+	return text
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func printReasons(b *strings.Builder, s api.Status) {
+	if len(s.Reasons) == 0 {
+		return
+	}
+	t := newTable("WITHOUT A RULE", ">PASSED", ">DROPPED", ">WOULD DROP")
+	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
+		t.add(append([]string{reason}, countCells(api.Counts{Counts: s.Reasons[reason]})...)...)
+	}
+	b.WriteString("\n")
+	t.print(b)
+}
+
+func printOverrides(b *strings.Builder, overrides []api.Override) {
+	for _, o := range overrides {
+		fmt.Fprintf(b, "note: %s is set to %s until the next reload\n", o.Path, o.Value)
+	}
+}

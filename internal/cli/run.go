@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/daemon"
+	"narthex/internal/metrics"
+)
+
+// mostSources bounds the table of per-source buckets, for it is allocated at once.
+const mostSources = 1 << 24
+
+func runCommand(env Env) *cobra.Command {
+	var cfg daemon.Config
+	var level string
+	cmd := &cobra.Command{
+		Use:   "run --policy FILE",
+		Short: "Put a policy in force and serve until stopped",
+		Long: `Load a policy into the kernel, attach it to the interfaces of its services and
+follow changes of those, until SIGINT or SIGTERM; then detach everything, or with
+--keep leave it enforced. SIGHUP reloads the policy.
+
+If the daemon dies, enforcement goes on as it was; the next run takes it over with
+its token buckets and with the limits that were set by hand. If it cannot start,
+nothing is attached that was not before.`,
+		Example: `  narthex run --policy /etc/narthex/policy.yaml
+  narthex run --policy test.yaml --instance test --netns blue
+  narthex run --policy policy.yaml --metrics 9464    # on 127.0.0.1`,
+		Args: none,
+	}
+	t := addTarget(cmd, env)
+	flags := cmd.Flags()
+	flags.StringVar(&cfg.Policy, "policy", "", "policy file to enforce")
+	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
+	flags.StringVar(&cfg.Metrics, "metrics", "", "serve metrics on this address or port (default off; on loopback if there is only a port)")
+	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
+	flags.IntVar(&cfg.Sources, "sources", 0, "per-source token buckets kept at once (default: as many as fit 250,000 clients)")
+	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
+	complete(cmd, "log-level", func(string) []string { return []string{"debug", "info", "warn", "error"} })
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if cfg.Policy == "" {
+			return errors.New("no policy is named: use `narthex run --policy FILE`")
+		}
+		if cfg.Sources < 0 || cfg.Sources > mostSources {
+			return fmt.Errorf("--sources %d: use 1 to %d", cfg.Sources, mostSources)
+		}
+		var min slog.Level
+		if err := min.UnmarshalText([]byte(level)); err != nil {
+			return fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
+		}
+		cfg.Log = newLogger(env, min)
+		return t.resolve()
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		reload := make(chan os.Signal, 1)
+		signal.Notify(reload, unix.SIGHUP)
+		defer signal.Stop(reload)
+		cfg.Instance, cfg.Socket, cfg.RunDir = t.instance, t.socket, env.RunDir
+		cfg.Version, cfg.Reload, cfg.Notifier = env.Version, reload, env.Notifier
+		cfg.Kernel, cfg.OpenNetwork, cfg.MetricsHandler = env.Kernel, env.OpenNetwork, metrics.Handler
+		return daemon.Run(ctx, cfg)
+	}
+	return cmd
+}
+
+func newLogger(env Env, min slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: min}
+	if env.Terminal {
+		return slog.New(slog.NewTextHandler(env.Stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(env.Stderr, options))
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"narthex/internal/daemon/api"
+)
+
+func setCommand(env Env) *cobra.Command {
+	var back bool
+	cmd := &cobra.Command{
+		Use:   "set PATH VALUE | set PATH --policy",
+		Short: "Change one limit now",
+		Long: `Change one limit at once, without the policy file: connections.RULE.rate or
+connections.RULE.burst. The change outlives the daemon. It ends with the next reload,
+or with "narthex set PATH --policy". "narthex status" lists what is changed.`,
+		Example: `  narthex set connections.everyone.rate 50/s
+  narthex set connections.everyone.burst 10
+  narthex set connections.everyone.rate --policy`,
+	}
+	t := addTarget(cmd, env)
+	cmd.Flags().BoolVar(&back, "policy", false, "go back to the value in the policy")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		switch {
+		case back && len(args) != 1:
+			return errors.New("--policy takes a path and no value")
+		case !back && len(args) != 2:
+			return errors.New("a path and a value are needed")
+		}
+		return nil
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return settable(cmd.Context(), t), cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := api.SetRequest{Path: args[0], Policy: back}
+		if !back {
+			req.Value = args[1]
+		}
+		if _, err := t.client().Set(cmd.Context(), req); err != nil {
+			return err
+		}
+		said := "as in the policy"
+		if !back {
+			said = req.Value + " until the next reload"
+		}
+		_, err := fmt.Fprintf(env.Stdout, "%s is %s\n", req.Path, said)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"narthex/internal/daemon/api"
+)
+
+func statusCommand(env Env) *cobra.Command {
+	var asJSON, all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what is enforced and what it has done",
+		Long: `Show the services and where they are policed, the rules with what they let through
+and what they dropped, and what is not as one might expect. Of many rules those that
+matched are shown, the ones that dropped most first.
+
+The exit code is 0 while a policy is enforced, also without a daemon, and 1 otherwise.`,
+		Example: `  narthex status
+  narthex status --json | jq '.rules[] | select(.dropped > 0)'`,
+		Args: none,
+	}
+	t := addTarget(cmd, env)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as JSON")
+	cmd.Flags().BoolVar(&all, "all", false, "show all rules")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		status, err := readStatus(cmd.Context(), t)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = printJSON(env, status)
+		} else {
+			err = printStatus(env.Stdout, status, all)
+		}
+		if err == nil && !status.Enforcing {
+			return exitError{exitFailure}
+		}
+		return err
+	}
+	return cmd
+}
+
+// readStatus asks the daemon, or says that the instance is in force without one.
+func readStatus(ctx context.Context, t *target) (api.Status, error) {
+	status, err := t.client().Status(ctx)
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return status, err
+	}
+	pinned, pinErr := t.env.Pinned(t.instance)
+	if pinErr != nil || !pinned {
+		return api.Status{}, err
+	}
+	return api.Status{
+		Instance:  t.instance,
+		Enforcing: true,
+		Notes: []string{fmt.Sprintf("enforcing without a daemon: `narthex run --policy FILE%s` takes it over, `narthex detach%s` ends it",
+			t.named(), t.named())},
+	}, nil
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is what the daemon and its clients say to each other: JSON over HTTP on a unix
+// socket.
+package api
+
+import (
+	"time"
+
+	"narthex/internal/datapath"
+)
+
+// The paths of the API.
+const (
+	PathStatus  = "/v1/status"
+	PathReload  = "/v1/reload"
+	PathSet     = "/v1/set"
+	PathExplain = "/v1/explain"
+	PathStop    = "/v1/stop"
+)
+
+// Status is what `narthex status` shows. It is the answer to GET /v1/status.
+type Status struct {
+	Instance  string                     `json:"instance"`
+	Enforcing bool                       `json:"enforcing"` // something is attached
+	PID       int                        `json:"pid"`       // 0: enforcing without a daemon
+	Version   string                     `json:"version"`
+	Started   time.Time                  `json:"started_at"`
+	Adopted   bool                       `json:"adopted"` // found in force when the daemon started
+	Policy    PolicyStatus               `json:"policy"`
+	Services  []ServiceStatus            `json:"services"`
+	Classes   []ClassStatus              `json:"classes"`
+	Rules     []RuleStatus               `json:"rules"`
+	Reasons   map[string]datapath.Counts `json:"reasons"` // packets decided without a rule
+	Overrides []Override                 `json:"overrides"`
+	Sources   SourcesStatus              `json:"sources"`
+	MapBytes  uint64                     `json:"map_bytes"`
+	Notes     []string                   `json:"notes"`    // what is not as one might expect
+	Warnings  []string                   `json:"warnings"` // on the policy file
+}
+
+// PolicyStatus says which policy is in force.
+type PolicyStatus struct {
+	File   string    `json:"file"`
+	Hash   string    `json:"hash"` // SHA-256 of the file
+	Loaded time.Time `json:"loaded_at"`
+}
+
+// ServiceStatus is the state of one service.
+type ServiceStatus struct {
+	Name       string            `json:"name"`
+	Listen     []string          `json:"listen"`
+	Mode       string            `json:"mode"`             // enforce or shadow
+	Listening  bool              `json:"listening"`        // a server listens on every address and port
+	Silent     []string          `json:"silent,omitempty"` // those on which none does
+	Limit      string            `json:"limit"`            // requests in service at once
+	Interfaces []InterfaceStatus `json:"interfaces"`
+	Counts
+}
+
+// InterfaceStatus is an interface on which a service is policed.
+type InterfaceStatus struct {
+	Name   string        `json:"name"`
+	Mode   datapath.Mode `json:"mode"`
+	Reason string        `json:"reason,omitempty"` // why not a better mode
+}
+
+// Counts are SYNs since the instance was loaded.
+type Counts struct {
+	Matched uint64 `json:"matched"`
+	datapath.Counts
+}
+
+// ClassStatus is one class.
+type ClassStatus struct {
+	Name     string `json:"name"`
+	Priority int    `json:"priority"`
+	Default  bool   `json:"default"`
+}
+
+// RuleStatus is one connection rule.
+type RuleStatus struct {
+	Name       string `json:"name"`
+	Action     string `json:"action"`          // police, classify, drop or pass
+	Rate       string `json:"rate,omitempty"`  // such as 50/s
+	Burst      uint32 `json:"burst,omitempty"` // bucket depth
+	Per        string `json:"per,omitempty"`   // who shares a bucket: rule, source or prefix lengths
+	Class      string `json:"class,omitempty"`
+	Overridden bool   `json:"overridden"`
+	Counts
+}
+
+// Override is a limit that was set by hand.
+type Override struct {
+	Path  string `json:"path"`
+	Value string `json:"value"`
+}
+
+// SourcesStatus says how much of the table of per-source buckets is in use.
+type SourcesStatus struct {
+	Size int `json:"size"`
+	Used int `json:"used"`
+	Debt int `json:"debt"` // of those in use, the ones that are not full
+}
+
+// ReloadRequest is the body of POST /v1/reload.
+type ReloadRequest struct {
+	File string `json:"file"` // absolute; empty: the one in force, as it is now
+}
+
+// ReloadResult is the answer to it.
+type ReloadResult struct {
+	Policy   PolicyStatus `json:"policy"`
+	Ended    []Override   `json:"ended_overrides"`
+	Warnings []string     `json:"warnings"`
+	Notes    []string     `json:"notes"`
+}
+
+// SetRequest is the body of POST /v1/set.
+type SetRequest struct {
+	Path   string `json:"path"`
+	Value  string `json:"value"`
+	Policy bool   `json:"policy"` // end the override, back to the policy's value
+}
+
+// SetResult is the answer to it.
+type SetResult struct {
+	Overrides []Override `json:"overrides"` // all that are in force now
+}
+
+// ExplainRequest is the body of POST /v1/explain: a connection, and the request on it.
+type ExplainRequest struct {
+	From    string   `json:"from"` // IP or IP:PORT
+	To      string   `json:"to"`   // ADDR:PORT; empty: every service
+	URL     string   `json:"url,omitempty"`
+	Method  string   `json:"method,omitempty"`
+	SNI     string   `json:"sni,omitempty"`
+	Headers []string `json:"headers,omitempty"` // "Key: value"
+}
+
+// ExplainResult is the answer to it.
+type ExplainResult struct {
+	From      string     `json:"from"`
+	To        string     `json:"to"`
+	Decisions []Decision `json:"decisions"`
+	Notes     []string   `json:"notes"`
+}
+
+// Decision is what would happen to a SYN to one service.
+type Decision struct {
+	Service string        `json:"service"` // empty: to no service, it always passes
+	Shadow  bool          `json:"shadow"`
+	Rule    string        `json:"rule"` // empty: no rule matches
+	Action  string        `json:"action,omitempty"`
+	Rate    string        `json:"rate,omitempty"`
+	Burst   uint32        `json:"burst,omitempty"`
+	Per     string        `json:"per,omitempty"`
+	Class   string        `json:"class,omitempty"`
+	Bucket  *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Verdict string        `json:"verdict"`          // pass, drop, would drop or by the bucket
+}
+
+// BucketStatus is the level of a token bucket at this moment.
+type BucketStatus struct {
+	Known  bool    `json:"known"`   // false: this source was not seen or was forgotten
+	Tokens float64 `json:"tokens"`  // connections that would be let in at once
+	FullIn float64 `json:"full_in"` // seconds without further SYNs
+}
+
+// StopRequest is the body of POST /v1/stop.
+type StopRequest struct {
+	Keep bool `json:"keep"` // leave the policy enforced
+}
+
+// Error is the answer to what could not be done.
+type Error struct {
+	Message string `json:"error"`
+	Usage   bool   `json:"usage"` // the request or the policy is wrong, not the state of things
+}
+
+func (e *Error) Error() string { return e.Message }

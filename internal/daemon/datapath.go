@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+
+	"narthex/internal/datapath"
+	"narthex/internal/netif"
+)
+
+// Datapath is what the daemon needs of a *datapath.Instance.
+type Datapath interface {
+	Adopted() bool
+	Notes() []string
+	Apply(datapath.State) error
+	Attachments() []datapath.Attachment
+	Stats() (datapath.Stats, error)
+	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
+	Sources() (datapath.SourceUse, error)
+	MapBytes() (uint64, error)
+	Journal() (map[string]string, error)
+	Record(key, value string) error
+	Erase(key string) error
+	Close() error
+}
+
+// Kernel opens and removes data paths.
+type Kernel struct {
+	Open   func(cfg datapath.Config, rules int) (Datapath, error)
+	Remove func(instance string) (found bool, err error)
+}
+
+// BPF is the Kernel that is made of eBPF.
+func BPF() Kernel {
+	return Kernel{
+		Open: func(cfg datapath.Config, rules int) (Datapath, error) {
+			in, err := datapath.Open(cfg, rules)
+			if err != nil {
+				return nil, err
+			}
+			return in, nil
+		},
+		Remove: func(instance string) (bool, error) { return datapath.Remove("", instance) },
+	}
+}
+
+// Network is what the daemon needs of a network namespace.
+type Network interface {
+	Do(func() error) error // on a thread in the namespace
+	Cookie() (uint64, error)
+	Snapshot() (netif.Snapshot, error)
+	Run(ctx context.Context, last netif.Snapshot, changed chan<- netif.Snapshot)
+	Listeners() (netif.Listeners, error)
+	Close() error
+}
+
+// namespace is the Network that is a namespace of this machine.
+type namespace struct {
+	*netif.Namespace
+	*netif.Watcher
+}
+
+// OpenNamespace opens a network namespace by its name or path, or that of the process if
+// the name is empty.
+func OpenNamespace(name string, log *slog.Logger) (Network, error) {
+	ns, err := netif.OpenNamespace(name)
+	if err != nil {
+		return nil, err
+	}
+	w, err := netif.Watch(ns, log)
+	if err != nil {
+		ns.Close()
+		return nil, err
+	}
+	return namespace{ns, w}, nil
+}
+
+func (n namespace) Listeners() (netif.Listeners, error) { return netif.ReadListeners(n.Namespace) }
+
+func (n namespace) Close() error {
+	n.Watcher.Close()
+	return n.Namespace.Close()
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/netif"
+	"narthex/internal/policy"
+)
+
+// enforceable is a policy that is in force or could be.
+type enforceable struct {
+	file      string         // absolute path
+	asWritten *policy.Policy // without overrides
+	policy    *policy.Policy // with them
+	tables    *policy.Tables
+	overrides []api.Override // by path
+	warnings  []policy.Warning
+	loaded    time.Time
+}
+
+// load reads a policy that can be enforced.
+func load(file string) (*enforceable, error) {
+	p, warnings, err := policy.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	if missing := p.NotEnforced(); missing != nil {
+		return nil, missing
+	}
+	tables, more, err := policy.Compile(p)
+	if err != nil {
+		return nil, err
+	}
+	absolute, err := filepath.Abs(file)
+	if err != nil {
+		return nil, fmt.Errorf("find policy %q: %w", file, err)
+	}
+	return &enforceable{
+		file:      absolute,
+		asWritten: p,
+		policy:    p,
+		tables:    tables,
+		warnings:  append(warnings, more...),
+		loaded:    time.Now(),
+	}, nil
+}
+
+// with returns the policy as written with these overrides and no others.
+func (f *enforceable) with(overrides []api.Override) (*enforceable, error) {
+	p := f.asWritten.Clone()
+	for _, o := range overrides {
+		if err := p.Override(o.Path, o.Value); err != nil {
+			return nil, err
+		}
+	}
+	tables, _, err := policy.Compile(p)
+	if err != nil {
+		return nil, err
+	}
+	next := *f
+	next.policy, next.tables = p, tables
+	next.overrides = slices.Clone(overrides)
+	slices.SortFunc(next.overrides, func(a, b api.Override) int { return cmp.Compare(a.Path, b.Path) })
+	return &next, nil
+}
+
+// override returns the overrides with one more, or with another value of it.
+func (f *enforceable) override(path, value string) []api.Override {
+	return append(f.withoutOverride(path), api.Override{Path: path, Value: value})
+}
+
+func (f *enforceable) withoutOverride(path string) []api.Override {
+	return slices.DeleteFunc(slices.Clone(f.overrides), func(o api.Override) bool { return o.Path == path })
+}
+
+func (f *enforceable) overridden(path string) bool {
+	return slices.ContainsFunc(f.overrides, func(o api.Override) bool { return o.Path == path })
+}
+
+func (f *enforceable) wants() []netif.Want {
+	wants := make([]netif.Want, len(f.tables.Services))
+	for i, s := range f.tables.Services {
+		wants[i] = netif.Want{Service: s.Name, Interfaces: s.Interfaces, XDP: s.XDP}
+	}
+	return wants
+}
+
+func (f *enforceable) status() api.PolicyStatus {
+	return api.PolicyStatus{File: f.file, Hash: f.tables.Hash, Loaded: f.loaded}
+}
+
+func (f *enforceable) warningLines() []string {
+	lines := make([]string, len(f.warnings))
+	for i, w := range f.warnings {
+		lines[i] = w.String()
+	}
+	return lines
+}

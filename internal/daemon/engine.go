@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
+	"narthex/internal/netif"
+)
+
+// engine holds what is in force and changes it, one change at a time.
+type engine struct {
+	instance string
+	log      *slog.Logger
+	dp       Datapath
+	net      Network
+	notes    []string // on the start
+
+	mu          sync.Mutex
+	current     *enforceable
+	snap        netif.Snapshot // the last that was applied
+	plan        netif.Plan
+	attachments []datapath.Attachment
+	trouble     error // why the interfaces are not all as planned
+}
+
+// start puts the first policy in force. Overrides that were set by hand on the same policy
+// go on.
+func (e *engine) start(next *enforceable) error {
+	journal, err := e.dp.Journal()
+	if err != nil {
+		return fmt.Errorf("read journal: %w", err)
+	}
+	cookie, err := e.net.Cookie()
+	if err != nil {
+		return err
+	}
+	if err := checkNetwork(e.instance, journal, cookie); err != nil {
+		return err
+	}
+	kept, ended := e.inherit(next, journal)
+	if err := e.enforce(kept); err != nil {
+		return err
+	}
+	if err := eraseOverrides(e.dp, ended); err != nil {
+		return err
+	}
+	if err := e.dp.Record(keyNetwork, strconv.FormatUint(cookie, 10)); err != nil {
+		return fmt.Errorf("record network namespace: %w", err)
+	}
+	return e.recordPolicy()
+}
+
+// inherit applies the overrides in the journal if they were set on this very policy, and
+// returns those that end.
+func (e *engine) inherit(next *enforceable, journal map[string]string) (*enforceable, []api.Override) {
+	overrides := overridesIn(journal)
+	if len(overrides) == 0 {
+		return next, nil
+	}
+	if journal[keyPolicy] != next.tables.Hash {
+		e.log.Warn("the policy has changed since: overrides end", "overrides", overrides)
+		return next, overrides
+	}
+	with, err := next.with(overrides)
+	if err != nil {
+		e.log.Warn("overrides do not fit the policy: they end", "overrides", overrides, "error", err)
+		return next, overrides
+	}
+	e.log.Info("overrides stay in force", "overrides", overrides)
+	return with, nil
+}
+
+// reload replaces the policy and ends all overrides. On error everything is as before.
+func (e *engine) reload(file string) (api.ReloadResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if file == "" {
+		file = e.current.file
+	}
+	next, err := load(file)
+	if err != nil {
+		return api.ReloadResult{}, err
+	}
+	ended := e.current.overrides
+	if err := e.enforce(next); err != nil {
+		return api.ReloadResult{}, err
+	}
+	if err := errors.Join(eraseOverrides(e.dp, ended), e.recordPolicy()); err != nil {
+		e.log.Error("the new policy is in force, but a later start may take it for changed", "error", err)
+	}
+	return api.ReloadResult{
+		Policy:   next.status(),
+		Ended:    ended,
+		Warnings: next.warningLines(),
+		Notes:    e.currentNotes(),
+	}, nil
+}
+
+func (e *engine) recordPolicy() error {
+	if err := e.dp.Record(keyPolicy, e.current.tables.Hash); err != nil {
+		return fmt.Errorf("record policy: %w", err)
+	}
+	return nil
+}
+
+// set overrides one limit of the policy in force, or ends that.
+func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	overrides := e.current.withoutOverride(req.Path)
+	if !req.Policy {
+		overrides = e.current.override(req.Path, req.Value)
+	} else if !e.current.overridden(req.Path) {
+		return api.SetResult{}, &api.Error{Usage: true, Message: fmt.Sprintf("%q is not overridden: `narthex status` lists what is", req.Path)}
+	}
+	next, err := e.current.with(overrides)
+	if err != nil {
+		return api.SetResult{}, &api.Error{Usage: true, Message: err.Error()}
+	}
+	if err := e.apply(next, e.snap, e.plan); err != nil {
+		return api.SetResult{}, err
+	}
+	if req.Policy {
+		err = e.dp.Erase(keyOverride + req.Path)
+	} else {
+		err = e.dp.Record(keyOverride+req.Path, req.Value)
+	}
+	if err != nil {
+		return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", req.Path, err)
+	}
+	return api.SetResult{Overrides: slices.Clone(next.overrides)}, nil
+}
+
+// enforce puts a policy in force on the interfaces that there are now, all or nothing.
+func (e *engine) enforce(next *enforceable) error {
+	snap, err := e.net.Snapshot()
+	if err != nil {
+		return err
+	}
+	plan := netif.NewPlan(snap, next.wants())
+	if len(plan.Absent) > 0 {
+		first := plan.Absent[0]
+		return fmt.Errorf("service %q: %w", first.Service, first.Err)
+	}
+	if err := e.apply(next, snap, plan); err != nil {
+		return err
+	}
+	e.trouble = nil
+	debug.FreeOSMemory() // what parsing and compiling took
+	return nil
+}
+
+// refresh follows a change of interfaces or addresses. What fails is tried again with the
+// next change, or when the caller asks.
+func (e *engine) refresh(snap netif.Snapshot) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.follow(snap)
+}
+
+// retry tries again what could not be done for the interfaces.
+func (e *engine) retry() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.trouble == nil {
+		return nil
+	}
+	snap, err := e.net.Snapshot()
+	if err != nil {
+		return err
+	}
+	return e.follow(snap)
+}
+
+func (e *engine) follow(snap netif.Snapshot) error {
+	plan := netif.NewPlan(snap, e.current.wants())
+	e.logLost(plan.Absent)
+	if e.trouble = e.apply(e.current, snap, plan); e.trouble != nil {
+		e.trouble = e.applyWhatWorks(snap, plan)
+	}
+	return e.trouble
+}
+
+// applyWhatWorks polices every interface that can be: one that cannot must not keep the
+// others from it.
+func (e *engine) applyWhatWorks(snap netif.Snapshot, plan netif.Plan) error {
+	attached := func(t netif.Target) bool {
+		return slices.ContainsFunc(e.attachments, func(a datapath.Attachment) bool { return a.Index == t.Index })
+	}
+	wanted := plan.Targets
+	plan.Targets = slices.DeleteFunc(slices.Clone(wanted), func(t netif.Target) bool { return !attached(t) })
+	errs := []error{e.apply(e.current, snap, plan)}
+	for _, t := range wanted {
+		if attached(t) {
+			continue
+		}
+		with := plan
+		with.Targets = append(slices.Clone(plan.Targets), t)
+		err := e.apply(e.current, snap, with)
+		if err == nil {
+			plan = with
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// apply tells the data path what to enforce and where. On error everything is as before.
+func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) error {
+	state := datapath.State{Tables: next.tables, Locals: snap.Locals}
+	for _, t := range plan.Targets {
+		state.Targets = append(state.Targets, datapath.Target(t))
+	}
+	if err := e.net.Do(func() error { return e.dp.Apply(state) }); err != nil {
+		return err
+	}
+	e.current, e.snap, e.plan = next, snap, plan
+	now := e.dp.Attachments()
+	e.logAttachments(now)
+	e.attachments = now
+	return nil
+}
+
+func (e *engine) logAttachments(now []datapath.Attachment) {
+	for _, a := range now {
+		if !slices.Contains(e.attachments, a) {
+			e.log.Info("policing", "interface", a.Name, "mode", a.Mode, "reason", a.Reason)
+		}
+	}
+	for _, a := range e.attachments {
+		if !slices.ContainsFunc(now, func(b datapath.Attachment) bool { return a.Index == b.Index }) {
+			e.log.Info("let go", "interface", a.Name)
+		}
+	}
+}
+
+func (e *engine) logLost(absent []netif.Absent) {
+	for _, a := range absent {
+		if !slices.ContainsFunc(e.plan.Absent, func(old netif.Absent) bool { return old.Interface == a.Interface }) {
+			e.log.Warn("lost an interface, waiting for it to come back", "interface", a.Interface, "service", a.Service)
+		}
+	}
+}
+
+// alive reports whether the maps can be read.
+func (e *engine) alive() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, err := e.dp.Journal()
+	return err
+}
+
+// currentNotes are sentences on what is not as one might expect.
+func (e *engine) currentNotes() []string {
+	notes := slices.Concat(e.notes, e.plan.Notes)
+	for _, a := range e.plan.Absent {
+		notes = append(notes, fmt.Sprintf("service %q: %v", a.Service, a.Err))
+	}
+	if e.trouble != nil {
+		notes = append(notes, e.trouble.Error())
+	}
+	return notes
+}

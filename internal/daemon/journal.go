@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"narthex/internal/daemon/api"
+)
+
+// The keys of the journal, which lies beside the maps and outlives the daemon.
+const (
+	keyPolicy   = "policy"    // hash of the policy in force
+	keyNetwork  = "network"   // cookie of the network namespace
+	keyOverride = "override " // and the path: the value
+)
+
+// checkNetwork refuses to adopt what polices the interfaces of another namespace: their
+// indexes mean other interfaces here.
+func checkNetwork(instance string, journal map[string]string, cookie uint64) error {
+	recorded, ok := journal[keyNetwork]
+	if !ok || recorded == strconv.FormatUint(cookie, 10) {
+		return nil
+	}
+	return fmt.Errorf("instance %q is in force in another network namespace: run `narthex detach --instance %s` first, or choose that one with --netns",
+		instance, instance)
+}
+
+func overridesIn(journal map[string]string) []api.Override {
+	var found []api.Override
+	for key, value := range journal {
+		if path, ok := strings.CutPrefix(key, keyOverride); ok {
+			found = append(found, api.Override{Path: path, Value: value})
+		}
+	}
+	slices.SortFunc(found, func(a, b api.Override) int { return cmp.Compare(a.Path, b.Path) })
+	return found
+}
+
+// eraseOverrides removes overrides from the journal.
+func eraseOverrides(dp Datapath, overrides []api.Override) error {
+	var errs []error
+	for _, o := range overrides {
+		errs = append(errs, dp.Erase(keyOverride+o.Path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove overrides: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lock is held by the one process that may change an instance.
+type Lock struct {
+	file *os.File
+}
+
+// BusyError is the error of a lock that another process holds.
+type BusyError struct {
+	Instance string
+	PID      int // 0 if it is not known
+}
+
+func (e *BusyError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("instance %q is busy: another process holds it; name another with --instance", e.Instance)
+	}
+	return fmt.Sprintf("instance %q is busy: process %d holds it; stop that one or name another with --instance", e.Instance, e.PID)
+}
+
+// AcquireLock takes the lock of an instance or returns a *BusyError at once.
+func AcquireLock(runDir, instance string) (*Lock, error) {
+	path := lockPath(runDir, instance)
+	if err := os.MkdirAll(runDir, 0o755); err != nil {
+		return nil, permission(fmt.Errorf("make folder for the lock: %w", err))
+	}
+	for {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, permission(fmt.Errorf("open lock: %w", err))
+		}
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			defer file.Close()
+			return nil, &BusyError{Instance: instance, PID: readPID(file)}
+		}
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("lock %q: %w", path, err)
+		}
+		if !isAt(file, path) {
+			file.Close() // its holder removed it between our two steps
+			continue
+		}
+		if err := writePID(file); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("write lock: %w", err)
+		}
+		return &Lock{file: file}, nil
+	}
+}
+
+// permission says what to do where permission is what is missing.
+func permission(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run this command as root", err)
+	}
+	return err
+}
+
+// Release removes the lock.
+func (l *Lock) Release() error {
+	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
+}
+
+// isAt reports whether path still leads to the open file.
+func isAt(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, there)
+}
+
+func readPID(file *os.File) int {
+	const longest = 32
+	text, err := io.ReadAll(io.LimitReader(file, longest))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
+func writePID(file *os.File) error {
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon runs an instance: it puts a policy in force, follows the interfaces,
+// answers on the control socket, and takes everything away at the end or leaves it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
+)
+
+// Config says what to run.
+type Config struct {
+	Instance string
+	Policy   string // path of the policy file
+	NetNS    string // name or path of a network namespace, empty for that of the process
+	RunDir   string // where the lock is
+	Socket   string // path of the control socket
+	Metrics  string // address for metrics, empty for none
+	Keep     bool   // leave the policy enforced at the end
+	Sources  int    // per-source buckets, 0 for the default
+	Version  string
+	Log      *slog.Logger
+
+	Reload <-chan os.Signal // each asks for a reload
+
+	Kernel      Kernel
+	OpenNetwork func(name string, log *slog.Logger) (Network, error)
+	Notifier    Notifier
+	// MetricsHandler makes the handler of /metrics.
+	MetricsHandler func(status func() (api.Status, error)) http.Handler
+}
+
+// daemon is a running instance.
+type daemon struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	engine  *engine
+	control net.Listener
+	metrics net.Listener // nil if there are no metrics
+	stop    chan api.StopRequest
+	failed  chan error // a server ended
+	servers []*http.Server
+}
+
+// Run puts the policy in force, serves until ctx is done or a client asks to stop, and
+// takes it out of force unless it is to be kept. If it cannot start, nothing stays in
+// force that was not before.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if err := CheckInstance(cfg.Instance); err != nil {
+		return err
+	}
+	first, err := load(cfg.Policy)
+	if err != nil {
+		return err
+	}
+	lock, err := AcquireLock(cfg.RunDir, cfg.Instance)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	d := &daemon{
+		cfg:     cfg,
+		log:     cfg.Log.With("instance", cfg.Instance),
+		started: time.Now(),
+		stop:    make(chan api.StopRequest, 1),
+		failed:  make(chan error, 2),
+	}
+	if err := d.listen(); err != nil {
+		return err
+	}
+	defer d.closeListeners()
+	network, err := cfg.OpenNetwork(cfg.NetNS, d.log)
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	if err := d.enforce(network, first); err != nil {
+		return err
+	}
+	return d.serve(ctx)
+}
+
+// listen opens the sockets, before anything is changed that would have to be taken back.
+func (d *daemon) listen() (err error) {
+	if d.cfg.Metrics != "" {
+		d.metrics, err = net.Listen("tcp", metricsAddress(d.cfg.Metrics))
+		if err != nil {
+			return fmt.Errorf("listen for metrics on %q: %w", d.cfg.Metrics, err)
+		}
+	}
+	control, err := listenControl(d.cfg.Socket)
+	if err != nil {
+		d.closeListeners()
+		return err
+	}
+	d.control = control
+	return nil
+}
+
+// metricsAddress keeps an address without a host, such as 9100 or :9100, to this machine.
+func metricsAddress(s string) string {
+	if !strings.Contains(s, ":") {
+		s = ":" + s
+	}
+	if strings.HasPrefix(s, ":") {
+		s = "127.0.0.1" + s
+	}
+	return s
+}
+
+func (d *daemon) closeListeners() {
+	if d.metrics != nil {
+		d.metrics.Close()
+	}
+	if d.control != nil {
+		d.control.Close()
+		os.Remove(d.cfg.Socket)
+	}
+}
+
+// enforce opens the data path and puts the first policy in force. On error a new data
+// path is removed; one that was found goes on.
+func (d *daemon) enforce(network Network, first *enforceable) error {
+	var dp Datapath
+	err := network.Do(func() (err error) {
+		cfg := datapath.Config{Instance: d.cfg.Instance, Sources: d.cfg.Sources, Log: d.log}
+		dp, err = d.cfg.Kernel.Open(cfg, len(first.tables.Rules))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d.engine = &engine{instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes()}
+	if !outlives(datapath.Root, "/proc/1/root") {
+		d.engine.notes = append(slices.Clone(d.engine.notes), fmt.Sprintf(
+			"%s is mounted for this process alone: enforcement ends with it; run outside of `ip netns exec` and use --netns", datapath.Root))
+	}
+	for _, note := range d.engine.notes {
+		d.log.Warn(note)
+	}
+	if err := d.engine.start(first); err != nil {
+		return errors.Join(err, d.end(dp.Adopted()))
+	}
+	for _, w := range first.warningLines() {
+		d.log.Warn(w)
+	}
+	d.log.Info("in force", "policy", first.file, "hash", first.tables.Hash,
+		"services", len(first.tables.Services), "rules", len(first.tables.Rules), "adopted", dp.Adopted())
+	return nil
+}
+
+// end lets the data path go and removes it unless it is to stay.
+func (d *daemon) end(keep bool) error {
+	err := d.engine.dp.Close()
+	if keep {
+		return err
+	}
+	if _, removing := d.cfg.Kernel.Remove(d.cfg.Instance); removing != nil {
+		err = errors.Join(err, fmt.Errorf("remove what is attached: %w; run `narthex detach --instance %s`", removing, d.cfg.Instance))
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/netif"
+)
+
+const (
+	// retryAfter is when to attach again what could not be attached.
+	retryAfter = 5 * time.Second
+	// finishLimit bounds how long requests on the sockets may hold up the end.
+	finishLimit = 5 * time.Second
+)
+
+// serve answers clients and follows changes until it is time to end. If it ends by a fault
+// of its own, the policy stays in force, as it would had it been killed.
+func (d *daemon) serve(ctx context.Context) error {
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed := make(chan netif.Snapshot)
+	go d.engine.net.Run(following, d.engine.snap, changed)
+	d.startServers()
+	d.cfg.Notifier.Notify(ready(d.summary()))
+	keep, err := d.loop(ctx, changed)
+	d.cfg.Notifier.Notify(sd.SdNotifyStopping)
+	cancel()
+	d.stopServers()
+	return errors.Join(err, d.end(keep))
+}
+
+// loop runs until it is time to end, and says whether to leave the policy in force.
+func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep bool, err error) {
+	watchdog := d.watchdog()
+	retry := time.NewTicker(retryAfter)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			d.log.Info("stopping", "keep", d.cfg.Keep)
+			return d.cfg.Keep, nil
+		case req := <-d.stop:
+			d.log.Info("stopping on request", "keep", req.Keep)
+			return req.Keep, nil
+		case err := <-d.failed:
+			return true, err
+		case <-d.cfg.Reload:
+			// The error was logged; the old policy is in force.
+			_, _ = d.reload(api.ReloadRequest{})
+		case snap := <-changed:
+			if err := d.engine.refresh(snap); err != nil {
+				d.log.Error("cannot police all interfaces, will try again", "error", err)
+			}
+		case <-retry.C:
+			if err := d.engine.retry(); err != nil {
+				d.log.Debug("tried again in vain", "error", err)
+			}
+		case <-watchdog:
+			d.signOfLife()
+		}
+	}
+}
+
+// watchdog ticks twice as often as the service manager wants to hear of the daemon, or
+// never.
+func (d *daemon) watchdog() <-chan time.Time {
+	every := d.cfg.Notifier.Watchdog()
+	if every <= 0 {
+		return nil
+	}
+	return time.Tick(every / 2)
+}
+
+// signOfLife is sent from the main loop, and only while the maps can be read.
+func (d *daemon) signOfLife() {
+	if err := d.engine.alive(); err != nil {
+		d.log.Error("cannot read the maps", "error", err)
+		return
+	}
+	d.cfg.Notifier.Notify(sd.SdNotifyWatchdog)
+}
+
+// reload is what SIGHUP and clients ask for.
+func (d *daemon) reload(req api.ReloadRequest) (api.ReloadResult, error) {
+	if note, err := reloading(); err == nil {
+		d.cfg.Notifier.Notify(note)
+	}
+	result, err := d.engine.reload(req.File)
+	if err != nil {
+		d.log.Error("the old policy stays in force", "error", err)
+		d.cfg.Notifier.Notify(ready("reload failed, the old policy stays in force: " + err.Error()))
+		return result, err
+	}
+	for _, w := range result.Warnings {
+		d.log.Warn(w)
+	}
+	d.log.Info("reloaded", "policy", result.Policy.File, "hash", result.Policy.Hash, "ended_overrides", result.Ended)
+	d.cfg.Notifier.Notify(ready(d.summary()))
+	return result, nil
+}
+
+// requestStop makes the main loop end; the answer is sent before.
+func (d *daemon) requestStop(req api.StopRequest) (struct{}, error) {
+	select {
+	case d.stop <- req:
+	default: // it is ending
+	}
+	return struct{}{}, nil
+}
+
+// summary is a line for the service manager.
+func (d *daemon) summary() string {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	var on []string
+	for _, a := range d.engine.attachments {
+		on = append(on, a.Name)
+	}
+	if len(on) == 0 {
+		return "waiting for an interface to police"
+	}
+	slices.Sort(on)
+	return "policing " + strings.Join(on, ", ")
+}
+
+func (d *daemon) startServers() {
+	control := newServer(d.api(), d.log)
+	control.ConnContext = withPeer
+	d.startServer(control, d.control)
+	if d.metrics != nil {
+		d.startServer(newServer(d.cfg.MetricsHandler(d.status), d.log), d.metrics)
+		d.log.Info("serving metrics", "address", d.metrics.Addr().String())
+	}
+}
+
+func (d *daemon) startServer(server *http.Server, listener net.Listener) {
+	d.servers = append(d.servers, server)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			d.failed <- fmt.Errorf("serve on %s: %w", listener.Addr(), err)
+		}
+	}()
+}
+
+func (d *daemon) stopServers() {
+	ctx, cancel := context.WithTimeout(context.Background(), finishLimit)
+	defer cancel()
+	for _, server := range d.servers {
+		if err := server.Shutdown(ctx); err != nil {
+			server.Close()
+		}
+	}
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
+)
+
+// Limits of what a client may ask of the daemon.
+const (
+	largestRequest = 64 << 10
+	readLimit      = 10 * time.Second
+	writeLimit     = time.Minute // a reload of the largest policy answers late
+	idleLimit      = 30 * time.Second
+)
+
+// newServer returns a server with limits.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readLimit,
+		ReadTimeout:       readLimit,
+		WriteTimeout:      writeLimit,
+		IdleTimeout:       idleLimit,
+		MaxHeaderBytes:    largestRequest,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// api returns what is served on the control socket.
+func (d *daemon) api() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
+		status, err := d.status()
+		answer(w, status, err)
+	})
+	handle(mux, api.PathReload, d.reload)
+	handle(mux, api.PathSet, d.engine.set)
+	handle(mux, api.PathExplain, d.engine.explain)
+	handle(mux, api.PathStop, d.requestStop)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, usagef("there is no %s %s", r.Method, r.URL.Path))
+	})
+	return onlyAllowedPeers(mux)
+}
+
+func onlyAllowedPeers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
+			fail(w, http.StatusForbidden, errors.New("no permission to use this socket: run this command as root"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// handle serves a POST whose body and answer are JSON.
+func handle[Request, Result any](mux *http.ServeMux, path string, do func(Request) (Result, error)) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		var req Request
+		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, largestRequest))
+		body.DisallowUnknownFields()
+		err := body.Decode(&req)
+		if err == nil && body.Decode(&struct{}{}) != io.EOF {
+			err = errors.New("more than one value")
+		}
+		if err != nil {
+			fail(w, http.StatusBadRequest, usagef("read request: %v", err))
+			return
+		}
+		result, err := do(req)
+		answer(w, result, err)
+	})
+}
+
+func answer(w http.ResponseWriter, result any, err error) {
+	var wrong *api.Error
+	var invalid policy.Errors
+	switch {
+	case err == nil:
+		reply(w, http.StatusOK, result)
+	case errors.As(err, &wrong):
+		fail(w, http.StatusUnprocessableEntity, wrong)
+	case errors.As(err, &invalid):
+		fail(w, http.StatusUnprocessableEntity, usagef("%v", invalid))
+	default:
+		fail(w, http.StatusInternalServerError, err)
+	}
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	var told *api.Error
+	if !errors.As(err, &told) {
+		told = &api.Error{Message: err.Error()}
+	}
+	reply(w, code, told)
+}
+
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the client has gone: nothing to tell it
+}

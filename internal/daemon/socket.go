@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// longestSocketPath is what fits into struct sockaddr_un, less the temporary folder's name.
+const longestSocketPath = 90
+
+// listenControl makes the control socket. It appears under its name all at once and with
+// its mode, for it is made in a folder that is closed to others. A socket that nobody
+// answers on is replaced; the caller holds the instance's lock.
+func listenControl(path string) (*net.UnixListener, error) {
+	if len(path) > longestSocketPath {
+		return nil, fmt.Errorf("the path of the control socket %q is %d bytes long: name one of at most %d with --socket", path, len(path), longestSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make folder for the control socket: %w", err)
+	}
+	if err := checkReplaceable(path); err != nil {
+		return nil, err
+	}
+	private, err := os.MkdirTemp(filepath.Dir(path), ".")
+	if err != nil {
+		return nil, fmt.Errorf("make control socket: %w", err)
+	}
+	defer os.RemoveAll(private)
+	made := filepath.Join(private, "s")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("make control socket: %w", err)
+	}
+	listener.SetUnlinkOnClose(false) // it moves
+	err = os.Chmod(made, 0o600)
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("make control socket: %w", err)
+	}
+	return listener, nil
+}
+
+// checkReplaceable refuses to replace what is not a dead socket.
+func checkReplaceable(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make control socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%q is there already and is no socket: remove it or name another path with --socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+	}
+	if err == nil || !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("another process listens on %q: stop it or name another path with --socket", path)
+	}
+	return nil
+}
+
+type peerKey struct{}
+
+// withPeer notes on a connection's context who is at the other end.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, peerAllowed(conn))
+}
+
+// peerAllowed reports whether the process at the other end is root's or the daemon's user's.
+func peerAllowed(conn net.Conn) bool {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err != nil || credErr != nil {
+		return false
+	}
+	return allowedUser(cred.Uid, os.Geteuid())
+}
+
+func allowedUser(peer uint32, own int) bool {
+	return peer == 0 || int64(peer) == int64(own)
+}
