@@ -3,122 +3,13 @@
 package policy
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
 )
-
-// Range is the addresses from First to Last, both included and of one family.
-type Range struct {
-	First, Last netip.Addr
-}
-
-// PrefixRange returns the addresses of a prefix.
-func PrefixRange(p netip.Prefix) Range {
-	p = p.Masked()
-	host := lowBits(p.Addr().BitLen() - p.Bits())
-	first := toBits(p.Addr())
-	return Range{p.Addr(), bits128{first.hi | host.hi, first.lo | host.lo}.addr(p.Addr().Is4())}
-}
-
-// String returns an address, a prefix where the range is one, else FIRST-LAST.
-func (r Range) String() string {
-	if r.First == r.Last {
-		return r.First.String()
-	}
-	if p := largestPrefix(r.First, r.Last); PrefixRange(p).Last == r.Last {
-		return p.String()
-	}
-	return r.First.String() + "-" + r.Last.String()
-}
-
-// Prefixes returns the fewest prefixes that make up the range, in order.
-func (r Range) Prefixes() []netip.Prefix {
-	var out []netip.Prefix
-	for first := r.First; ; {
-		p := largestPrefix(first, r.Last)
-		out = append(out, p)
-		last := PrefixRange(p).Last
-		if last == r.Last {
-			return out
-		}
-		first = last.Next()
-	}
-}
-
-// largestPrefix returns the largest prefix that begins at first and does not go past last:
-// as many host bits as first has zeros at its end, and no more than fit.
-func largestPrefix(first, last netip.Addr) netip.Prefix {
-	f, l := toBits(first), toBits(last)
-	host := min(f.trailingZeros(), first.BitLen())
-	for host > 0 {
-		b := lowBits(host)
-		if end := (bits128{f.hi | b.hi, f.lo | b.lo}); !l.less(end) {
-			break
-		}
-		host--
-	}
-	return netip.PrefixFrom(first, first.BitLen()-host)
-}
-
-// bits128 is an address as a number.
-type bits128 struct{ hi, lo uint64 }
-
-func toBits(a netip.Addr) bits128 {
-	if a.Is4() {
-		b := a.As4()
-		return bits128{0, uint64(binary.BigEndian.Uint32(b[:]))}
-	}
-	b := a.As16()
-	return bits128{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
-}
-
-// lowBits returns the number whose lowest n bits are set.
-func lowBits(n int) bits128 {
-	return bits128{1<<max(n-64, 0) - 1, 1<<min(n, 64) - 1}
-}
-
-func (b bits128) addr(is4 bool) netip.Addr {
-	if is4 {
-		var a [4]byte
-		binary.BigEndian.PutUint32(a[:], uint32(b.lo))
-		return netip.AddrFrom4(a)
-	}
-	var a [16]byte
-	binary.BigEndian.PutUint64(a[:8], b.hi)
-	binary.BigEndian.PutUint64(a[8:], b.lo)
-	return netip.AddrFrom16(a)
-}
-
-func (b bits128) less(c bits128) bool {
-	return b.hi < c.hi || b.hi == c.hi && b.lo < c.lo
-}
-
-// trailingZeros returns how many of the lowest bits are zero, 128 at most.
-func (b bits128) trailingZeros() int {
-	if b.lo != 0 {
-		return bits.TrailingZeros64(b.lo)
-	}
-	return 64 + bits.TrailingZeros64(b.hi)
-}
-
-// PortRange is the ports from First to Last, both included.
-type PortRange struct {
-	First, Last uint16
-}
-
-// String returns 80 or 1024-65535.
-func (r PortRange) String() string {
-	if r.First == r.Last {
-		return strconv.Itoa(int(r.First))
-	}
-	return fmt.Sprintf("%d-%d", r.First, r.Last)
-}
 
 // parseRange reads an address, a prefix or FIRST-LAST.
 func parseRange(s string) (Range, error) {
@@ -242,58 +133,4 @@ func parsePorts(s string) (PortRange, error) {
 		return PortRange{}, fmt.Errorf("%s ends before it begins; write %d-%d", quote(s), b, a)
 	}
 	return PortRange{uint16(a), uint16(b)}, nil
-}
-
-// parseListen reads ADDRESS:PORT or *:PORT.
-func parseListen(s string) (Listen, error) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return Listen{}, fmt.Errorf("%s is not an address and port; write %s", quote(s), likelyListen(s))
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return Listen{}, fmt.Errorf(`%s has no valid port; write one port from 1 to 65535, as "*:80"`, quote(s))
-	}
-	if host == "*" {
-		return Listen{Port: uint16(n)}, nil
-	}
-	if host == "" {
-		return Listen{}, fmt.Errorf(`%s names no address; write "*:%d" for every local address`, quote(s), n)
-	}
-	a, err := parseAddr(host)
-	var mapped *mappedError
-	switch {
-	case errors.As(err, &mapped):
-		return Listen{}, fmt.Errorf(`%s is an IPv4 address in IPv6 form; write "%s:%d"`, quote(s), mapped.v4, n)
-	case err != nil:
-		return Listen{}, err
-	case a.IsUnspecified():
-		return Listen{}, fmt.Errorf(`%s is no address of a packet; write "*:%d" for every local address`, quote(s), n)
-	case a.IsMulticast():
-		return Listen{}, fmt.Errorf("%s is a multicast address, which no TCP server has; write an address of this host", quote(s))
-	}
-	return Listen{a, uint16(n)}, nil
-}
-
-func likelyListen(s string) string {
-	if last := strings.LastIndexByte(s, ':'); last > 0 {
-		if a, err := netip.ParseAddr(s[:last]); err == nil && a.Is6() {
-			return strconv.Quote(net.JoinHostPort(s[:last], s[last+1:]))
-		}
-	}
-	if _, err := netip.ParseAddr(s); err == nil {
-		return strconv.Quote(net.JoinHostPort(s, "80"))
-	}
-	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
-		return fmt.Sprintf(`"*:%d" for every local address`, n)
-	}
-	return `"*:80", "192.0.2.1:80" or "[2001:db8::1]:80"`
-}
-
-// String returns the listen as in a policy.
-func (l Listen) String() string {
-	if !l.Addr.IsValid() {
-		return fmt.Sprintf("*:%d", l.Port)
-	}
-	return netip.AddrPortFrom(l.Addr, l.Port).String()
 }

@@ -58,6 +58,7 @@ func (d *decoder) service(n *yaml.Node) Service {
 	d.required(n, "a service", seen, "name", `a word of your choice`)
 	d.required(n, "a service", seen, "listen", `where the server listens, as "*:80"`)
 	d.protocolFits(&s, rejectAt, seen)
+	d.loopbackSeen(&s)
 	return s
 }
 
@@ -107,18 +108,6 @@ func (c Concurrency) String() string {
 		return fmt.Sprint(c.Limit)
 	}
 	return "auto"
-}
-
-// listens decodes the listens of one service.
-func (d *decoder) listens(n *yaml.Node, s *Service) {
-	for _, e := range d.list(n, "listen") {
-		var l Listen
-		scalar(d, e, "listen", &l, parseListen)
-		if l.Port != 0 {
-			s.Listen = append(s.Listen, l)
-			s.listenAt = append(s.listenAt, position(e))
-		}
-	}
 }
 
 func (d *decoder) interfaces(n *yaml.Node) []string {

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"errors"
-	"net/netip"
 )
 
 // ErrNotEnforced is wrapped by the error of Override for a setting that is valid but that
@@ -33,29 +32,4 @@ func (p *Policy) NotEnforced() Errors {
 	}
 	errs, _ := d.err().(Errors)
 	return errs
-}
-
-// ServiceAt returns the index of the service that a connection to an address and port
-// belongs to. A specific listen wins over one on any address, for which isLocal says
-// whether the address is one of this host.
-func (t *Tables) ServiceAt(to netip.AddrPort, isLocal func(netip.Addr) bool) (int, bool) {
-	addr := to.Addr().Unmap()
-	any := -1
-	for i, s := range t.Services {
-		for _, l := range s.Listen {
-			if l.Port != to.Port() {
-				continue
-			}
-			if l.Addr == addr {
-				return i, true
-			}
-			if !l.Addr.IsValid() {
-				any = i
-			}
-		}
-	}
-	if any < 0 || !isLocal(addr) {
-		return 0, false
-	}
-	return any, true
 }

@@ -4,87 +4,148 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 )
 
-// ListenTables find the service of a destination address and port. The look-up is that of
-// the connection rules, with the destination in place of the source; a rule's Entry stands
-// for a service.
+// ListenTables find the service of a destination address and port. A step of the look-up
+// is that of the connection rules, with the destination in place of the source; a rule's
+// Entry stands for a service. Ports come first: a SYN to one on which no service listens
+// is told in a step.
 type ListenTables struct {
 	V4, V6 Entry
-	Nodes  []Node
+	// AnyV4 and AnyV6 look up addresses alone: they lead to RuleEntry(0) for an address on
+	// which some service listens.
+	AnyV4, AnyV6 Entry
+	Nodes        []Node
+}
+
+// listening is a prefix of local addresses with the service that listens there.
+type listening struct {
+	prefix  netip.Prefix
+	service int
 }
 
 // CompileListens builds the tables for the services' listens. A listen on any address
 // stands for each of the local prefixes; a specific one wins over it.
 func CompileListens(services []ServiceTable, locals []netip.Prefix) (*ListenTables, error) {
-	f := newForest()
-	var v4, v6 []prefix
-	add := func(p netip.Prefix, port uint16, order int) error {
-		entry, err := f.ports([]PortRange{{First: port, Last: port}}, RuleEntry(order))
-		if err != nil {
-			return err
-		}
-		if p.Addr().Is4() {
-			v4 = append(v4, newPrefix(p, entry))
-		} else {
-			v6 = append(v6, newPrefix(p, entry))
-		}
-		return nil
-	}
+	byPort := map[uint16][]listening{}
 	for i, s := range services {
 		for _, l := range s.Listen {
 			if l.Addr.IsValid() {
-				if err := add(netip.PrefixFrom(l.Addr, l.Addr.BitLen()), l.Port, i); err != nil {
-					return nil, err
-				}
+				byPort[l.Port] = append(byPort[l.Port], listening{netip.PrefixFrom(l.Addr, l.Addr.BitLen()), i})
 				continue
 			}
 			for _, p := range locals {
 				// Later in order than every specific listen.
-				if err := add(p, l.Port, len(services)+i); err != nil {
-					return nil, err
-				}
+				byPort[l.Port] = append(byPort[l.Port], listening{p, len(services) + i})
 			}
 		}
 	}
-	return f.listens(v4, v6, len(services))
-}
-
-// listens builds both families' tables; outcomes are services modulo their number.
-func (f *forest) listens(v4, v6 []prefix, services int) (*ListenTables, error) {
+	b := listenBuilder{forest: newForest(), byPort: byPort, ports: slices.Sorted(maps.Keys(byPort))}
 	t := &ListenTables{}
 	for _, family := range []struct {
-		list []prefix
-		root *Entry
-	}{{v4, &t.V4}, {v6, &t.V6}} {
-		list, err := f.merge(family.list)
-		if err != nil {
-			return nil, err
-		}
-		if *family.root, err = f.build(list, 0, none); err != nil {
+		is4       bool
+		root, any *Entry
+	}{{true, &t.V4, &t.AnyV4}, {false, &t.V6, &t.AnyV6}} {
+		if err := b.build(family.is4, family.root, family.any); err != nil {
 			return nil, err
 		}
 	}
-	t.Nodes = f.nodes
+	t.Nodes = append(b.forest.nodes, b.portNodes...)
+	place := func(e *Entry) {
+		if i, ok := e.Node(); ok && i >= portNode {
+			*e = NodeEntry(i - portNode + len(b.forest.nodes))
+		} else if i, ok := e.Rule(); ok {
+			*e = RuleEntry(i % len(services))
+		}
+	}
+	place(&t.V4)
+	place(&t.V6)
 	for i := range t.Nodes {
-		n := &t.Nodes[i]
-		n.Miss = n.Miss.modulo(services)
-		for c := range n.Child {
-			n.Child[c] = n.Child[c].modulo(services)
+		place(&t.Nodes[i].Miss)
+		for c := range t.Nodes[i].Child {
+			place(&t.Nodes[i].Child[c])
 		}
 	}
-	t.V4, t.V6 = t.V4.modulo(services), t.V6.modulo(services)
 	return t, nil
 }
 
-// modulo reduces the index of an Entry that is an outcome.
-func (e Entry) modulo(n int) Entry {
-	if i, ok := e.Rule(); ok {
-		return RuleEntry(i % n)
+// listenBuilder builds tries of addresses in one forest and those of ports, which lead to
+// them, as nodes of their own.
+type listenBuilder struct {
+	forest    *forest
+	byPort    map[uint16][]listening
+	ports     []uint16
+	portNodes []Node // entries to these are above portNode
+}
+
+// portNode marks an Entry to a node on ports until all nodes are in one list.
+const portNode = 1 << 30
+
+func (b *listenBuilder) build(is4 bool, root, any *Entry) error {
+	var everywhere, ports []prefix
+	var roots []Entry
+	for _, port := range b.ports {
+		var list []prefix
+		for _, l := range b.byPort[port] {
+			if l.prefix.Addr().Is4() == is4 {
+				list = append(list, newPrefix(l.prefix, RuleEntry(l.service)))
+				everywhere = append(everywhere, newPrefix(l.prefix, RuleEntry(0)))
+			}
+		}
+		e, err := b.addresses(list)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, prefix{[2]uint64{uint64(port) << 48, 0}, 16, RuleEntry(len(roots))})
+		roots = append(roots, e)
 	}
-	return e
+	var err error
+	if *any, err = b.addresses(everywhere); err != nil {
+		return err
+	}
+	*root, err = b.portTrie(ports, roots)
+	return err
+}
+
+// addresses builds the trie of one port's addresses.
+func (b *listenBuilder) addresses(list []prefix) (Entry, error) {
+	list, err := b.forest.merge(list)
+	if err != nil {
+		return none, err
+	}
+	return b.forest.build(list, 0, none)
+}
+
+// portTrie builds the trie that leads from each port to its root: one over addresses of
+// 16 bits, with its nodes then made to test the port.
+func (b *listenBuilder) portTrie(ports []prefix, roots []Entry) (Entry, error) {
+	f := newForest()
+	root, err := f.build(ports, 0, none)
+	if err != nil {
+		return none, err
+	}
+	first := len(b.portNodes)
+	place := func(e Entry) Entry {
+		if i, ok := e.Node(); ok {
+			return NodeEntry(portNode + first + i)
+		}
+		if i, ok := e.Rule(); ok {
+			return roots[i]
+		}
+		return none
+	}
+	for _, n := range f.nodes {
+		n.Word = portWord
+		n.Miss = place(n.Miss)
+		for c := range n.Child {
+			n.Child[c] = place(n.Child[c])
+		}
+		b.portNodes = append(b.portNodes, n)
+	}
+	return place(root), nil
 }
 
 // merge sorts prefixes by address and length and makes one of those that are equal.
@@ -116,4 +177,13 @@ func (t *ListenTables) Lookup(to netip.AddrPort) int {
 		root = t.V4
 	}
 	return lookup(t.Nodes, root, NewKey(to.Addr(), to.Port()))
+}
+
+// Listens reports whether some service listens on the address.
+func (t *ListenTables) Listens(to netip.Addr) bool {
+	root := t.AnyV6
+	if to.Unmap().Is4() {
+		root = t.AnyV4
+	}
+	return lookup(t.Nodes, root, NewKey(to, 0)) >= 0
 }

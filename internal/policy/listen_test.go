@@ -65,6 +65,13 @@ func TestListenTablesAgreeWithOracle(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, a := range addresses {
+			some := false
+			for _, p := range ports {
+				some = some || plainListen(services, locals, netip.AddrPortFrom(a, p)) >= 0
+			}
+			if got := tables.Listens(a); got != some {
+				t.Fatalf("%s: listens %v, want %v (services %v, locals %v)", a, got, some, services, locals)
+			}
 			for _, p := range ports {
 				to := netip.AddrPortFrom(a, p)
 				if got, want := tables.Lookup(to), plainListen(services, locals, to); got != want {

@@ -169,3 +169,28 @@ func lookup(nodes []Node, e Entry, key Key) int {
 	}
 	return i
 }
+
+// ServiceAt returns the index of the service that a connection to an address and port
+// belongs to. A specific listen wins over one on any address, for which isLocal says
+// whether the address is one of this host.
+func (t *Tables) ServiceAt(to netip.AddrPort, isLocal func(netip.Addr) bool) (int, bool) {
+	addr := to.Addr().Unmap()
+	any := -1
+	for i, s := range t.Services {
+		for _, l := range s.Listen {
+			if l.Port != to.Port() {
+				continue
+			}
+			if l.Addr == addr {
+				return i, true
+			}
+			if !l.Addr.IsValid() {
+				any = i
+			}
+		}
+	}
+	if any < 0 || !isLocal(addr) {
+		return 0, false
+	}
+	return any, true
+}

@@ -52,7 +52,7 @@ func unreachable(p *Policy, t *Tables) []int {
 }
 
 // maxVisits bounds the search for the rules that cover another one.
-const maxVisits = 1 << 20
+const maxVisits = 1 << 18
 
 // coverOf says which rules match what a rule asks for.
 func (c *compiler) coverOf(t *Tables, rule int) string {
@@ -66,9 +66,9 @@ func (c *compiler) coverOf(t *Tables, rule int) string {
 	}
 	for _, s := range services {
 		w.service(s, r)
-	}
-	if w.left <= 0 {
-		return ""
+		if w.left <= 0 {
+			return ""
+		}
 	}
 	return c.coverSentence(w.rules)
 }
@@ -114,6 +114,9 @@ func (w *walk) service(s int, r *Connection) {
 		w.region(roots.RootV6, Key{}, Key{}, ports)
 	}
 	for _, from := range r.From {
+		if w.left <= 0 {
+			return
+		}
 		for _, p := range from.Prefixes() {
 			root := roots.RootV6
 			if p.Addr().Is4() {

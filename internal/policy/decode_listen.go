@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// listens decodes the listens of one service.
+func (d *decoder) listens(n *yaml.Node, s *Service) {
+	for _, e := range d.list(n, "listen") {
+		var l Listen
+		scalar(d, e, "listen", &l, parseListen)
+		if l.Port != 0 {
+			s.Listen = append(s.Listen, l)
+			s.listenAt = append(s.listenAt, position(e))
+		}
+	}
+}
+
+// loopbackSeen warns of a loopback address whose packets are not policed.
+func (d *decoder) loopbackSeen(s *Service) {
+	if slices.Contains(s.Interfaces, "lo") {
+		return
+	}
+	for i, l := range s.Listen {
+		if l.Addr.IsLoopback() {
+			d.warnf(s.listenAt[i], `listen: %s is reached through lo alone, which is policed only if it is named; add lo to "interfaces"`, l)
+		}
+	}
+}
+
+// parseListen reads ADDRESS:PORT or *:PORT.
+func parseListen(s string) (Listen, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return Listen{}, fmt.Errorf("%s is not an address and port; write %s", quote(s), likelyListen(s))
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return Listen{}, fmt.Errorf(`%s has no valid port; write one port from 1 to 65535, as "*:80"`, quote(s))
+	}
+	if host == "*" {
+		return Listen{Port: uint16(n)}, nil
+	}
+	if host == "" {
+		return Listen{}, fmt.Errorf(`%s names no address; write "*:%d" for every local address`, quote(s), n)
+	}
+	a, err := parseAddr(host)
+	var mapped *mappedError
+	switch {
+	case errors.As(err, &mapped):
+		return Listen{}, fmt.Errorf(`%s is an IPv4 address in IPv6 form; write "%s:%d"`, quote(s), mapped.v4, n)
+	case err != nil:
+		return Listen{}, err
+	case a.IsUnspecified():
+		return Listen{}, fmt.Errorf(`%s is no address of a packet; write "*:%d" for every local address`, quote(s), n)
+	case a.IsMulticast():
+		return Listen{}, fmt.Errorf("%s is a multicast address, which no TCP server has; write an address of this host", quote(s))
+	}
+	return Listen{a, uint16(n)}, nil
+}
+
+func likelyListen(s string) string {
+	if last := strings.LastIndexByte(s, ':'); last > 0 {
+		if a, err := netip.ParseAddr(s[:last]); err == nil && a.Is6() {
+			return strconv.Quote(net.JoinHostPort(s[:last], s[last+1:]))
+		}
+	}
+	if _, err := netip.ParseAddr(s); err == nil {
+		return strconv.Quote(net.JoinHostPort(s, "80"))
+	}
+	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
+		return fmt.Sprintf(`"*:%d" for every local address`, n)
+	}
+	return `"*:80", "192.0.2.1:80" or "[2001:db8::1]:80"`
+}
+
+// String returns the listen as in a policy.
+func (l Listen) String() string {
+	if !l.Addr.IsValid() {
+		return fmt.Sprintf("*:%d", l.Port)
+	}
+	return netip.AddrPortFrom(l.Addr, l.Port).String()
+}
