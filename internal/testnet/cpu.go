@@ -41,3 +41,18 @@ func childrenOf(pid int) ([]int, error) {
 	}
 	return children, nil
 }
+
+// CPUs returns the cores that this thread may run on, at least one.
+func CPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the cores of this process: %w", err)
+	}
+	var cpus []int
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}

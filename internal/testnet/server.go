@@ -36,6 +36,7 @@ func (n *Namespace) Serve(cmd *Cmd, listen ...netip.AddrPort) (*Server, error) {
 	s := &Server{cmd: cmd, done: make(chan struct{})}
 	s.stop = sync.OnceValue(func() error { return Terminate(cmd.Process, s.done) })
 	cmd.Stderr = &s.stderr
+	cmd.WaitDelay = time.Second // not for others that inherited its stderr
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/reexec"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Main()
+	os.Exit(m.Run())
+}
+
+// brief is a demo as short as it can be.
+var brief = script{
+	alone:  200 * time.Millisecond,
+	settle: 200 * time.Millisecond,
+	crowd:  200 * time.Millisecond,
+	tick:   100 * time.Millisecond,
+}
+
+// fake stands in for narthex: it notes its commands and enforces nothing.
+const fake = `#!/bin/sh
+echo "$@" >>%[1]s/commands
+case "$1" in
+run)
+	%[2]s
+	sleep 60 &
+	trap 'rm %[1]s/ready; kill $!; exit 0' TERM
+	touch %[1]s/ready
+	wait
+	;;
+status)
+	[ -e %[1]s/ready ] || { echo "not enforcing" >&2; exit 1; }
+	echo '{"rules": [{"name": "greedy", "passed": 3, "dropped": 14}, {"name": "other", "passed": 1, "dropped": 5}]}'
+	;;
+esac
+`
+
+// newFake writes the fake; inRun is what it does first when it is to run.
+func newFake(t *testing.T, inRun string) (executable, dir string) {
+	t.Helper()
+	nettest.Root(t)
+	dir = t.TempDir()
+	executable = filepath.Join(dir, "narthex")
+	nettest.Check(t, os.WriteFile(executable, fmt.Appendf(nil, fake, dir, inRun), 0o700))
+	return executable, dir
+}
+
+// commands returns the names of the commands that the fake was given.
+func commands(t *testing.T, dir string) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "commands"))
+	nettest.Check(t, err)
+	var names []string
+	for line := range strings.Lines(string(b)) {
+		name, _, _ := strings.Cut(line, " ")
+		names = append(names, name)
+	}
+	return names
+}
+
+// checkNothingLeft looks for what a demo of this process could have left.
+func checkNothingLeft(t *testing.T) {
+	t.Helper()
+	for _, pattern := range []string{
+		filepath.Join(testnet.Dir, fmt.Sprintf("narthex-demo-*-%d-*", os.Getpid())),
+		filepath.Join(os.TempDir(), fmt.Sprintf("narthex-demo-%d-*", os.Getpid())),
+		fmt.Sprintf("/sys/fs/bpf/narthex/demo-%d", os.Getpid()),
+		fmt.Sprintf("/run/narthex/demo-%d*", os.Getpid()),
+	} {
+		left, err := filepath.Glob(pattern)
+		nettest.Check(t, err)
+		if len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	nettest.Check(t, err)
+	if len(bytes.TrimSpace(children)) > 0 {
+		t.Errorf("processes left behind: %s", children)
+	}
+}
+
+func TestTellsTheStory(t *testing.T) {
+	executable, dir := newFake(t, "")
+	var out bytes.Buffer
+	nettest.Check(t, run(t.Context(), &out, Options{Executable: executable}, brief))
+	checkNothingLeft(t)
+
+	// In this order.
+	rest := out.String()
+	for _, want := range []string{
+		"server     10.77.0.1:80 on one core, 0.5 ms of CPU per request",
+		"    version: 1\n", "from: [10.77.66.0/24], rate: 50/s, burst: 5",
+		"has the server to itself", "alone",
+		"greedy client joins: 2,500", "overload",
+		"Narthex starts", "overload, Narthex",
+		"Overloaded, the preferred client got",
+		"With Narthex it got",
+		"Narthex passed 3 SYNs of the greedy client and dropped 14.",
+		"neither changed nor restarted",
+	} {
+		before, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Fatalf("%q is not in what follows: %s", want, rest)
+		}
+		_, rest = before, after
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("escape codes in what is not a terminal")
+	}
+
+	got := slices.Compact(commands(t, dir))
+	first, last := slices.Index(got, "run"), len(got)-1
+	if first < 0 || got[last] != "detach" || got[last-1] != "status" {
+		t.Errorf("commands %q, want run, then status, then detach", got)
+	}
+	line, err := os.ReadFile(filepath.Join(dir, "commands"))
+	nettest.Check(t, err)
+	if want := fmt.Sprintf("--instance demo-%d --socket", os.Getpid()); !strings.Contains(string(line), want) {
+		t.Errorf("commands %q, want %q in them", line, want)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	executable, _ := newFake(t, "")
+	var out bytes.Buffer
+	nettest.Check(t, run(t.Context(), &out, Options{Executable: executable, JSON: true}, brief))
+	checkNothingLeft(t)
+	var sum Summary
+	d := json.NewDecoder(&out)
+	d.DisallowUnknownFields()
+	nettest.Check(t, d.Decode(&sum))
+	if sum.Greedy == nil || *sum.Greedy != (Policed{Passed: 3, Dropped: 14}) {
+		t.Errorf("SYNs of the greedy client: %+v, want 3 passed and 14 dropped", sum.Greedy)
+	}
+	if sum.Alone.Greedy != nil || sum.Without.Greedy == nil || sum.With.Greedy == nil {
+		t.Errorf("the greedy client's figures are in the wrong phases: %+v", sum)
+	}
+	if d.More() {
+		t.Error("more than the summary was written")
+	}
+}
+
+func TestSaysWhyNarthexDoesNotStart(t *testing.T) {
+	executable, dir := newFake(t, "echo 'needs a newer kernel' >&2; exit 1")
+	err := run(t.Context(), &bytes.Buffer{}, Options{Executable: executable}, brief)
+	if err == nil || !strings.Contains(err.Error(), "needs a newer kernel") {
+		t.Errorf("got %v, want narthex's own words in it", err)
+	}
+	checkNothingLeft(t)
+	if got := commands(t, dir); got[len(got)-1] != "detach" {
+		t.Errorf("commands %q, want a detach at the end", got)
+	}
+}
+
+func TestWithoutExecutable(t *testing.T) {
+	nettest.Root(t)
+	err := run(t.Context(), &bytes.Buffer{}, Options{Executable: "/nonexistent/narthex"}, brief)
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want that the file does not exist", err)
+	}
+	checkNothingLeft(t)
+}
+
+// cancelOn cancels a context when a text is written.
+type cancelOn struct {
+	text   string
+	cancel context.CancelFunc
+}
+
+func (c cancelOn) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), c.text) {
+		c.cancel()
+	}
+	return len(b), nil
+}
+
+func TestStopsOnSignals(t *testing.T) {
+	executable, _ := newFake(t, "")
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		send := func() { nettest.Check(t, unix.Kill(os.Getpid(), sig)) }
+		err := Run(t.Context(), cancelOn{"itself", send}, Options{Executable: executable})
+		if err == nil || !strings.Contains(err.Error(), "demo stopped") {
+			t.Errorf("after signal %v: %v, want that the demo was stopped", sig, err)
+		}
+		checkNothingLeft(t)
+	}
+}
+
+func TestDetachesWhatKilledDemosLeft(t *testing.T) {
+	executable, dir := newFake(t, "")
+	child := exec.Command("true")
+	nettest.Check(t, child.Run())
+	root := t.TempDir()
+	dead := fmt.Sprintf("demo-%d", child.Process.Pid)
+	for _, instance := range []string{dead, fmt.Sprintf("demo-%d", os.Getpid()), "default", "demo-x"} {
+		nettest.Check(t, os.Mkdir(filepath.Join(root, instance), 0o700))
+	}
+	n, err := newNarthex(executable, dir, "", nil)
+	nettest.Check(t, err)
+	nettest.Check(t, n.detachLeftovers(t.Context(), root))
+	nettest.Check(t, n.detachLeftovers(t.Context(), filepath.Join(root, "nonexistent")))
+	b, err := os.ReadFile(filepath.Join(dir, "commands"))
+	nettest.Check(t, err)
+	if want := fmt.Sprintf("detach --instance %s --socket %s\n", dead, n.socket); string(b) != want {
+		t.Errorf("commands %q, want %q", b, want)
+	}
+}
+
+// TestWithNarthex runs the demo with the real program.
+func TestWithNarthex(t *testing.T) {
+	nettest.Root(t)
+	executable := filepath.Join(t.TempDir(), "narthex")
+	if out, err := exec.Command("go", "build", "-o", executable, "narthex/cmd/narthex").CombinedOutput(); err != nil {
+		t.Fatalf("build narthex: %v: %s", err, out)
+	}
+	var out bytes.Buffer
+	nettest.Check(t, run(t.Context(), &out, Options{Executable: executable, JSON: true}, brief))
+	checkNothingLeft(t)
+	var sum Summary
+	nettest.Check(t, json.Unmarshal(out.Bytes(), &sum))
+	if sum.Greedy == nil || sum.Greedy.Passed == 0 || sum.Greedy.Dropped == 0 {
+		t.Errorf("SYNs of the greedy client: %+v, want some passed and some dropped", sum.Greedy)
+	}
+}
+
+func TestStopsAtOnce(t *testing.T) {
+	executable, _ := newFake(t, "")
+	endless := brief
+	endless.alone, endless.crowd = 30*time.Second, 30*time.Second
+	late := brief
+	late.crowd = 30 * time.Second
+	for _, c := range []struct {
+		text   string
+		script script
+	}{
+		{"version: 1", endless},
+		{"itself", endless},
+		{"joins", late},
+		{"Narthex starts", brief},
+		{"Narthex drops", brief},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			err := run(ctx, cancelOn{c.text, cancel}, Options{Executable: executable}, c.script)
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "demo stopped") {
+				t.Errorf("got %v, want that the demo was stopped", err)
+			}
+			checkNothingLeft(t)
+		})
+	}
+}
