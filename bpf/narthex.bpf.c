@@ -8,6 +8,12 @@
 
 #include "hooks/syn.h"
 
+SEC("xdp.frags")
+int narthex_xdp_syn(struct xdp_md *ctx) { return xdp_syn(ctx); }
+
+SEC("tcx/ingress")
+int narthex_tcx_syn(struct __sk_buff *skb) { return tcx_syn(skb); }
+
 /* "Dual BSD/GPL" is how the kernel spells the licence of the SPDX line. */
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

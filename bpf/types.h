@@ -44,8 +44,10 @@ struct counts {
 
 /* First cell of a policy image. */
 struct header {
-  __u32 listen_v4; /* entry: (destination address, port) → service */
+  __u32 listen_v4; /* entry: (destination port, address) → service */
   __u32 listen_v6;
+  __u32 any_v4; /* entry: destination address → something, if a service listens there */
+  __u32 any_v6;
   __u32 generation; /* of the image; user space counts them */
   __u8 shadow; /* 1: every service is in shadow mode */
   __u8 pad[3]; /* 0 */

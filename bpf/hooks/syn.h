@@ -35,8 +35,7 @@ __noinline int parse_pieces(struct xdp_md *ctx, struct packet *p, __u32 length) 
   return parse(&v, p);
 }
 
-SEC("xdp.frags")
-int narthex_xdp_syn(struct xdp_md *ctx) {
+static __always_inline int xdp_syn(struct xdp_md *ctx) {
   struct view v = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
   struct packet p;
   int parsed = parse(&v, &p);
@@ -48,8 +47,7 @@ int narthex_xdp_syn(struct xdp_md *ctx) {
   return verdict(parsed, &p, ctx->ingress_ifindex) ? XDP_DROP : XDP_PASS;
 }
 
-SEC("tcx/ingress")
-int narthex_tcx_syn(struct __sk_buff *skb) {
+static __always_inline int tcx_syn(struct __sk_buff *skb) {
   struct view v = {(void *)(long)skb->data, (void *)(long)skb->data_end};
   struct packet p;
   int parsed = parse(&v, &p);

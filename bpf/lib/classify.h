@@ -4,9 +4,9 @@
 #include "../maps.h"
 #include "packet.h"
 
+/* Words by number: the halves of the address, the port in the upper 16 bits, nothing. */
 struct key {
-  __u64 address[2];
-  __u64 port; /* in the upper 16 bits */
+  __u64 word[4];
 };
 
 /* The image that a packet is decided by, and the page read last. */
@@ -39,38 +39,38 @@ static __always_inline const union cell *cell_at(struct image *im, __u32 index) 
   return &im->page->cell[index % PAGE_CELLS];
 }
 
-/* Walks from an entry to the cell that it leads to for the key; ENTRY_NONE if to none.
- * Without a port in the key, what a node on ports would decide is that node. */
-static __always_inline __u32 walk(struct image *im, __u32 entry, const struct key *key, bool has_port) {
+/* Walks from an entry to the cell that it leads to for the key; ENTRY_NONE if to none. */
+static __always_inline __u32 walk(struct image *im, __u32 entry, const struct key *key) {
   for (int i = 0; i < MAX_STEPS; i++) {
     if (!(entry & ENTRY_NODE))
-      break;
+      return entry;
     const union cell *c = cell_at(im, entry & ~ENTRY_NODE);
     if (!c)
       return ENTRY_NONE;
     const struct node *n = &c->node;
-    if (n->word == 2 && !has_port)
-      break;
-    __u64 w = n->word == 0 ? key->address[0] : n->word == 1 ? key->address[1] : key->port;
+    __u64 w = key->word[n->word & 3];
     if ((w ^ n->key) & n->mask)
       entry = n->miss;
     else
       entry = n->child[w >> (n->shift & 63) & 15];
   }
-  return entry;
+  return entry & ENTRY_NODE ? ENTRY_NONE : entry;
 }
 
-/* The entry for the packet's destination: a service's cell; without ports, anything but
- * ENTRY_NONE if some service listens on the address. */
+/* The cell of the service that the packet is for. Without ports, what matters is whether
+ * some service listens on the address. */
 static __always_inline __u32 find_service(struct image *im, const struct header *h, const struct packet *p) {
-  struct key key = {{p->dst[0], p->dst[1]}, (__u64)p->dport << 48};
-  return walk(im, p->v6 ? h->listen_v6 : h->listen_v4, &key, p->has_ports);
+  struct key key = {{p->dst[0], p->dst[1], (__u64)p->dport << 48, 0}};
+  __u32 entry = p->v6 ? h->listen_v6 : h->listen_v4;
+  if (!p->has_ports)
+    entry = p->v6 ? h->any_v6 : h->any_v4;
+  return walk(im, entry, &key);
 }
 
-/* The entry for the packet's source: the first rule that matches. */
+/* The cell of the first rule that matches the packet's source. */
 static __always_inline __u32 find_rule(struct image *im, const struct service *s, const struct packet *p) {
-  struct key key = {{p->src[0], p->src[1]}, (__u64)p->sport << 48};
-  return walk(im, p->v6 ? s->root_v6 : s->root_v4, &key, true);
+  struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
+  return walk(im, p->v6 ? s->root_v6 : s->root_v4, &key);
 }
 
 /* Whether the service's policy holds on the interface. */

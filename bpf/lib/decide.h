@@ -50,7 +50,7 @@ static __always_inline void decide_for_service(struct image *im, struct decision
     return;
   }
   __u32 entry = find_rule(im, d->service, p);
-  if (entry == ENTRY_NONE || entry & ENTRY_NODE) {
+  if (entry == ENTRY_NONE) {
     d->reason = REASON_NO_RULE;
     return;
   }
@@ -79,7 +79,7 @@ static __always_inline void decide(struct decision *d, const struct packet *p, _
     d->shadow = h->shadow;
     return;
   }
-  if (entry == ENTRY_NONE || entry & ENTRY_NODE)
+  if (entry == ENTRY_NONE)
     return;
   const union cell *c = cell_at(&im, entry);
   if (!c || !on_interface(&c->service, ifindex))

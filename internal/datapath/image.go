@@ -79,6 +79,8 @@ func buildImage(t *policy.Tables, listens *policy.ListenTables, s *slots, groups
 	h := narthexHeader{
 		ListenV4:   entry(listens.V4, im.listenNodes, im.services),
 		ListenV6:   entry(listens.V6, im.listenNodes, im.services),
+		AnyV4:      entry(listens.AnyV4, im.listenNodes, im.services),
+		AnyV6:      entry(listens.AnyV6, im.listenNodes, im.services),
 		Generation: generation,
 		Shadow:     flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
 	}

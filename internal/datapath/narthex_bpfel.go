@@ -34,6 +34,8 @@ type narthexHeader struct {
 	_          structs.HostLayout
 	ListenV4   uint32
 	ListenV6   uint32
+	AnyV4      uint32
+	AnyV6      uint32
 	Generation uint32
 	Shadow     uint8
 	Pad        [3]uint8
@@ -60,7 +62,7 @@ type narthexPage struct {
 	Cell [64]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [72]byte
+		_      [64]byte
 	}
 }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"narthex/internal/datapath"
+	"narthex/test/packet/benchprog"
+)
+
+// Each figure is the median of so many test runs of so many frames.
+const (
+	benchRuns   = 31
+	benchRepeat = 100_000
+)
+
+const benchSources = 16_384
+
+// bench are the benchmark programs over an instance's own maps.
+type bench struct {
+	s    *subject
+	coll *ebpf.Collection
+}
+
+func loadBench(b *testing.B, text string, sources int) *bench {
+	b.Helper()
+	s := loadConfig(b, datapath.Config{Sources: sources}, text)
+	spec, err := benchprog.LoadBench()
+	if err != nil {
+		b.Fatal(err)
+	}
+	shared := map[string]*ebpf.Map{}
+	for name, m := range spec.Maps {
+		p, err := ebpf.LoadPinnedMap(fmt.Sprintf("%s/%s/maps/%s", root, instance, name), nil)
+		if err != nil {
+			continue // the benchmark's own
+		}
+		defer p.Close()
+		m.MaxEntries, shared[name] = p.MaxEntries(), p
+	}
+	if err := spec.Variables["source_set_mask"].Set(shared["source_sets"].MaxEntries() - 1); err != nil {
+		b.Fatal(err)
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(coll.Close)
+	return &bench{s, coll}
+}
+
+// from puts the sources into the table of the benchmark programs.
+func (n *bench) from(b *testing.B, list []netip.Addr) {
+	b.Helper()
+	for i := range uint32(benchSources) {
+		var a [16]byte
+		copy(a[:], list[int(i)%len(list)].AsSlice())
+		if err := n.coll.Maps["bench_sources"].Put(i, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// once times a test run of benchRepeat frames and returns ns for one.
+func (n *bench) once(b *testing.B, prog string, f []byte, want uint32) float64 {
+	b.Helper()
+	verdict, d, err := n.coll.Programs[prog].Benchmark(f, benchRepeat, nil)
+	if err != nil || verdict != want {
+		b.Fatalf("%s: verdict %d, %v", prog, verdict, err)
+	}
+	return float64(d) / float64(time.Nanosecond)
+}
+
+// measure reports the cost of a program over that of another, run in turns: ns/decision
+// is the median of the differences, ns/run the median with the cost of the test run.
+func (n *bench) measure(b *testing.B, prog, over string, f []byte) {
+	b.Helper()
+	n.once(b, prog, f, xdpPass) // warms caches and makes the buckets
+	var all, net []float64
+	for range benchRuns {
+		a, z := n.once(b, prog, f, xdpPass), n.once(b, over, f, xdpPass)
+		all, net = append(all, a), append(net, a-z)
+	}
+	slices.Sort(all)
+	slices.Sort(net)
+	b.ReportMetric(net[benchRuns/2], "ns/decision")
+	b.ReportMetric(all[benchRuns/2], "ns/run")
+	b.ReportMetric(net[benchRuns*3/4]-net[benchRuns/4], "ns-iqr")
+	b.ReportMetric(0, "ns/op")
+}
+
+// generous is a rule's rate of which no benchmark uses up the burst.
+const generous = "rate: 1000000/s, burst: 1000000"
+
+// BenchmarkOneRule decides by one rule. The sources are one, and so is the bucket.
+func BenchmarkOneRule(b *testing.B) {
+	for _, per := range []string{"rule", "source"} {
+		for _, to := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
+			b.Run(fmt.Sprintf("per=%s/%s", per, family(to)), func(b *testing.B) {
+				n := loadBench(b, bucketPolicy(generous+", per: "+per), 0)
+				n.from(b, []netip.Addr{netip.MustParseAddr(source4or6(to))})
+				n.measure(b, "bench_known", "bench_nothing", syn(netip.AddrPortFrom(netip.MustParseAddr(source4or6(to)), 4000).String(), to).bytes(b))
+			})
+		}
+	}
+}
+
+func family(to string) string {
+	if strings.HasPrefix(to, "[") {
+		return "v6"
+	}
+	return "v4"
+}
+
+func source4or6(to string) string {
+	if family(to) == "v6" {
+		return "2001:db8::1"
+	}
+	return "203.0.113.1"
+}
+
+// BenchmarkManyRules decides by one of 10,000 rules of mixed prefixes, half of them IPv6,
+// for 16,384 sources that have a bucket each.
+func BenchmarkManyRules(b *testing.B) {
+	text, v4, v6 := manyRules(10_000)
+	for _, c := range []struct {
+		to   string
+		from []netip.Addr
+	}{{"10.0.0.1:80", v4}, {"[fd00::1]:80", v6}} {
+		b.Run(family(c.to), func(b *testing.B) {
+			n := loadBench(b, text, 0)
+			n.from(b, c.from)
+			n.measure(b, "bench_known", "bench_nothing", syn(netip.AddrPortFrom(c.from[0], 4000).String(), c.to).bytes(b))
+		})
+	}
+}
+
+// manyRules makes rules of prefixes of all lengths, nested as chance has it, and sources
+// within them.
+func manyRules(n int) (text string, v4, v6 []netip.Addr) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var t strings.Builder
+	fmt.Fprintln(&t, "version: 1\nservices: [{name: shop, listen: [\"*:80\"]}]\nconnections:")
+	seen := map[netip.Prefix]bool{}
+	for i := 0; i < n; {
+		p, a := randomPrefix(r, i%2 == 0)
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		fmt.Fprintf(&t, "  - {name: r%d, from: [\"%s\"], %s, per: source}\n", i, p, generous)
+		if a.Is4() {
+			v4 = append(v4, a)
+		} else {
+			v6 = append(v6, a)
+		}
+		i++
+	}
+	for len(v4) < benchSources || len(v6) < benchSources {
+		v4 = append(v4, within(r, v4[r.IntN(n/2)], 24))
+		v6 = append(v6, within(r, v6[r.IntN(n/2)], 64))
+	}
+	return t.String(), v4[:benchSources], v6[:benchSources]
+}
+
+// randomPrefix returns a prefix with the lengths that lists of networks have, and an
+// address in it.
+func randomPrefix(r *rand.Rand, v4 bool) (netip.Prefix, netip.Addr) {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	if v4 {
+		b[0] = 11 + b[0]%200
+		a := netip.AddrFrom4([4]byte(b[:4]))
+		bits := []int{8, 12, 16, 16, 20, 22, 24, 24, 24, 28, 32, 32}[r.IntN(12)]
+		return netip.PrefixFrom(a, bits).Masked(), a
+	}
+	b[0], b[1] = 0x20, 1+b[1]%16
+	a := netip.AddrFrom16(b)
+	bits := []int{29, 32, 36, 40, 44, 48, 48, 56, 56, 64, 64, 128}[r.IntN(12)]
+	return netip.PrefixFrom(a, bits).Masked(), a
+}
+
+// within returns another address with the same first bits.
+func within(r *rand.Rand, a netip.Addr, bits int) netip.Addr {
+	b := a.AsSlice()
+	for i := bits / 8; i < len(b); i++ {
+		b[i] = byte(r.Uint32())
+	}
+	out, _ := netip.AddrFromSlice(b)
+	return out
+}
+
+// BenchmarkNewSource decides for sources never seen, each of which takes over a bucket of
+// a table that is full.
+func BenchmarkNewSource(b *testing.B) {
+	for _, to := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
+		b.Run(family(to), func(b *testing.B) {
+			n := loadBench(b, bucketPolicy(generous+", per: {v4: 32, v6: 128}"), 0)
+			n.from(b, []netip.Addr{netip.MustParseAddr(source4or6(to))})
+			f := syn(netip.AddrPortFrom(netip.MustParseAddr(source4or6(to)), 4000).String(), to).bytes(b)
+			for range 2 * datapath.DefaultSources / benchRepeat {
+				n.once(b, "bench_fresh", f, xdpPass)
+			}
+			n.measure(b, "bench_fresh", "bench_nothing", f)
+			if u, err := n.s.Sources(); err != nil || u.Used < u.Size*99/100 {
+				b.Fatalf("the table was not full: %+v, %v", u, err)
+			}
+		})
+	}
+}
+
+// BenchmarkPassing is the cost for packets that are not policed, over an empty program.
+func BenchmarkPassing(b *testing.B) {
+	text, _, _ := manyRules(10_000)
+	for _, c := range []struct {
+		name  string
+		frame *frame
+	}{
+		{"not a SYN/v4", with(func(f *frame) { f.tcp.SYN, f.tcp.ACK = false, true })},
+		{"not a SYN/v6", with6(func(f *frame) { f.tcp.SYN, f.tcp.ACK = false, true })},
+		{"SYN to no service/v4", with(func(f *frame) { f.to = addrPort("10.0.0.1:81") })},
+		{"SYN to no service/v6", with6(func(f *frame) { f.to = addrPort("[fd00::1]:81") })},
+		{"SYN forwarded/v4", with(func(f *frame) { f.to = addrPort("10.0.7.7:80") })},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			n := loadBench(b, text, 0)
+			n.measure(b, "narthex_xdp_syn", "bench_empty", c.frame.bytes(b))
+		})
+	}
+}
