@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -88,6 +89,22 @@ func TestCompileIsBounded(t *testing.T) {
 			case err != nil && (test.wrong == "" || !strings.Contains(err.Error(), test.wrong)):
 				t.Fatalf("error %q, want one with %q", err, test.wrong)
 			}
+			if err == nil {
+				compareWithOracle(t, p, tables)
+			}
 		})
+	}
+}
+
+// compareWithOracle looks up sources at the edges of rules, the same at every run.
+func compareWithOracle(t *testing.T, p *Policy, tables *Tables) {
+	t.Helper()
+	addresses, ports := addressEdges(p), portEdges(p)
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 2_000 {
+		from, port := addresses[rnd.IntN(len(addresses))], ports[rnd.IntN(len(ports))]
+		if got, want := tables.Lookup(0, from, port), oracle(p, 0, from, port); got != want {
+			t.Fatalf("%s port %d: tables say rule %d, the oracle %d", from, port, got, want)
+		}
 	}
 }
