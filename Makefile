@@ -4,8 +4,8 @@ PREFIX    ?= /usr/local
 DESTDIR   ?=
 FUZZTIME  ?= 30s
 BENCH     ?= .
-BENCHPKGS ?= ./test/packet/...
-BENCHARGS ?=
+BENCHPKGS ?= ./test/packet
+BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -42,9 +42,9 @@ lint: ## gofmt, go vet, staticcheck, clang-format
 	find bpf -name '*.[ch]' -not -path 'bpf/headers/bpf/*' | xargs clang-format-19 --dry-run --Werror
 
 .PHONY: generate
-generate: ## compile the eBPF programs (clang-19) into internal/datapath
+generate: ## compile the eBPF programs (clang-19) into Go packages
 	@scripts/setup lint
-	go generate ./internal/datapath
+	go generate ./...
 
 .PHONY: bench
 bench: ## nanoseconds per packet; BENCH=regexp, BENCHPKGS=packages (root)
