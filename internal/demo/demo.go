@@ -46,6 +46,11 @@ var usual = script{alone: 3 * time.Second, settle: 2 * time.Second, crowd: 7 * t
 func Run(ctx context.Context, w io.Writer, opts Options) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	// As long as somebody takes SIGPIPE, a write to a closed pipe is an error and not the
+	// end of the process, which would leave things behind.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, unix.SIGPIPE)
+	defer signal.Stop(pipe)
 	return run(ctx, w, opts, usual)
 }
 

@@ -206,6 +206,16 @@ func TestStopsOnSignals(t *testing.T) {
 	}
 }
 
+func TestStopsWhenNobodyWatches(t *testing.T) {
+	executable, _ := newFake(t, "")
+	endless := brief
+	endless.alone = 30 * time.Second
+	if err := run(t.Context(), failing{}, Options{Executable: executable}, endless); !errors.Is(err, errFailing) {
+		t.Errorf("got %v, want the writer's error", err)
+	}
+	checkNothingLeft(t)
+}
+
 func TestDetachesWhatKilledDemosLeft(t *testing.T) {
 	executable, dir := newFake(t, "")
 	child := exec.Command("true")

@@ -77,6 +77,9 @@ func (s *show) phase(ctx context.Context, id phaseID, settle, length time.Durati
 		if left > 0 {
 			s.out.row(id, phaseOf(p, g), left)
 		}
+		if s.out.err != nil {
+			return s.out.err // nobody watches
+		}
 	}
 	s.phases[id] = phaseOf(preferred, greedy)
 	s.out.row(id, s.phases[id], 0)

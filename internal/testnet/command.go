@@ -34,19 +34,24 @@ func (c *Cmd) Start() error {
 	return c.ns.Do(func() error { return Pinned(c.CPUs, c.Cmd.Start) })
 }
 
-// Run starts the command and waits for it.
+// Run starts the command and waits for it; see exec.Cmd.Run.
 func (c *Cmd) Run() error {
-	if err := c.Start(); err != nil {
-		return err
-	}
-	return c.Wait()
+	return c.ns.Do(func() error { return Pinned(c.CPUs, c.Cmd.Run) })
 }
 
-// CombinedOutput runs the command and returns what it wrote to both streams.
-func (c *Cmd) CombinedOutput() (out []byte, err error) {
+// Output runs the command and returns what it wrote to its standard output; see
+// exec.Cmd.Output.
+func (c *Cmd) Output() ([]byte, error) { return c.collect(c.Cmd.Output) }
+
+// CombinedOutput runs the command and returns what it wrote to both streams; see
+// exec.Cmd.CombinedOutput.
+func (c *Cmd) CombinedOutput() ([]byte, error) { return c.collect(c.Cmd.CombinedOutput) }
+
+// collect runs the command by a method that returns its output.
+func (c *Cmd) collect(run func() ([]byte, error)) (out []byte, err error) {
 	err = c.ns.Do(func() error {
 		return Pinned(c.CPUs, func() error {
-			out, err = c.Cmd.CombinedOutput()
+			out, err = run()
 			return err
 		})
 	})

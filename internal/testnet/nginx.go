@@ -59,14 +59,13 @@ http {
 `))
 
 // StartNginx starts the distribution's nginx with a configuration of its own and waits
-// until it accepts connections. It ends with the namespace, or with Close; SIGHUP has it
-// open its listeners again and start new workers.
+// until it accepts connections. It ends with the namespace, or with Close.
 func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("start nginx: no address to listen on")
 	}
 	if _, err := os.Stat(NginxBinary); err != nil {
-		return nil, fmt.Errorf("start nginx: %w; install it, with apt-get install nginx-light on Debian and Ubuntu", err)
+		return nil, fmt.Errorf("start nginx: %w; install it, with apt-get install nginx on Debian and Ubuntu", err)
 	}
 	dir, err := n.TempDir("nginx")
 	if err != nil {

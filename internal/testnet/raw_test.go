@@ -25,13 +25,13 @@ func TestServerAnswersSYNsOfMadeUpSources(t *testing.T) {
 	s4, s6 := netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV6, 80)
 	nettest.Nginx(t, lab.Server, s4, s6)
 
-	capture := nettest.Capture(t, lab.Client, testnet.Dev)
+	sender, capture := nettest.Sender(t, lab.Client, testnet.Dev), nettest.Capture(t, lab.Client, testnet.Dev)
 	for i := range byte(3) {
 		for _, c := range []struct{ from, to netip.AddrPort }{
 			{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 99, 0, i}), 4000), s4},
 			{netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 0x99, 15: i}), 4000), s6},
 		} {
-			sendSYN(t, lab, capture, c.from, c.to)
+			sendSYN(t, lab, sender, c.from, c.to)
 			awaitSYNACK(t, capture, c.to, c.from)
 		}
 	}

@@ -63,12 +63,6 @@ func (s *Server) PIDs() ([]int, error) {
 	return append([]int{s.PID()}, children...), err
 }
 
-// Signal sends a signal to the server's first process.
-func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
-
-// Done is closed when the server has ended.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
 // Close stops the server at once, with the connections it has. Closing twice is no error.
 func (s *Server) Close() error { return s.stop() }
 

@@ -3,6 +3,7 @@
 package testnet_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -82,18 +84,66 @@ func TestDoReturnsToTheOldNamespace(t *testing.T) {
 
 func TestCommandRunsInTheNamespaceOnItsCore(t *testing.T) {
 	n := nettest.Namespace(t, "cmd")
-	cmd := n.Command("sh", "-c", "readlink /proc/self/ns/net /proc/self/ns/mnt; grep Cpus_allowed_list /proc/self/status")
-	cmd.CPUs = []int{0}
-	out, err := cmd.CombinedOutput()
-	nettest.Check(t, err)
-
 	var st unix.Stat_t
 	nettest.Check(t, unix.Stat(n.Path(), &st))
 	mounts, err := os.Readlink("/proc/self/ns/mnt")
 	nettest.Check(t, err)
 	want := fmt.Sprintf("net:[%d]\n%s\nCpus_allowed_list:\t0\n", st.Ino, mounts)
-	if string(out) != want {
-		t.Errorf("got %q, want %q", out, want)
+
+	for name, run := range map[string]func(*testnet.Cmd) (out []byte, err error){
+		"Output":         (*testnet.Cmd).Output,
+		"CombinedOutput": (*testnet.Cmd).CombinedOutput,
+		"Run": func(c *testnet.Cmd) ([]byte, error) {
+			var out bytes.Buffer
+			c.Stdout = &out
+			err := c.Run()
+			return out.Bytes(), err
+		},
+		"Start": func(c *testnet.Cmd) ([]byte, error) {
+			var out bytes.Buffer
+			c.Stdout = &out
+			if err := c.Start(); err != nil {
+				return nil, err
+			}
+			err := c.Wait()
+			return out.Bytes(), err
+		},
+	} {
+		cmd := n.Command("sh", "-c", "readlink /proc/self/ns/net /proc/self/ns/mnt; grep Cpus_allowed_list /proc/self/status")
+		cmd.CPUs = []int{0}
+		if out, err := run(cmd); err != nil || string(out) != want {
+			t.Errorf("%s: %q, error %v; want %q", name, out, err, want)
+		}
+	}
+}
+
+func TestDevicesAndAddressesGo(t *testing.T) {
+	lab := nettest.Lab(t, 1)
+	server := netip.AddrPortFrom(lab.ServerV4, 80)
+	reach := func() error {
+		return lab.Client.Do(func() error {
+			conn, err := net.DialTimeout("tcp", server.String(), time.Second)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+	}
+	nettest.Nginx(t, lab.Server, server)
+	nettest.Check(t, reach())
+	nettest.Check(t, lab.Client.SetDown(testnet.Dev))
+	if err := reach(); !errors.Is(err, unix.ENETUNREACH) {
+		t.Errorf("through a device that is down: %v", err)
+	}
+	nettest.Check(t, lab.Client.SetUp(testnet.Dev))
+	nettest.Check(t, reach())
+	nettest.Check(t, lab.Client.RemoveAddr(testnet.Dev, netip.PrefixFrom(lab.ClientsV4[0], 16)))
+	if err := reach(); !errors.Is(err, unix.ENETUNREACH) {
+		t.Errorf("without an address: %v", err)
+	}
+	nettest.Check(t, lab.Client.Delete(testnet.Dev))
+	if _, err := lab.Server.Link(testnet.Dev); err == nil {
+		t.Error("the other end of a deleted device is still there")
 	}
 }
 
