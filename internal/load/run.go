@@ -2,7 +2,13 @@
 
 package load
 
-import "time"
+import (
+	"context"
+	"slices"
+	"time"
+
+	"narthex/internal/testnet"
+)
 
 // Run is clients at work. Its methods may be called from several goroutines.
 type Run struct {
@@ -38,4 +44,23 @@ func (r *Run) now() time.Time {
 	default:
 		return time.Now()
 	}
+}
+
+// start runs the loop on a thread of its own.
+func (l *loop) start(ctx context.Context) *Run {
+	r := &Run{tally: l.tally, done: make(chan struct{})}
+	l.client.Sources = slices.Clone(l.client.Sources)
+	go func() {
+		defer close(r.done)
+		pinned := func() error {
+			return testnet.Pinned(l.client.CPUs, func() error { return l.run(ctx) })
+		}
+		if l.client.NS == nil {
+			r.err = pinned()
+		} else {
+			r.err = l.client.NS.Do(pinned)
+		}
+		r.ended = time.Now()
+	}()
+	return r
 }
