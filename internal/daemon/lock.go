@@ -36,12 +36,12 @@ func (e *BusyError) Error() string {
 func AcquireLock(runDir, instance string) (*Lock, error) {
 	path := lockPath(runDir, instance)
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
-		return nil, permission(fmt.Errorf("make folder for the lock: %w", err))
+		return nil, lockError(runDir, err)
 	}
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, permission(fmt.Errorf("open lock: %w", err))
+			return nil, lockError(path, err)
 		}
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -64,12 +64,11 @@ func AcquireLock(runDir, instance string) (*Lock, error) {
 	}
 }
 
-// permission says what to do where permission is what is missing.
-func permission(err error) error {
+func lockError(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: run this command as root", err)
+		return fmt.Errorf("no permission to write %s: run this command as root", path)
 	}
-	return err
+	return fmt.Errorf("open lock: %w", err)
 }
 
 // Release removes the lock.

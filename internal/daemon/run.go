@@ -144,7 +144,7 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 		return err
 	}
 	d.engine = &engine{instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes()}
-	if !outlives(datapath.Root, "/proc/1/root") {
+	if !outlives(datapath.Root, ancestorRoots()) {
 		d.engine.notes = append(slices.Clone(d.engine.notes), fmt.Sprintf(
 			"%s is mounted for this process alone: enforcement ends with it; run outside of `ip netns exec` and use --netns", datapath.Root))
 	}

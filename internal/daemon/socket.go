@@ -15,15 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longestSocketPath is what fits into struct sockaddr_un, less the temporary folder's name.
-const longestSocketPath = 90
+// temporaryName is about as long as the name of the folder in which a socket is made, and
+// its own in there.
+const temporaryName = ".4294967295/s"
 
 // listenControl makes the control socket. It appears under its name all at once and with
 // its mode, for it is made in a folder that is closed to others. A socket that nobody
 // answers on is replaced; the caller holds the instance's lock.
 func listenControl(path string) (*net.UnixListener, error) {
-	if len(path) > longestSocketPath {
-		return nil, fmt.Errorf("the path of the control socket %q is %d bytes long: name one of at most %d with --socket", path, len(path), longestSocketPath)
+	longest := max(len(path), len(filepath.Join(filepath.Dir(path), temporaryName)))
+	if longest >= len(unix.RawSockaddrUnix{}.Path) {
+		return nil, fmt.Errorf("the path of the control socket %q is too long: name a shorter one with --socket", path)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder for the control socket: %w", err)

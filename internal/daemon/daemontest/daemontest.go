@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemontest has a data path and a network that exist in memory alone, for tests
+// of what is built on them.
+package daemontest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"narthex/internal/datapath"
+	"narthex/internal/netif"
+)
+
+// Kernel keeps instances as a kernel would: they outlive whoever opened them.
+type Kernel struct {
+	mu        sync.Mutex
+	instances map[string]*Path
+	refuse    map[string]error // interfaces that cannot be policed
+}
+
+// NewKernel returns a kernel without instances.
+func NewKernel() *Kernel {
+	return &Kernel{instances: map[string]*Path{}, refuse: map[string]error{}}
+}
+
+// Open adopts or makes an instance.
+func (k *Kernel) Open(cfg datapath.Config) *Path {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	dp, found := k.instances[cfg.Instance]
+	if !found {
+		dp = &Path{kernel: k, journal: map[string]string{}}
+		k.instances[cfg.Instance] = dp
+	}
+	dp.adopted = found
+	return dp
+}
+
+// Remove removes an instance.
+func (k *Kernel) Remove(instance string) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, found := k.instances[instance]
+	delete(k.instances, instance)
+	return found, nil
+}
+
+// State returns what an instance enforces, and whether there is one.
+func (k *Kernel) State(instance string) (datapath.State, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	dp, ok := k.instances[instance]
+	if !ok {
+		return datapath.State{}, false
+	}
+	return dp.state, true
+}
+
+// Journal returns the journal of an instance.
+func (k *Kernel) Journal(instance string) map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.instances[instance].journal)
+}
+
+// Refuse makes attaching to an interface fail, or no longer if err is nil.
+func (k *Kernel) Refuse(name string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuse[name] = err
+}
+
+// Path is an instance. It satisfies daemon.Datapath.
+type Path struct {
+	kernel  *Kernel
+	adopted bool
+	state   datapath.State
+	journal map[string]string
+}
+
+// Adopted reports whether the instance was there.
+func (p *Path) Adopted() bool { return p.adopted }
+
+// Notes returns none.
+func (p *Path) Notes() []string { return nil }
+
+// Close does nothing.
+func (p *Path) Close() error { return nil }
+
+// Apply keeps the state unless an interface is refused.
+func (p *Path) Apply(s datapath.State) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	for _, t := range s.Targets {
+		if err := p.kernel.refuse[t.Name]; err != nil {
+			return fmt.Errorf("attach to %q: %w", t.Name, err)
+		}
+	}
+	p.state = s
+	return nil
+}
+
+// Attachments are those to all targets.
+func (p *Path) Attachments() []datapath.Attachment {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	var all []datapath.Attachment
+	for _, t := range p.state.Targets {
+		all = append(all, datapath.Attachment{Name: t.Name, Index: t.Index, Mode: datapath.ModeNative})
+	}
+	return all
+}
+
+// Stats returns n and 10n for the n-th rule, and 3, 2, 1 for every service.
+func (p *Path) Stats() (datapath.Stats, error) {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	s := datapath.Stats{Reasons: map[string]datapath.Counts{"no_rule": {Passed: 7}}}
+	for i := range p.state.Tables.Rules {
+		s.Rules = append(s.Rules, datapath.Counts{Passed: uint64(i + 1), Dropped: uint64(10 * (i + 1))})
+	}
+	for range p.state.Tables.Services {
+		s.Services = append(s.Services, datapath.Counts{Passed: 3, Dropped: 2, WouldDrop: 1})
+	}
+	return s, nil
+}
+
+// Bucket is empty for 10.0.0.9; others were never seen.
+func (p *Path) Bucket(_ int, from netip.Addr) (datapath.Bucket, error) {
+	if from == netip.MustParseAddr("10.0.0.9") {
+		return datapath.Bucket{Known: true, Tokens: 0.5, Full: 2 * time.Second}, nil
+	}
+	return datapath.Bucket{}, nil
+}
+
+// Sources returns fixed numbers.
+func (p *Path) Sources() (datapath.SourceUse, error) {
+	return datapath.SourceUse{Size: 100, Used: 4, Debt: 2}, nil
+}
+
+// MapBytes returns a fixed number.
+func (p *Path) MapBytes() (uint64, error) { return 4096, nil }
+
+// Journal returns what was recorded.
+func (p *Path) Journal() (map[string]string, error) {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	return maps.Clone(p.journal), nil
+}
+
+// Record records.
+func (p *Path) Record(key, value string) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	p.journal[key] = value
+	return nil
+}
+
+// Erase erases.
+func (p *Path) Erase(key string) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	delete(p.journal, key)
+	return nil
+}
+
+// Network is a namespace with the interfaces that a test puts there.
+type Network struct {
+	ID      uint64 // its cookie
+	changes chan netif.Snapshot
+
+	mu   sync.Mutex
+	snap netif.Snapshot
+}
+
+// NewNetwork returns a namespace with interfaces that are up and have an address.
+func NewNetwork(names ...string) *Network {
+	return &Network{ID: 1, changes: make(chan netif.Snapshot), snap: snapshotOf(names...)}
+}
+
+func snapshotOf(names ...string) netif.Snapshot {
+	s := netif.Snapshot{Locals: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}
+	for i, name := range names {
+		s.Links = append(s.Links, netif.Link{Index: i + 2, Name: name, Ethernet: true, Up: true, HasAddress: true})
+	}
+	return s
+}
+
+// Do calls f.
+func (n *Network) Do(f func() error) error { return f() }
+
+// Cookie returns ID.
+func (n *Network) Cookie() (uint64, error) { return n.ID, nil }
+
+// Close does nothing.
+func (n *Network) Close() error { return nil }
+
+// Snapshot returns what there is.
+func (n *Network) Snapshot() (netif.Snapshot, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.snap, nil
+}
+
+// Run delivers what Become makes.
+func (n *Network) Run(ctx context.Context, _ netif.Snapshot, changed chan<- netif.Snapshot) {
+	for {
+		select {
+		case s := <-n.changes:
+			select {
+			case changed <- s:
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Become makes the interfaces be those with the names.
+func (n *Network) Become(names ...string) {
+	n.mu.Lock()
+	n.snap = snapshotOf(names...)
+	snap := n.snap
+	n.mu.Unlock()
+	n.changes <- snap
+}
+
+// Listeners are on port 80.
+func (n *Network) Listeners() (netif.Listeners, error) {
+	return netif.Listeners{netip.MustParseAddrPort("0.0.0.0:80")}, nil
+}

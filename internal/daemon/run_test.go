@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/daemon/api"
+)
+
+func TestRunDetachesAtTheEnd(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	state, ok := m.kernel.State("test")
+	if !ok || !slices.Equal(targetNames(state), []string{"eth0"}) || len(state.Locals) != 1 {
+		t.Fatalf("in force: %v %+v", ok, state)
+	}
+	r.end()
+	if _, ok := m.kernel.State("test"); ok {
+		t.Error("the instance is still in the kernel")
+	}
+	left, err := filepath.Glob(filepath.Join(m.dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{filepath.Join(m.dir, "p.yaml")}; !slices.Equal(left, want) {
+		t.Errorf("files left: %v, want %v", left, want)
+	}
+}
+
+func TestRunKeeps(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	cfg.Keep = true
+	m.start(cfg).end()
+	if _, ok := m.kernel.State("test"); !ok {
+		t.Error("the instance is gone")
+	}
+}
+
+func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(*machine, *Config)
+		want  string
+	}{
+		{
+			name:  "no policy file",
+			spoil: func(m *machine, c *Config) { c.Policy = filepath.Join(m.dir, "none.yaml") },
+			want:  `read policy "DIR/none.yaml": no such file or directory`,
+		},
+		{
+			name: "interface that does not exist",
+			spoil: func(m *machine, c *Config) {
+				c.Policy = m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, interfaces: [eth7],", 1))
+			},
+			want: "service \"web\": interface \"eth7\" does not exist: create it or correct `interfaces` in the policy",
+		},
+		{
+			name: "interface that cannot be policed",
+			spoil: func(m *machine, _ *Config) {
+				m.kernel.Refuse("eth0", errors.New("the driver says no"))
+			},
+			want: `attach to "eth0": the driver says no`,
+		},
+		{
+			name: "what is not enforced yet",
+			spoil: func(m *machine, c *Config) {
+				c.Policy = m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, concurrency: 4,", 1))
+			},
+			want: `DIR/p.yaml:3:30: concurrency 4 of service "web" is not enforced by this version yet: write "concurrency: unlimited" or leave it out`,
+		},
+		{
+			name:  "name of the instance",
+			spoil: func(_ *machine, c *Config) { c.Instance = "../x" },
+			want:  `"../x" cannot be the name of an instance: use up to 63 letters, digits, dots, dashes and underscores`,
+		},
+		{
+			name:  "metrics address",
+			spoil: func(_ *machine, c *Config) { c.Metrics = "nonsense:nonsense" },
+			want:  `listen for metrics on "nonsense:nonsense": listen tcp: lookup tcp/nonsense: unknown port`,
+		},
+		{
+			name: "something else at the socket's path",
+			spoil: func(m *machine, c *Config) {
+				c.Socket = m.write("notes", "mine")
+			},
+			want: `"DIR/notes" is there already and is no socket: remove it or name another path with --socket`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t, "eth0")
+			cfg := m.config(m.write("p.yaml", onePolicy))
+			tt.spoil(m, &cfg)
+			err := Run(t.Context(), cfg)
+			if err == nil {
+				t.Fatal("it ran")
+			}
+			if got := strings.ReplaceAll(err.Error(), m.dir, "DIR"); got != tt.want {
+				t.Errorf("error\n%s\nwant\n%s", got, tt.want)
+			}
+			if _, ok := m.kernel.State("test"); ok {
+				t.Error("an instance is in the kernel")
+			}
+			if left, _ := filepath.Glob(filepath.Join(m.dir, "test.*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+func TestRunOfABusyInstance(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	err := Run(t.Context(), cfg)
+	var busy *BusyError
+	if !errors.As(err, &busy) || busy.PID != os.Getpid() {
+		t.Errorf("error %v, want that process %d holds the instance", err, os.Getpid())
+	}
+	if _, ok := m.kernel.State("test"); !ok {
+		t.Error("the running instance was removed")
+	}
+	r.end()
+}
+
+// crash ends a daemon as SIGKILL does, as far as the kernel and files are concerned.
+func (m *machine) crash(r *running, cfg Config) {
+	m.t.Helper()
+	if err := r.client.Stop(context.Background(), api.StopRequest{Keep: true}); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		m.t.Fatal(err)
+	}
+	dead, err := listenControl(cfg.Socket)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	dead.Close()
+	m.write("test.lock", "1\n")
+}
+
+func TestOverridesOutliveTheDaemonOnly(t *testing.T) {
+	ctx := t.Context()
+	m := newMachine(t, "eth0")
+	file := m.write("p.yaml", onePolicy)
+	cfg := m.config(file)
+	const path = "connections.everyone.burst"
+	burst := func() uint32 { s, _ := m.kernel.State("test"); return burstOf(s, "everyone") }
+	wantBurst := func(when string, want uint32, overridden bool) {
+		t.Helper()
+		if got := burst(); got != want {
+			t.Errorf("%s: burst %d, want %d", when, got, want)
+		}
+		if recorded := m.kernel.Journal("test")[keyOverride+path] != ""; recorded != overridden {
+			t.Errorf("%s: in the journal: %v, want %v", when, recorded, overridden)
+		}
+	}
+	set := func(r *running, req api.SetRequest) {
+		t.Helper()
+		if _, err := r.client.Set(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r := m.start(cfg)
+	set(r, api.SetRequest{Path: path, Value: "9"})
+	wantBurst("after set", 9, true)
+	set(r, api.SetRequest{Path: path, Value: "8"})
+	wantBurst("after another set", 8, true)
+	if diff := cmp.Diff([]api.Override{{Path: path, Value: "8"}}, r.status().Overrides); diff != "" {
+		t.Errorf("overrides (-want +got):\n%s", diff)
+	}
+	if !r.status().Rules[0].Overridden {
+		t.Error("the rule is not said to be overridden")
+	}
+
+	m.crash(r, cfg)
+	r = m.start(cfg)
+	if !r.status().Adopted {
+		t.Error("the instance was not adopted")
+	}
+	wantBurst("after a crash", 8, true)
+
+	set(r, api.SetRequest{Path: path, Policy: true})
+	wantBurst("after set --policy", 3, false)
+
+	set(r, api.SetRequest{Path: path, Value: "7"})
+	result, err := r.client.Reload(ctx, api.ReloadRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]api.Override{{Path: path, Value: "7"}}, result.Ended); diff != "" {
+		t.Errorf("ended overrides (-want +got):\n%s", diff)
+	}
+	wantBurst("after a reload", 3, false)
+
+	set(r, api.SetRequest{Path: path, Value: "6"})
+	m.crash(r, cfg)
+	m.write("p.yaml", onePolicy+"# changed\n")
+	r = m.start(cfg)
+	wantBurst("after a crash and a change of the policy", 3, false)
+	r.end()
+}
+
+func TestAdoptionInAnotherNamespaceIsRefused(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	m.crash(m.start(cfg), cfg)
+	m.network.ID = 2
+	err := Run(t.Context(), cfg)
+	const want = "instance \"test\" is in force in another network namespace: run `narthex detach --instance test` first, or choose that one with --netns"
+	if err == nil || err.Error() != want {
+		t.Errorf("error\n%v\nwant\n%s", err, want)
+	}
+	if _, ok := m.kernel.State("test"); !ok {
+		t.Error("what was in force is gone")
+	}
+}
+
+func TestReloadThatFailsChangesNothing(t *testing.T) {
+	tests := []struct {
+		name, policy, want string
+		usage              bool
+	}{
+		{"not a policy", "nonsense", `DIR/p.yaml:1:1: a policy is a mapping of keys to values, not "nonsense"`, true},
+		{
+			"absent interface", strings.Replace(onePolicy, "web,", "web, interfaces: [eth7],", 1),
+			"service \"web\": interface \"eth7\" does not exist: create it or correct `interfaces` in the policy", false,
+		},
+		{
+			"interface that cannot be policed", strings.Replace(onePolicy, "web,", "web, interfaces: [eth1],", 1),
+			`attach to "eth1": the driver says no`, false,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t, "eth0", "eth1")
+			m.kernel.Refuse("eth1", errors.New("the driver says no"))
+			old := strings.Replace(onePolicy, "web,", "web, interfaces: [eth0],", 1)
+			r := m.start(m.config(m.write("p.yaml", old)))
+			before, _ := m.kernel.State("test")
+			m.write("p.yaml", tt.policy)
+
+			_, err := r.client.Reload(t.Context(), api.ReloadRequest{})
+			var told *api.Error
+			if !errors.As(err, &told) {
+				t.Fatalf("error %v", err)
+			}
+			want := &api.Error{Message: tt.want, Usage: tt.usage}
+			told.Message = strings.ReplaceAll(told.Message, m.dir, "DIR")
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			after, _ := m.kernel.State("test")
+			if before.Tables != after.Tables || !slices.Equal(targetNames(before), targetNames(after)) {
+				t.Errorf("in force: %+v, was %+v", after, before)
+			}
+			if got := r.status().Policy.Hash; got != before.Tables.Hash {
+				t.Errorf("status has policy %s, want %s", got, before.Tables.Hash)
+			}
+			r.end()
+		})
+	}
+}
+
+func TestReloadRemembersTheLastPolicyThatWorked(t *testing.T) {
+	ctx := t.Context()
+	m := newMachine(t, "eth0")
+	first := m.write("p.yaml", onePolicy)
+	second := m.write("q.yaml", strings.Replace(onePolicy, "burst: 3", "burst: 4", 1))
+	bad := m.write("bad.yaml", "nonsense")
+	r := m.start(m.config(first))
+	burst := func() uint32 { s, _ := m.kernel.State("test"); return burstOf(s, "everyone") }
+
+	if _, err := r.client.Reload(ctx, api.ReloadRequest{File: second}); err != nil || burst() != 4 {
+		t.Fatalf("reload of another file: %v, burst %d", err, burst())
+	}
+	if _, err := r.client.Reload(ctx, api.ReloadRequest{File: bad}); err == nil {
+		t.Fatal("a bad policy was loaded")
+	}
+	m.write("q.yaml", strings.Replace(onePolicy, "burst: 3", "burst: 5", 1))
+	m.reload <- unix.SIGHUP
+	eventually(t, "burst 5 after SIGHUP", func() bool { return burst() == 5 })
+	r.end()
+
+	var said []string
+	for _, s := range m.notifier.all() {
+		said = append(said, strings.Split(s, "\n")[0])
+	}
+	want := []string{
+		"READY=1",
+		"RELOADING=1", "READY=1",
+		"RELOADING=1", "READY=1",
+		"RELOADING=1", "READY=1",
+		"STOPPING=1",
+	}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("notifications (-want +got):\n%s", diff)
+	}
+	if s := m.notifier.all()[1]; !strings.Contains(s, "\nMONOTONIC_USEC=") {
+		t.Errorf("RELOADING without its time: %q", s)
+	}
+}
+
+func TestInterfacesThatComeAndGo(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	policed := func(names ...string) func() bool {
+		return func() bool { s, _ := m.kernel.State("test"); return slices.Equal(targetNames(s), names) }
+	}
+	m.network.Become("eth0", "eth1")
+	eventually(t, "eth0 and eth1", policed("eth0", "eth1"))
+	m.network.Become()
+	eventually(t, "none", policed())
+	if s := r.status(); s.Enforcing {
+		t.Error("enforcing without an interface")
+	}
+	m.network.Become("eth0")
+	eventually(t, "eth0", policed("eth0"))
+
+	m.kernel.Refuse("eth1", errors.New("the driver says no"))
+	m.network.Become("eth0", "eth1", "eth2")
+	eventually(t, "eth2 in spite of eth1", policed("eth0", "eth2"))
+	eventually(t, "a note on eth1", func() bool {
+		return slices.Contains(r.status().Notes, `attach to "eth1": the driver says no`)
+	})
+	m.network.Become("eth0", "eth2", "eth3")
+	eventually(t, "eth3", policed("eth0", "eth2", "eth3"))
+	if notes := r.status().Notes; len(notes) > 0 {
+		t.Errorf("notes %q, want none", notes)
+	}
+	r.end()
+}
+
+func TestNamedInterfaceThatVanishesIsWaitedFor(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, interfaces: [eth0],", 1))))
+	m.network.Become("lan0")
+	eventually(t, "a note", func() bool {
+		s := r.status()
+		return !s.Enforcing && slices.Contains(s.Notes, "service \"web\": interface \"eth0\" does not exist: create it or correct `interfaces` in the policy")
+	})
+	m.network.Become("eth0")
+	eventually(t, "eth0 again", func() bool { return r.status().Enforcing })
+	r.end()
+}
+
+func TestWatchdog(t *testing.T) {
+	m := newMachine(t, "eth0")
+	m.notifier.every = 4 * time.Millisecond
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	eventually(t, "a sign of life", func() bool { return slices.Contains(m.notifier.all(), "WATCHDOG=1") })
+	r.end()
+}
+
+func TestDetach(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	detach := func() bool {
+		t.Helper()
+		found, err := Detach(t.Context(), m.bpf(), m.dir, cfg.Instance, cfg.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := m.kernel.State("test"); ok {
+			t.Error("the instance is in the kernel after detach")
+		}
+		if _, err := os.Lstat(cfg.Socket); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the socket is there after detach: %v", err)
+		}
+		return found
+	}
+	r := m.start(cfg)
+	if !detach() {
+		t.Error("a running instance was not found")
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("the daemon ended with %v", err)
+	}
+	m.crash(m.start(cfg), cfg)
+	if !detach() {
+		t.Error("a crashed instance was not found")
+	}
+	if detach() {
+		t.Error("something was found where there is nothing")
+	}
+}
