@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"narthex/internal/daemon"
+	"narthex/internal/daemon/api"
+	"narthex/internal/daemon/daemontest"
+	"narthex/internal/datapath"
+)
+
+// world is what the commands of a test run in.
+type world struct {
+	t       *testing.T
+	dir     string
+	kernel  *daemontest.Kernel
+	network *daemontest.Network
+}
+
+type silent struct{}
+
+func (silent) Notify(string)           {}
+func (silent) Watchdog() time.Duration { return 0 }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "narthex") // short enough for a socket, unlike t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &world{t: t, dir: dir, kernel: daemontest.NewKernel(), network: daemontest.NewNetwork("eth0")}
+}
+
+func (w *world) env(out, errs io.Writer, args ...string) Env {
+	return Env{
+		Args: args, Stdout: out, Stderr: errs, Version: "1.2.3", RunDir: w.dir,
+		Kernel: daemon.Kernel{
+			Open:   func(cfg datapath.Config, _ int) (daemon.Datapath, error) { return w.kernel.Open(cfg), nil },
+			Remove: w.kernel.Remove,
+		},
+		Pinned: func(instance string) (bool, error) {
+			_, ok := w.kernel.State(instance)
+			return ok, nil
+		},
+		PinnedInstances: func() []string { return []string{"orphan"} },
+		OpenNetwork:     func(string, *slog.Logger) (daemon.Network, error) { return w.network, nil },
+		Notifier:        silent{},
+		Demo: func(_ context.Context, out io.Writer, asJSON bool) error {
+			_, err := io.WriteString(out, map[bool]string{false: "a table\n", true: "{}\n"}[asJSON])
+			return err
+		},
+	}
+}
+
+// result is what a command said, with the folder's name replaced.
+type result struct {
+	Code     int
+	Out, Err string
+}
+
+func (w *world) do(args ...string) result {
+	w.t.Helper()
+	var out, errs bytes.Buffer
+	code := Main(w.t.Context(), w.env(&out, &errs, args...))
+	clean := func(b bytes.Buffer) string { return strings.ReplaceAll(b.String(), w.dir, "DIR") }
+	return result{code, clean(out), clean(errs)}
+}
+
+func (w *world) write(name, text string) string {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+const webPolicy = `version: 1
+services:
+  - {name: web, listen: "*:80"}
+connections:
+  - {name: everyone, rate: 5/s, burst: 3, per: source}
+`
+
+// run starts `narthex run` and waits until it answers. The function it returns ends it and
+// returns its exit code and what it wrote.
+func (w *world) run(args ...string) func() (int, string) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	var errs bytes.Buffer
+	ended := make(chan int, 1)
+	go func() { ended <- Main(ctx, w.env(io.Discard, &errs, append([]string{"run"}, args...)...)) }()
+	client := api.NewClient(daemon.SocketPath(w.dir, "default"))
+	for {
+		select {
+		case code := <-ended:
+			w.t.Fatalf("run ended with %d: %s", code, &errs)
+		case <-time.After(time.Millisecond):
+		}
+		if _, err := client.Status(ctx); err == nil {
+			break
+		} else if !errors.Is(err, api.ErrNoDaemon) {
+			w.t.Fatal(err)
+		}
+	}
+	return func() (int, string) {
+		cancel()
+		return <-ended, errs.String()
+	}
+}
+
+func TestSentencesAndExitCodes(t *testing.T) {
+	const nobody = "narthex: no daemon answers on DIR/default.sock: start it with `narthex run --policy FILE`\n"
+	w := newWorld(t)
+	good := w.write("good.yaml", webPolicy)
+	bad := w.write("bad.yaml", "version: 1\nservices: []\n")
+	worse := w.write("worse.yaml", "version: 2\nservices: 3\n")
+	absent := w.write("absent.yaml", strings.Replace(webPolicy, "web,", "web, interfaces: [eth7],", 1))
+	tests := []struct {
+		args []string
+		code int
+		want string // on the standard error
+	}{
+		{[]string{"bogus"}, 2, "narthex: there is no command \"bogus\": see `narthex --help`\n"},
+		{[]string{"--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex --help`\n"},
+		{[]string{"run", "--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex run --help`\n"},
+		{[]string{"run"}, 2, "narthex: no policy is named: use `narthex run --policy FILE`\n"},
+		{[]string{"run", good}, 2, "narthex: this command takes options only, not 1 arguments: see `narthex run --help`\n"},
+		{[]string{"run", "--policy", good, "--sources", "-1"}, 2, "narthex: --sources -1: use 1 to 16777216\n"},
+		{[]string{"run", "--policy", good, "--log-level", "loud"}, 2, "narthex: --log-level \"loud\": use debug, info, warn or error\n"},
+		{[]string{"run", "--policy", good, "--instance", "a b"}, 2, "narthex: \"a b\" cannot be the name of an instance: use up to 63 letters, digits, dots, dashes and underscores\n"},
+		{[]string{"run", "--policy", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory\n"},
+		{[]string{"run", "--policy", bad}, 2, "narthex: DIR/bad.yaml:2:11: \"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}\n"},
+		{[]string{"run", "--policy", worse}, 2, "narthex: DIR/worse.yaml:1:10: version \"2\" is not known; this Narthex reads version 1 (and 1 more: `narthex check` lists them)\n"},
+		{[]string{"run", "--policy", absent}, 1, "narthex: service \"web\": interface \"eth7\" does not exist: create it or correct `interfaces` in the policy\n"},
+		{[]string{"check"}, 2, "narthex: name the policy file, not 0 arguments: see `narthex check --help`\n"},
+		{[]string{"check", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory\n"},
+		{[]string{"check", bad}, 2, "DIR/bad.yaml:2:11: \"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}\n"},
+		{[]string{"status"}, 1, nobody},
+		{[]string{"status", "--socket", w.dir + "/other"}, 1, strings.Replace(nobody, "default.sock", "other", 1)},
+		{[]string{"reload"}, 1, nobody},
+		{[]string{"set", "connections.everyone.rate", "5/s"}, 1, nobody},
+		{[]string{"set", "connections.everyone.rate"}, 2, "narthex: a path and a value are needed: see `narthex set --help`\n"},
+		{[]string{"set", "connections.everyone.rate", "5/s", "--policy"}, 2, "narthex: --policy takes a path and no value: see `narthex set --help`\n"},
+		{[]string{"explain"}, 2, "narthex: no client is named: use `narthex explain --from IP`\n"},
+		{[]string{"explain", "--from", "10.0.0.1"}, 1, nobody},
+		{[]string{"explain", "--from", "10.0.0", "--policy", good}, 2, "narthex: \"10.0.0\" is no address: write it like 192.0.2.1, 192.0.2.1:50000 or [2001:db8::1]:50000\n"},
+		{[]string{"completion", "tcsh"}, 2, "narthex: name a shell: bash, zsh or fish: see `narthex completion --help`\n"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			if diff := cmp.Diff(result{Code: tt.code, Err: tt.want}, w.do(tt.args...)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, ok := w.kernel.State("default"); ok {
+		t.Error("something is attached")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	w := newWorld(t)
+	file := w.write("p.yaml", webPolicy+"  - {name: never, action: drop}\n  - {name: idle, rate: 5/s, from: 10.0.0.1}\n")
+	got := w.do("check", file)
+	if got.Code != 0 || !strings.HasPrefix(got.Out, "DIR/p.yaml: 1 service, ") {
+		t.Errorf("check: %+v", got)
+	}
+	if !strings.HasPrefix(got.Err, "DIR/p.yaml:6:5: ") || !strings.Contains(got.Err, "(warning)\nDIR/p.yaml:7:5: ") {
+		t.Errorf("warnings: %q", got.Err)
+	}
+
+	got = w.do("check", "--json", file)
+	var meaning struct {
+		Services []struct{ Name string }
+		Warnings []struct{ Line int }
+	}
+	if err := json.Unmarshal([]byte(got.Out), &meaning); err != nil {
+		t.Fatal(err)
+	}
+	if got.Err != "" || len(meaning.Services) != 1 || len(meaning.Warnings) != 2 || meaning.Warnings[1].Line != 7 {
+		t.Errorf("check --json: %+v", got)
+	}
+
+	bad := w.write("bad.yaml", "version: 1\nservices: []\n")
+	want := result{Code: 2, Out: `{
+  "errors": [
+    {
+      "file": "DIR/bad.yaml",
+      "line": 2,
+      "col": 11,
+      "message": "\"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}"
+    }
+  ],
+  "warnings": []
+}
+`}
+	if diff := cmp.Diff(want, w.do("check", "--json", bad)); diff != "" {
+		t.Errorf("check --json of a bad policy (-want +got):\n%s", diff)
+	}
+
+	later := w.write("later.yaml", strings.Replace(webPolicy, "web,", "web, concurrency: 4,", 1))
+	got = w.do("check", later)
+	if got.Code != 0 || !strings.Contains(got.Err, "not enforced by this version yet") || !strings.HasSuffix(got.Err, "(`narthex run` refuses this)\n") {
+		t.Errorf("check of what is not enforced: %+v", got)
+	}
+}
+
+func TestCommandsOfARunningInstance(t *testing.T) {
+	w := newWorld(t)
+	file := w.write("p.yaml", webPolicy)
+	end := w.run("--policy", file, "--metrics", "0")
+
+	got := w.do("status")
+	for _, want := range []string{
+		"instance default: enforcing, process ", "policy DIR/p.yaml (", "sources 4 of 100, maps 0.0 MiB\n",
+		"\nSERVICE  LISTEN  MODE     LIMIT      INTERFACES     PASSED  DROPPED  WOULD DROP\n" +
+			"web      *:80    enforce  unlimited  eth0 (native)       3        2           1\n",
+		"\nRULE      DOES         PER     CLASS  PASSED  DROPPED  WOULD DROP\n" +
+			"everyone  5/s burst 3  source  -           1       10           0\n",
+		"\nWITHOUT A RULE  PASSED  DROPPED  WOULD DROP\nno_rule              7        0           0\n",
+	} {
+		if !strings.Contains(got.Out, want) {
+			t.Errorf("status lacks %q:\n%s", want, got.Out)
+		}
+	}
+	if got.Code != 0 || got.Err != "" {
+		t.Errorf("status: %d %s", got.Code, got.Err)
+	}
+
+	steps := []struct {
+		args []string
+		want result
+	}{
+		{
+			[]string{"set", "connections.everyone.rate", "9/s"},
+			result{Out: "connections.everyone.rate is 9/s until the next reload\n"},
+		},
+		{
+			[]string{"explain", "--from", "10.0.0.9", "--to", "192.0.2.1:80"},
+			result{Out: "service web: rule everyone, 9/s burst 3 per source, class default: drop (0.5 of 3 tokens, full in 2s)\n"},
+		},
+		{
+			[]string{"set", "connections.everyone.rate", "--policy"},
+			result{Out: "connections.everyone.rate is as in the policy\n"},
+		},
+		{
+			[]string{"set", "connections.everyone.rate", "fast"},
+			result{Code: 2, Err: "narthex: set connections.everyone.rate: \"fast\" is not a rate; write a whole number per second or per minute, as 100/s or 15/m\n"},
+		},
+		{
+			[]string{"run", "--policy", file},
+			result{Code: 1, Err: "narthex: instance \"default\" is busy: process PID holds it; stop that one or name another with --instance\n"},
+		},
+		{
+			[]string{"reload", w.write("bad.yaml", "nonsense")},
+			result{Code: 2, Err: "narthex: DIR/bad.yaml:1:1: a policy is a mapping of keys to values, not \"nonsense\"\n"},
+		},
+		{
+			[]string{"set", "connections.everyone.burst", "4"},
+			result{Out: "connections.everyone.burst is 4 until the next reload\n"},
+		},
+		{
+			[]string{"reload"},
+			result{Out: "connections.everyone.burst is no longer 4 but as in the policy\ninstance default: DIR/p.yaml is in force (HASH)\n"},
+		},
+	}
+	for _, s := range steps {
+		got := w.do(s.args...)
+		got.Err = strings.ReplaceAll(got.Err, pidText(), "PID")
+		if i := strings.Index(got.Out, "in force ("); i >= 0 {
+			got.Out = got.Out[:i] + "in force (HASH)\n"
+		}
+		if diff := cmp.Diff(s.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", strings.Join(s.args, " "), diff)
+		}
+	}
+	code, log := end()
+	if code != 0 {
+		t.Errorf("run ended with %d", code)
+	}
+	for line := range strings.Lines(log) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("log line is no JSON: %s", line)
+		}
+	}
+	if _, ok := w.kernel.State("default"); ok {
+		t.Error("still attached after run has ended")
+	}
+}
+
+func pidText() string { return strconv.Itoa(os.Getpid()) }
+
+func TestEnforcingWithoutADaemon(t *testing.T) {
+	w := newWorld(t)
+	end := w.run("--policy", w.write("p.yaml", webPolicy), "--keep")
+	if code, _ := end(); code != 0 {
+		t.Fatalf("run ended with %d", code)
+	}
+	want := result{Out: "instance default: enforcing\nnote: enforcing without a daemon: `narthex run --policy FILE` takes it over, `narthex detach` ends it\n"}
+	if diff := cmp.Diff(want, w.do("status")); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	var status api.Status
+	if err := json.Unmarshal([]byte(w.do("status", "--json").Out), &status); err != nil || !status.Enforcing || status.PID != 0 {
+		t.Errorf("status --json: %+v, %v", status, err)
+	}
+	if diff := cmp.Diff(result{Out: "instance default: detached\n"}, w.do("detach")); diff != "" {
+		t.Errorf("detach (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(result{Out: "instance default: nothing to detach\n"}, w.do("detach")); diff != "" {
+		t.Errorf("second detach (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatusWithoutAnInterfaceIsAFailure(t *testing.T) {
+	w := newWorld(t)
+	end := w.run("--policy", w.write("p.yaml", webPolicy))
+	w.network.Become()
+	var got result
+	for range 1000 {
+		if got = w.do("status"); got.Code == 1 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if got.Code != 1 || !strings.HasPrefix(got.Out, "instance default: not enforcing, process ") || got.Err != "" {
+		t.Errorf("status: %+v", got)
+	}
+	end()
+}
+
+func TestCompletion(t *testing.T) {
+	w := newWorld(t)
+	complete := func(args ...string) []string {
+		t.Helper()
+		got := w.do(append([]string{"__complete"}, args...)...)
+		lines := strings.Split(strings.TrimSpace(got.Out), "\n")
+		return lines[:len(lines)-1] // the last one is a directive
+	}
+	end := w.run("--policy", w.write("p.yaml", webPolicy))
+	tests := []struct {
+		args, want []string
+	}{
+		{[]string{"status", "--instance", ""}, []string{"default", "orphan"}},
+		{[]string{"set", ""}, []string{"connections.everyone.rate", "connections.everyone.burst"}},
+		{[]string{"set", "--instance", "none", ""}, []string{}},
+		{[]string{"set", "connections.everyone.rate", ""}, []string{}},
+		{[]string{"completion", ""}, []string{"bash", "zsh", "fish"}},
+		{[]string{"run", "--log-level", ""}, []string{"debug", "info", "warn", "error"}},
+	}
+	for _, tt := range tests {
+		if got := complete(tt.args...); !slices.Equal(got, tt.want) {
+			t.Errorf("%q: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	end()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := w.do("completion", shell); got.Code != 0 || !strings.Contains(got.Out, "narthex") {
+			t.Errorf("completion %s: %d %s", shell, got.Code, got.Err)
+		}
+	}
+}
+
+func TestVersionAndDemo(t *testing.T) {
+	w := newWorld(t)
+	for args, want := range map[string]string{
+		"version": "narthex 1.2.3\n", "--version": "narthex 1.2.3\n", "demo": "a table\n", "demo --json": "{}\n",
+	} {
+		if diff := cmp.Diff(result{Out: want}, w.do(strings.Fields(args)...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", args, diff)
+		}
+	}
+}
+
+func TestEveryCommandHasHelpWithExamples(t *testing.T) {
+	w := newWorld(t)
+	for _, cmd := range Commands(w.env(io.Discard, io.Discard)).Commands() {
+		if cmd.Long == "" || cmd.Example == "" || cmd.Short == "" {
+			t.Errorf("%s lacks a text", cmd.Name())
+		}
+		if got := w.do(cmd.Name(), "--help"); got.Code != 0 || !strings.Contains(got.Out, cmd.Example) || got.Err != "" {
+			t.Errorf("%s --help: %+v", cmd.Name(), got)
+		}
+	}
+}
