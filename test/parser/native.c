@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#include "native.h"
+
+/* Constants to the verifier, but variables here: so small a table is nowhere but in tests. */
+static __u32 test_mask, test_ways;
+#define source_set_mask as_shipped
+#include "config.h"
+#undef source_set_mask
+#define source_set_mask test_mask
+#undef SOURCE_WAYS
+#define SOURCE_WAYS ((int)test_ways)
+
+#include "lib/bucket.h"
+
+static __u64 clock;
+static __u64 rule_bucket;
+static struct secret secret;
+static struct source_set sets[TEST_SETS];
+
+static __u64 test_ktime(void) { return clock; }
+
+static void *test_lookup(void *map, const void *key) {
+  __u32 index = *(const __u32 *)key;
+  if (map == (void *)&source_secret)
+    return index == 0 ? &secret : NULL;
+  if (map == (void *)&source_sets)
+    return index <= test_mask ? &sets[index] : NULL;
+  if (map == (void *)&rule_buckets)
+    return index == 0 ? &rule_bucket : NULL;
+  return NULL;
+}
+
+int native_parse(const void *data, const void *end, struct packet *out) {
+  struct view v = {data, end};
+  return parse(&v, out);
+}
+
+__u64 native_siphash13(__u64 key0, __u64 key1, __u64 a, __u64 b, __u64 c) {
+  __u64 key[2] = {key0, key1};
+  return siphash13(key, a, b, c);
+}
+
+void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
+  bpf_map_lookup_elem = test_lookup;
+  bpf_ktime_get_ns = test_ktime;
+  test_mask = n - 1;
+  test_ways = ways;
+  rule_bucket = 0;
+  secret = (struct secret){{key0, key1}};
+  __builtin_memset(sets, 0, sizeof(sets));
+}
+
+int native_police(const struct rule *r, const struct packet *p, __u64 now) {
+  clock = now;
+  return police(r, p) == TAKEN;
+}
+
+__u64 native_source_tag(const struct rule *r, const struct packet *p) { return source_tag(r, p, &secret); }
+
+struct source_set *native_source_set(__u64 tag) { return &sets[tag >> 32 & test_mask]; }
