@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -14,12 +15,15 @@ import (
 	"narthex/internal/cli"
 	"narthex/internal/daemon"
 	"narthex/internal/datapath"
+	"narthex/internal/demo"
+	"narthex/internal/testnet/reexec"
 )
 
 // version is set by the linker in releases.
 var version = ""
 
 func main() {
+	reexec.Main() // in namespaces of the demo, this program is the server and the clients
 	os.Exit(cli.Main(context.Background(), cli.Env{
 		Args:            os.Args[1:],
 		Stdout:          os.Stdout,
@@ -32,6 +36,9 @@ func main() {
 		PinnedInstances: pinnedInstances,
 		OpenNetwork:     daemon.OpenNamespace,
 		Notifier:        daemon.Systemd{},
+		Demo: func(ctx context.Context, out io.Writer, asJSON bool) error {
+			return demo.Run(ctx, out, demo.Options{JSON: asJSON})
+		},
 	}))
 }
 

@@ -30,9 +30,10 @@ func (d *daemon) status() (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("count sources: %w", err)
 	}
+	notes := e.currentNotes()
 	bytes, err := e.dp.MapBytes()
 	if err != nil {
-		return api.Status{}, fmt.Errorf("measure maps: %w", err)
+		notes = append(notes, fmt.Sprintf("cannot tell how much memory the maps hold: %v", err))
 	}
 	return api.Status{
 		Instance:  e.instance,
@@ -49,7 +50,7 @@ func (d *daemon) status() (api.Status, error) {
 		Overrides: slices.Clone(e.current.overrides),
 		Sources:   api.SourcesStatus(sources),
 		MapBytes:  bytes,
-		Notes:     e.currentNotes(),
+		Notes:     notes,
 		Warnings:  e.current.warningLines(),
 	}, nil
 }
