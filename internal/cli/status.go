@@ -60,6 +60,11 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 	return api.Status{
 		Instance:  t.instance,
 		Enforcing: true,
+		Services:  []api.ServiceStatus{},
+		Classes:   []api.ClassStatus{},
+		Rules:     []api.RuleStatus{},
+		Overrides: []api.Override{},
+		Warnings:  []string{},
 		Notes: []string{fmt.Sprintf("enforcing without a daemon: `narthex run --policy FILE%s` takes it over, `narthex detach%s` ends it",
 			t.named(), t.named())},
 	}, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -83,6 +82,7 @@ func (e *engine) inherit(next *enforceable, journal map[string]string) (*enforce
 func (e *engine) reload(file string) (api.ReloadResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer spend()()
 	if file == "" {
 		file = e.current.file
 	}
@@ -99,9 +99,9 @@ func (e *engine) reload(file string) (api.ReloadResult, error) {
 	}
 	return api.ReloadResult{
 		Policy:   next.status(),
-		Ended:    ended,
+		Ended:    api.List(ended),
 		Warnings: next.warningLines(),
-		Notes:    e.currentNotes(),
+		Notes:    api.List(e.currentNotes()),
 	}, nil
 }
 
@@ -116,6 +116,7 @@ func (e *engine) recordPolicy() error {
 func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer spend()()
 	overrides := e.current.withoutOverride(req.Path)
 	if !req.Policy {
 		overrides = e.current.override(req.Path, req.Value)
@@ -137,7 +138,7 @@ func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	if err != nil {
 		return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", req.Path, err)
 	}
-	return api.SetResult{Overrides: slices.Clone(next.overrides)}, nil
+	return api.SetResult{Overrides: api.List(slices.Clone(next.overrides))}, nil
 }
 
 // enforce puts a policy in force on the interfaces that there are now, all or nothing.
@@ -155,7 +156,6 @@ func (e *engine) enforce(next *enforceable) error {
 		return err
 	}
 	e.trouble = nil
-	debug.FreeOSMemory() // what parsing and compiling took
 	return nil
 }
 

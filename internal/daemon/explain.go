@@ -56,6 +56,7 @@ func (x Explainer) Explain(req api.ExplainRequest) (api.ExplainResult, error) {
 	if req.URL != "" || req.Method != "" || req.SNI != "" || len(req.Headers) > 0 {
 		result.Notes = append(result.Notes, x.requestNote())
 	}
+	result.Notes = api.List(result.Notes)
 	return result, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"narthex/internal/daemon/api"
 )
@@ -77,7 +78,7 @@ func TestExplain(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := api.ExplainResult{From: tt.req.From, To: tt.req.To, Decisions: tt.want, Notes: tt.notes}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("explanation (-want +got):\n%s", diff)
 			}
 		})

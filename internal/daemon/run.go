@@ -90,6 +90,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.enforce(network, first); err != nil {
 		return err
 	}
+	spend()() // what starting took
 	return d.serve(ctx)
 }
 

@@ -47,10 +47,10 @@ func (d *daemon) status() (api.Status, error) {
 		Classes:   classes(e.current.policy),
 		Rules:     rules(e.current, stats),
 		Reasons:   stats.Reasons,
-		Overrides: slices.Clone(e.current.overrides),
+		Overrides: api.List(slices.Clone(e.current.overrides)),
 		Sources:   api.SourcesStatus(sources),
 		MapBytes:  bytes,
-		Notes:     notes,
+		Notes:     api.List(notes),
 		Warnings:  e.current.warningLines(),
 	}, nil
 }

@@ -25,7 +25,7 @@ type Status struct {
 	Enforcing bool                       `json:"enforcing"` // something is attached
 	PID       int                        `json:"pid"`       // 0: enforcing without a daemon
 	Version   string                     `json:"version"`
-	Started   time.Time                  `json:"started_at"`
+	Started   time.Time                  `json:"started_at,omitzero"`
 	Adopted   bool                       `json:"adopted"` // found in force when the daemon started
 	Policy    PolicyStatus               `json:"policy"`
 	Services  []ServiceStatus            `json:"services"`
@@ -43,7 +43,7 @@ type Status struct {
 type PolicyStatus struct {
 	File   string    `json:"file"`
 	Hash   string    `json:"hash"` // SHA-256 of the file
-	Loaded time.Time `json:"loaded_at"`
+	Loaded time.Time `json:"loaded_at,omitzero"`
 }
 
 // ServiceStatus is the state of one service.
