@@ -99,13 +99,14 @@ func must(t *testing.T, args ...string) string {
 
 // instance is a daemon under test.
 type instance struct {
-	t    *testing.T
-	name string
-	file string // of the policy
-	args []string
-	cmd  *exec.Cmd
-	log  *bytes.Buffer
-	done chan struct{}
+	t      *testing.T
+	name   string
+	file   string // of the policy
+	args   []string
+	socket string // empty: the instance's own
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
+	done   chan struct{}
 }
 
 // policyFile writes a policy to a file.
@@ -164,10 +165,19 @@ func (in *instance) start() {
 			in.t.Fatalf("the daemon ended:\n%s", in.log)
 		default:
 		}
-		r := narthex(in.t, "status", "--json", "--instance", in.name)
+		r := narthex(in.t, in.command("status", "--json")...)
 		var s api.Status
 		return r.code == 0 && json.Unmarshal([]byte(r.stdout), &s) == nil && s.PID == pid
 	})
+}
+
+// command is the command line of a command to the instance.
+func (in *instance) command(args ...string) []string {
+	args = append(args, "--instance", in.name)
+	if in.socket != "" {
+		args = append(args, "--socket", in.socket)
+	}
+	return args
 }
 
 // stop sends a signal and waits for the daemon's end. It returns the exit code, -1 if a
@@ -191,7 +201,7 @@ func (in *instance) stop(s syscall.Signal) int {
 func (in *instance) status() api.Status {
 	in.t.Helper()
 	var s api.Status
-	if err := json.Unmarshal([]byte(must(in.t, "status", "--json", "--instance", in.name)), &s); err != nil {
+	if err := json.Unmarshal([]byte(must(in.t, in.command("status", "--json")...)), &s); err != nil {
 		in.t.Fatal(err)
 	}
 	return s
