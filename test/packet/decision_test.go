@@ -246,3 +246,24 @@ func TestDecisions(t *testing.T) {
 		}
 	}
 }
+
+// A frame whose first buffer ends within its headers is decided like any other.
+func TestPieces(t *testing.T) {
+	s := load(t, shopPolicy)
+	h := &s.hooks[0]
+	for _, c := range decisions {
+		b := c.frame.bytes(t)
+		for _, linear := range []int{14, 18, 34, 54, 60, 100} {
+			if linear >= len(b) {
+				continue
+			}
+			before := s.counters(t)
+			if drop := h.sendPieces(t, b, linear); drop != c.drop {
+				t.Errorf("%s, %d bytes in the first buffer: dropped %v, want %v", c.name, linear, drop, c.drop)
+			}
+			if diff := cmp.Diff(c.count, s.counters(t).since(before)); diff != "" {
+				t.Errorf("%s, %d bytes in the first buffer: counters (-want +got):\n%s", c.name, linear, diff)
+			}
+		}
+	}
+}

@@ -130,8 +130,24 @@ func (s *subject) apply(t testing.TB, text string, targets ...datapath.Target) {
 // send runs a frame through a program once and reports whether it was dropped.
 func (h *hook) send(t testing.TB, frame []byte) (dropped bool) {
 	t.Helper()
-	out := make([]byte, len(frame)+256)
-	opts := &ebpf.RunOptions{Data: frame, DataOut: out}
+	return h.run(t, frame, &ebpf.RunOptions{})
+}
+
+// xdpMd is struct xdp_md.
+type xdpMd struct {
+	Data, DataEnd, DataMeta, Ingress, Queue, Egress uint32
+}
+
+// sendPieces does the same with a frame that has so many bytes in its first buffer and
+// the rest in another.
+func (h *hook) sendPieces(t testing.TB, frame []byte, linear int) (dropped bool) {
+	t.Helper()
+	return h.run(t, frame, &ebpf.RunOptions{Context: xdpMd{DataEnd: uint32(linear), Ingress: 1}})
+}
+
+func (h *hook) run(t testing.TB, frame []byte, opts *ebpf.RunOptions) (dropped bool) {
+	t.Helper()
+	opts.Data, opts.DataOut = frame, make([]byte, len(frame)+256)
 	verdict, err := h.prog.Run(opts)
 	if err != nil {
 		t.Fatal(err)
