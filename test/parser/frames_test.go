@@ -50,11 +50,14 @@ func ip6(next byte, payload ...[]byte) []byte {
 	return cat(h, body)
 }
 
-// ext is an extension header of 8 + 8·units bytes.
+// ext is an extension header of 8 + 8·units bytes, with options in it.
 func ext(next byte, units int) []byte {
-	b := make([]byte, 8+8*units)
-	b[0], b[1] = next, byte(units)
-	return b
+	return cat([]byte{next, byte(units)}, options(6+8*units))
+}
+
+// route is a routing header of type 0 that is done with.
+func route(next byte, units int) []byte {
+	return cat([]byte{next, byte(units)}, make([]byte, 6+8*units))
 }
 
 // exts are n destination option headers, the last of which says next.
@@ -158,9 +161,9 @@ var frames = []struct {
 	{"first fragment of UDP", cat(eth(v6), ip6(44, frag(17, 1), tcp(syn))), Pass, NotTCP, ""},
 
 	{"hop-by-hop", cat(eth(v6), ip6(0, ext(6, 0), tcp(syn))), SYN, "", Connection},
-	{"routing", cat(eth(v6), ip6(43, ext(6, 2), tcp(syn))), SYN, "", Connection},
+	{"routing", cat(eth(v6), ip6(43, route(6, 2), tcp(syn))), SYN, "", Connection},
 	{"destination", cat(eth(v6), ip6(60, ext(6, 1), tcp(syn))), SYN, "", Connection},
-	{"all, as in RFC 8200", cat(eth(v6), ip6(0, ext(60, 0), ext(43, 0), ext(44, 0), frag(6, 0), tcp(syn))), SYN, "", Connection},
+	{"all, as in RFC 8200", cat(eth(v6), ip6(0, ext(43, 0), route(60, 2), ext(44, 0), frag(6, 0), tcp(syn))), SYN, "", Connection},
 	{"hop-by-hop later", cat(eth(v6), ip6(60, ext(0, 0), ext(6, 0), tcp(syn))), SYN, "", ""},
 	{"8 extensions", cat(eth(v6), ip6(60, exts(8, 6, 0), tcp(syn))), SYN, "", Connection},
 	{"8 extensions, fragment", cat(eth(v6), ip6(60, exts(8, 44, 0), frag(6, 0), tcp(syn))), SYN, "", Connection},

@@ -65,7 +65,7 @@ func (r *recipe) ipv4(b []byte) []byte {
 	h[0] = 4<<4 | byte(len(h)/4)
 	binary.BigEndian.PutUint16(h[6:], pick[uint16](r, 0, 0x4000, 0, 0x4000, 0x2000, 0x2001, 0x0010, 0x8000, 0xa000))
 	h[8], h[9] = 64, pick[byte](r, 6, 6, 6, 6, 6, 6, 17, 1, 4, 51)
-	copy(h[12:], []byte{192, 0, 2, byte(r.below(256)), 198, 51, 100, byte(r.below(256))})
+	copy(h[12:], []byte{192, 0, 2, byte(r.below(256)), 198, 51, 100, byte(1 + r.below(4))})
 	for i := 20; i < len(h); i++ {
 		h[i] = 1 // no operation
 	}
@@ -80,7 +80,7 @@ func (r *recipe) ipv6(b []byte) []byte {
 	b = append(b, make([]byte, 40)...)
 	b[at], b[at+7] = 6<<4, 64
 	copy(b[at+8:], []byte{0x20, 1, 0xd, 0xb8, 1, 15: byte(r.below(256))})
-	copy(b[at+24:], []byte{0x20, 1, 0xd, 0xb8, 2, 15: byte(r.below(256))})
+	copy(b[at+24:], []byte{0x20, 1, 0xd, 0xb8, 2, 15: byte(1 + r.below(4))})
 	next := at + 6 // where the number of the next header goes
 	for range pick(r, 0, 0, 1, 1, 2, 3, 6, 7, 8, 9, 12) {
 		number := pick[byte](r, 60, 0, 43, 60, 44, 60, 43, 60)
@@ -111,14 +111,23 @@ func (r *recipe) extension(b []byte, number byte) []byte {
 		// As long as it takes to end near the bound of what is read.
 		units = max(0, (headers-len(b))/8-r.below(6))
 	}
-	b = append(b, 0, byte(units))
 	if number == 43 {
-		b = append(b, pick[byte](r, 0, 2, 3, 4), byte(r.below(2)), 0, 0, 0, 0)
-	} else {
-		b = append(b, 1, 4, 0, 0, 0, 0) // PadN
+		b = append(b, 0, byte(units), pick[byte](r, 0, 2, 3, 4), byte(r.below(2)))
+		return append(b, make([]byte, 4+8*units)...)
 	}
-	for range units {
-		b = append(b, 1, 6, 0, 0, 0, 0, 0, 0)
+	return append(append(b, 0, byte(units)), options(6+8*units)...)
+}
+
+// options are n bytes of as few options as possible, of an experimental kind (RFC 4727) that
+// whoever does not know it skips: Linux refuses more than 7 bytes of padding in a row.
+func options(n int) []byte {
+	var b []byte
+	for n > len(b) {
+		size := min(n-len(b), 257)
+		if n-len(b)-size == 1 {
+			size-- // an option has at least two bytes
+		}
+		b = append(append(b, 0x1e, byte(size-2)), make([]byte, size-2)...)
 	}
 	return b
 }

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parser
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+// stack is the kernel of this machine: a namespace that listens, and a wire to it.
+type stack struct {
+	wire *testnet.Raw
+	mac  net.HardwareAddr
+}
+
+// newStack makes a namespace in which all destinations of the tests' frames listen. SYN
+// cookies keep it from remembering a SYN, so that each is answered once, and again if it is
+// sent again.
+func newStack(t *testing.T) *stack {
+	host, wire := nettest.Namespace(t, "stack"), nettest.Namespace(t, "wire")
+	in := testnet.End{NS: host, Dev: "in", Addrs: []netip.Prefix{
+		netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd00:9::1/64"),
+		netip.MustParsePrefix("198.51.100.9/32"),
+	}}
+	for i := byte(1); i <= 4; i++ {
+		in.Addrs = append(in.Addrs,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, i}), 32),
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 2, 15: i}), 128))
+	}
+	out := testnet.End{NS: wire, Dev: "out", Addrs: []netip.Prefix{
+		netip.MustParsePrefix("10.9.0.2/24"), netip.MustParsePrefix("fd00:9::2/64"),
+	}}
+	nettest.Check(t, testnet.Connect(in, out))
+	for _, e := range []testnet.End{in, out} {
+		nettest.Check(t, e.NS.Command("ip", "link", "set", e.Dev, "mtu", "65535").Run())
+	}
+	nettest.Check(t, host.AddRoute(netip.MustParsePrefix("192.0.2.0/23"), netip.MustParseAddr("10.9.0.2")))
+	nettest.Check(t, host.AddRoute(netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParseAddr("fd00:9::2")))
+	nettest.Check(t, host.AddRoute(netip.MustParsePrefix("2001:db8:100::/40"), netip.MustParseAddr("fd00:9::2")))
+	nettest.Check(t, host.Sysctl("ipv4/tcp_syncookies", "2"))
+	nettest.Check(t, host.Do(func() error {
+		for _, port := range []string{":80", ":443", ":8080"} {
+			l, err := net.Listen("tcp", port)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { l.Close() })
+		}
+		return nil
+	}))
+	mac, err := host.MAC("in")
+	nettest.Check(t, err)
+	return &stack{nettest.Capture(t, wire, "out"), mac}
+}
+
+// answers sends a frame, and after it a plain SYN to another address. Whatever SYN-ACK comes
+// before the one to that is the answer to the frame: its source is returned.
+func (s *stack) answers(t *testing.T, frame []byte) (from netip.AddrPort) {
+	t.Helper()
+	marker := cat(eth(v4), ip4(0, tcp(syn)))
+	copy(marker[14+12:], []byte{192, 0, 3, 1, 198, 51, 100, 9})
+	for _, f := range [][]byte{frame, marker} {
+		if len(f) < 14 {
+			continue // no driver would take it
+		}
+		f = append([]byte(nil), f...)
+		copy(f, s.mac)
+		fixChecksums(f)
+		nettest.Check(t, s.wire.Send(f))
+	}
+	for {
+		f, err := s.wire.Receive(10 * time.Second)
+		if err != nil {
+			t.Fatalf("the SYN after a frame was not answered: %v\n%s", err, hex.Dump(frame))
+		}
+		if string(f[6:12]) != string(s.mac) {
+			continue // what we sent
+		}
+		answer, ok := synAck(f)
+		switch {
+		case !ok:
+		case answer.Addr() == netip.AddrFrom4([4]byte{198, 51, 100, 9}):
+			return from
+		default:
+			from = answer
+		}
+	}
+}
+
+// synAck returns where a SYN-ACK comes from.
+func synAck(f []byte) (netip.AddrPort, bool) {
+	switch b := f[14:]; {
+	case be16(f[12:]) == v4 && b[9] == 6 && b[20+13]&(syn|ack) == syn|ack:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[12:])), uint16(be16(b[20:]))), true
+	case be16(f[12:]) == v6 && b[6] == 6 && b[40+13]&(syn|ack) == syn|ack:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:])), uint16(be16(b[40:]))), true
+	}
+	return netip.AddrPort{}, false
+}
+
+// fixChecksums makes the checksums right of whatever may be an IP and a TCP header.
+func fixChecksums(f []byte) {
+	at := 12
+	for at+4 <= len(f) && isTag(be16(f[at:])) {
+		at += 4
+	}
+	b := f[min(at+2, len(f)):]
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		header, total := int(b[0]&15)*4, be16(b[2:])
+		if header < 20 || header > len(b) {
+			return
+		}
+		clear(b[10:12])
+		binary.BigEndian.PutUint16(b[10:], ^sum(b[:header]))
+		if total < header || total > len(b) {
+			total = len(b)
+		}
+		fixTCP(b[12:20], b[header:total])
+	case len(b) >= 40 && b[0]>>4 == 6:
+		next, end, at := b[6], 40+be16(b[4:]), 40
+		if end == 40 || end > len(b) {
+			end = len(b)
+		}
+		for next != 6 && at+8 <= end {
+			size := (int(b[at+1]) + 1) * 8
+			if next == 44 {
+				size = 8
+			}
+			next, at = b[at], at+size
+		}
+		if at < end {
+			fixTCP(b[8:40], b[at:end])
+		}
+	}
+}
+
+// fixTCP makes a segment's checksum right.
+func fixTCP(addresses, segment []byte) {
+	if len(segment) >= 20 {
+		clear(segment[16:18])
+		pseudo := cat(addresses, num(6), num(len(segment)))
+		binary.BigEndian.PutUint16(segment[16:], ^sum(cat(pseudo, segment)))
+	}
+}
+
+// sum is the ones' complement sum of RFC 1071.
+func sum(b []byte) uint16 {
+	var s uint32
+	for i := range b {
+		s += uint32(b[i]) << (8 * (1 - i%2))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// toVLAN tells whether a frame has a tag of another VLAN than 0. There are no devices for
+// those here.
+func toVLAN(f []byte) bool {
+	for at := 12; at+4 <= len(f) && isTag(be16(f[at:])); at += 4 {
+		if be16(f[at+2:])&0xfff != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// checkStack fails if the kernel answers a frame that linuxMakes() says it does not, or that
+// the parser lets through. It tells whether the kernel answers.
+func checkStack(t *testing.T, s *stack, a *arena, frame []byte) bool {
+	t.Helper()
+	from := s.answers(t, frame)
+	if !from.IsValid() {
+		return false
+	}
+	if use, to := linuxMakes(frame); use != Connection || to != from {
+		t.Errorf("the kernel answers from %v, but it should make of the frame %s to %v\n%s", from, use, to, hex.Dump(frame))
+	}
+	checkFrame(t, a, frame)
+	return true
+}
+
+// onOneCPU keeps frames in the order in which they are sent: they are received on the CPU
+// that sends them.
+func onOneCPU(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread ends with the test
+	var set unix.CPUSet
+	nettest.Check(t, unix.SchedGetaffinity(0, &set))
+	for cpu := range 1024 {
+		if set.IsSet(cpu) {
+			set.Zero()
+			set.Set(cpu)
+			break
+		}
+	}
+	nettest.Check(t, unix.SchedSetaffinity(0, &set))
+}
+
+// TestStack lets the kernel say what it makes of the frames that the parser knows by heart,
+// and of random ones. So the judge is not what somebody believes of Linux, but Linux.
+func TestStack(t *testing.T) {
+	onOneCPU(t)
+	s, a := newStack(t), testArena(t)
+	for _, f := range frames {
+		want := f.use == Connection && !toVLAN(f.frame)
+		if got := checkStack(t, s, a, f.frame); got != want {
+			t.Errorf("%s: the kernel answers: %v, not %v", f.name, got, want)
+		}
+	}
+	random := rand.NewChaCha8([32]byte{4})
+	choices := make([]byte, 200)
+	answered, want := 0, 0
+	const frames = 100_000
+	for range frames {
+		_, _ = random.Read(choices) // cannot fail
+		r := recipe(choices)
+		frame := r.frame()
+		if use, _ := linuxMakes(frame); use == Connection {
+			want++
+		}
+		if checkStack(t, s, a, frame) {
+			answered++
+		}
+	}
+	t.Logf("of %d frames the kernel could have answered %d, and answered %d", frames, want, answered)
+	if answered < frames/100 {
+		t.Errorf("the kernel answered only %d of %d frames", answered, frames)
+	}
+}
