@@ -8,6 +8,8 @@ BENCHPKGS ?= ./test/packet
 BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
 
+ROOT       = $(DESTDIR)$(PREFIX)
+COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 SUDO      := $(if $(filter 0,$(shell id -u)),,sudo -E env PATH=$$PATH)
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -42,7 +44,7 @@ lint: ## gofmt, go vet, staticcheck, clang-format
 	find bpf -name '*.[ch]' -not -path 'bpf/headers/bpf/*' | xargs clang-format-19 --dry-run --Werror
 
 .PHONY: generate
-generate: ## compile the eBPF programs (clang-19) into Go packages
+generate: ## compile the eBPF programs (clang-19), write the manual pages
 	@scripts/setup lint
 	go generate ./...
 
@@ -56,12 +58,22 @@ fuzz: ## every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 .PHONY: install
-install: ## bin/narthex, systemd unit and completions below DESTDIR/PREFIX (after make build)
-	install -D -m 755 bin/narthex $(DESTDIR)$(PREFIX)/bin/narthex
+install: ## copy what was built below DESTDIR/PREFIX: binary, unit, manual pages, completions, examples
+	install -D -m 755 -t $(ROOT)/bin bin/narthex
+	install -D -m 644 -t $(ROOT)/share/man/man1 packaging/man/*.1
+	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
+	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
+	bin/narthex completion bash > $(ROOT)/share/bash-completion/completions/narthex
+	bin/narthex completion zsh > $(ROOT)/share/zsh/site-functions/_narthex
+	bin/narthex completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
+	sed 's|/usr/local/|$(PREFIX)/|' packaging/narthex.service > $(ROOT)/lib/systemd/system/narthex.service
 
 .PHONY: uninstall
 uninstall: ## remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/narthex
+	rm -f $(ROOT)/bin/narthex $(patsubst packaging/man/%,$(ROOT)/share/man/man1/%,$(wildcard packaging/man/*.1))
+	rm -f $(ROOT)/share/bash-completion/completions/narthex $(ROOT)/share/zsh/site-functions/_narthex
+	rm -f $(ROOT)/share/fish/vendor_completions.d/narthex.fish $(ROOT)/lib/systemd/system/narthex.service
+	rm -rf $(ROOT)/share/doc/narthex
 
 .PHONY: clean
 clean: ## remove what was built
