@@ -98,7 +98,7 @@ func (in *Instance) attachMissing(targets []Target) ([]attached, error) {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		in.log.Info("attached", "interface", a.Name, "mode", a.Mode, "reason", a.Reason)
+		in.log.Debug("attached", "interface", a.Name, "mode", a.Mode, "reason", a.Reason)
 		added = append(added, a)
 	}
 	return added, failed
@@ -162,7 +162,7 @@ func (in *Instance) detachUnwanted(targets []Target) {
 	in.policed = slices.DeleteFunc(in.policed, func(a attached) bool {
 		wanted := slices.ContainsFunc(targets, func(t Target) bool { return t.Index == a.Index })
 		if !wanted {
-			in.log.Info("detached", "interface", a.Name, "mode", a.Mode)
+			in.log.Debug("detached", "interface", a.Name, "mode", a.Mode)
 			detachAll([]attached{a})
 		}
 		return !wanted

@@ -155,6 +155,9 @@ func (in *Instance) publish(s State, groups []uint32) error {
 	if err := in.switchLinks(); err != nil {
 		return err
 	}
+	if err := pin(in.objects.image, in.pins.mapPath(imageName)); err != nil {
+		return err
+	}
 	in.imageGen = generation
 	if err := in.releaseServices(s.Tables.Services); err != nil {
 		return err
@@ -175,31 +178,32 @@ func (o *objects) install(im *image) error {
 	if err != nil {
 		return fmt.Errorf("creating the policy's map: %w", err)
 	}
-	defer closeMap(m)
 	pages := make([]narthexPage, inner.MaxEntries)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&pages[0])), len(im.pages)), im.pages)
 	if err := writeArray(m, pages); err != nil {
+		closeMap(m)
 		return err
 	}
 	if err := o.PolicyImage.Put(zero, m); err != nil {
+		closeMap(m)
 		return fmt.Errorf("putting the policy in force: %w", err)
 	}
+	closeMap(o.image)
+	o.image = m
 	return nil
 }
 
-// generation returns that of the image which a policy map holds, 0 if there is none.
-func generation(policyImage *ebpf.Map) uint32 {
-	var id ebpf.MapID
-	if policyImage == nil || policyImage.Lookup(zero, &id) != nil {
+// imageName is the pin of the image in force. It could be had from policy_image by its
+// identifier, but only with more privilege than a daemon needs otherwise.
+const imageName = "image"
+
+// generation returns that of an image, 0 if there is none.
+func generation(image *ebpf.Map) uint32 {
+	if image == nil {
 		return 0
 	}
-	m, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		return 0
-	}
-	defer closeMap(m)
-	page := make([]byte, m.ValueSize())
-	if m.Lookup(zero, &page) != nil || len(page) < cellSize {
+	page := make([]byte, image.ValueSize())
+	if image.Lookup(zero, &page) != nil || len(page) < cellSize {
 		return 0
 	}
 	return (*narthexHeader)(unsafe.Pointer(&page[0])).Generation

@@ -29,12 +29,14 @@ type objects struct {
 	// retired are the maps that these replace; the attached programs use them until the
 	// links are switched. Nil: nothing to switch.
 	retired map[string]*ebpf.Map
+	image   *ebpf.Map // the policy in force, nil before there is one
 }
 
 func (o *objects) close() error {
 	for _, m := range o.retired {
 		closeMap(m)
 	}
+	closeMap(o.image)
 	return o.narthexObjects.Close()
 }
 
@@ -88,7 +90,7 @@ func (in *Instance) adopt(rules int) error {
 	if err := in.objects.migrate(in); err != nil {
 		return err
 	}
-	in.imageGen = generation(in.objects.retired[narthexMapPolicyImage])
+	in.imageGen = generation(in.objects.retired[imageName])
 	in.policed, err = in.pins.loadLinks()
 	in.adopted = true
 	return err
@@ -102,6 +104,10 @@ func (in *Instance) grow(rules int) error {
 		return fmt.Errorf("making room for %d rules: %w", rules, err)
 	}
 	if err := larger.migrate(in); err != nil {
+		return errors.Join(err, larger.close())
+	}
+	// The attached programs keep what they use.
+	if err := in.objects.close(); err != nil {
 		return errors.Join(err, larger.close())
 	}
 	in.objects = larger

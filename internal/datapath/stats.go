@@ -113,14 +113,8 @@ func (in *Instance) MapBytes() (uint64, error) {
 	}
 	all := in.objects.pinnedMaps()
 	all["scratch"] = in.objects.Scratch
-	var image ebpf.MapID
-	if err := in.objects.PolicyImage.Lookup(zero, &image); err == nil {
-		m, err := ebpf.NewMapFromID(image)
-		if err != nil {
-			return 0, fmt.Errorf("opening the policy's map: %w", err)
-		}
-		defer closeMap(m)
-		all["image"] = m
+	if in.objects.image != nil {
+		all[imageName] = in.objects.image
 	}
 	var sum uint64
 	for name, m := range all {
