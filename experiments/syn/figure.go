@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// figure is one row of the table.
+type figure struct {
+	Part, What, Unit string
+	Samples          []float64
+	Wanted           *bound // nil: for information
+	Note             string // on how to read it, or why it was not measured
+}
+
+// bound is what a figure must keep to.
+type bound struct {
+	least, most float64
+	every       bool // each sample must, not just their median
+}
+
+func atMost(v float64) *bound  { return &bound{least: math.Inf(-1), most: v} }
+func atLeast(v float64) *bound { return &bound{least: v, most: math.Inf(1)} }
+
+// always is a bound that no sample may exceed.
+func always(least, most float64) *bound { return &bound{least, most, true} }
+
+func (b *bound) String() string {
+	switch {
+	case b == nil:
+		return ""
+	case b.least == b.most:
+		return number(b.least)
+	case b.least == -b.most:
+		return "±" + number(b.most)
+	case math.IsInf(b.least, -1):
+		return "≤ " + number(b.most)
+	case math.IsInf(b.most, 1):
+		return "≥ " + number(b.least)
+	}
+	return number(b.least) + "–" + number(b.most)
+}
+
+// holds reports whether the figure keeps to its bound. One without samples does not.
+func (f *figure) holds() bool {
+	if f.Wanted == nil {
+		return true
+	}
+	if len(f.Samples) == 0 {
+		return false
+	}
+	judged := []float64{f.median()}
+	if f.Wanted.every {
+		judged = f.Samples
+	}
+	return !slices.ContainsFunc(judged, func(v float64) bool { return !(v >= f.Wanted.least && v <= f.Wanted.most) })
+}
+
+func allHold(figures []figure) bool {
+	return !slices.ContainsFunc(figures, func(f figure) bool { return !f.holds() })
+}
+
+func (f *figure) median() float64 { return f.quantile(0.5) }
+
+// quantile interpolates between samples.
+func (f *figure) quantile(share float64) float64 {
+	if len(f.Samples) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(f.Samples))
+	at := share * float64(len(s)-1)
+	low := int(at)
+	high := min(low+1, len(s)-1)
+	return s[low] + (at-float64(low))*(s[high]-s[low])
+}
+
+// verdict is the last column.
+func (f *figure) verdict() string {
+	switch {
+	case f.Wanted == nil:
+		return ""
+	case f.holds():
+		return "yes"
+	case len(f.Samples) == 0:
+		return "NOT MEASURED"
+	}
+	return "NO"
+}
+
+// spread is the quartiles, or nothing for a single sample.
+func (f *figure) spread() string {
+	if len(f.Samples) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%s–%s (%d)", number(f.quantile(0.25)), number(f.quantile(0.75)), len(f.Samples))
+}
+
+func printTable(w io.Writer, figures []figure) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tfigure\tmedian\tquartiles (samples)\twanted\tholds?")
+	last := ""
+	for _, f := range figures {
+		part, median := f.Part, ""
+		if part == last {
+			part = ""
+		}
+		last = f.Part
+		if len(f.Samples) > 0 {
+			median = strings.TrimSpace(number(f.median()) + " " + f.Unit)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", part, f.What, median, f.spread(), f.Wanted, f.verdict())
+	}
+	t.Flush()
+	for _, f := range figures {
+		if f.Note != "" {
+			fmt.Fprintf(w, "%s, %s: %s\n", f.Part, f.What, f.Note)
+		}
+	}
+}
+
+// number writes four significant digits.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case v == math.Trunc(v), a >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 100:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// MarshalJSON adds what follows from the samples.
+func (f figure) MarshalJSON() ([]byte, error) {
+	row := map[string]any{"part": f.Part, "what": f.What, "unit": f.Unit, "note": f.Note, "samples": f.Samples}
+	if len(f.Samples) > 0 {
+		row["median"] = f.median()
+		row["quartiles"] = [2]float64{f.quantile(0.25), f.quantile(0.75)}
+	}
+	if f.Wanted != nil {
+		row["wanted"], row["holds"] = f.Wanted.String(), f.holds()
+	}
+	return json.Marshal(row)
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/testnet"
+)
+
+const (
+	readyTimeout   = 30 * time.Second
+	commandTimeout = 30 * time.Second
+)
+
+// narthex is a running instance, started as a user would start it.
+type narthex struct {
+	program, instance, socket string
+
+	Startup time.Duration // from the start of the process until it said that it is ready
+
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	done   chan struct{} // closed once the process has been waited for
+}
+
+// start runs narthex on a namespace and waits until it reports that the policy is in
+// force, as it would to systemd. It stops with the namespace, or with stop.
+func (b *bench) start(ctx context.Context, ns *testnet.Namespace, policy string) (*narthex, error) {
+	dir, err := ns.TempDir("syn")
+	if err != nil {
+		return nil, err
+	}
+	b.daemons++
+	n := &narthex{
+		program:  b.narthex,
+		instance: fmt.Sprintf("syn-%d-%d", os.Getpid(), b.daemons),
+		socket:   filepath.Join(dir, "control.sock"),
+		done:     make(chan struct{}),
+	}
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify.sock"), Net: "unixgram"})
+	if err != nil {
+		return nil, err
+	}
+	defer notify.Close()
+	n.cmd = exec.Command(n.program, "run", "--policy", policy, "--netns", ns.Name(), "--instance", n.instance, "--socket", n.socket)
+	n.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
+	n.cmd.Stderr = &n.stderr
+	n.cmd.WaitDelay = time.Second
+	// Ctrl-C on the terminal is for this program, which then stops narthex in its turn.
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	begun := time.Now()
+	// On the clients' core it does not disturb the server.
+	if err := testnet.Pinned(b.clientCPUs, n.cmd.Start); err != nil {
+		return nil, fmt.Errorf("start narthex: %w", err)
+	}
+	go func() {
+		_ = n.cmd.Wait() // what it wrote says more than its exit status
+		close(n.done)
+	}()
+	ns.OnClose(n.stop)
+	if err := n.awaitReady(ctx, notify); err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	n.Startup = time.Since(begun)
+	return n, nil
+}
+
+// awaitReady waits for READY=1 on the socket of sd_notify(3).
+func (n *narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
+	buf := make([]byte, 4096)
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		if err := notify.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			return err
+		}
+		got, err := notify.Read(buf)
+		if err == nil && bytes.Contains(buf[:got], []byte("READY=1")) {
+			return nil
+		}
+		select {
+		case <-n.done:
+			return fmt.Errorf("start narthex: it ended: %s", strings.TrimSpace(n.stderr.String()))
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("start narthex: not ready after %v", readyTimeout)
+		}
+	}
+}
+
+// stop ends narthex and removes its every trace. Stopping twice is no error.
+func (n *narthex) stop() error {
+	ended := testnet.Terminate(n.cmd.Process, n.done)
+	// Whatever the context says, this must still be done.
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	_, err := n.run(ctx, "detach")
+	return errors.Join(ended, err)
+}
+
+// status reads the counters.
+func (n *narthex) status(ctx context.Context) (s api.Status, err error) {
+	out, err := n.run(ctx, "status", "--json")
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(out, &s); err != nil {
+		return s, fmt.Errorf("read the status of narthex: %w", err)
+	}
+	return s, nil
+}
+
+// rule finds a rule's counters.
+func rule(s api.Status, name string) (api.RuleStatus, error) {
+	for _, r := range s.Rules {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return api.RuleStatus{}, fmt.Errorf("status: no rule %q", name)
+}
+
+// reload puts a policy in force and returns how long the command took.
+func (n *narthex) reload(ctx context.Context, policy string) (time.Duration, error) {
+	begun := time.Now()
+	_, err := n.run(ctx, "reload", policy)
+	return time.Since(begun), err
+}
+
+// run runs one of narthex's commands on the instance and returns what it printed.
+func (n *narthex) run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return command(ctx, n.program, append([]string{name, "--instance", n.instance, "--socket", n.socket}, args...)...)
+}
+
+// command runs a program and adds to an error what it wrote to its standard error.
+func command(ctx context.Context, program string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("narthex %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
+	}
+	return out, err
+}

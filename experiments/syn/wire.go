@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/testnet"
+)
+
+// attachEmpty attaches an XDP program that passes everything.
+func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err error) {
+	const xdpPass = 2
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.XDP,
+		License:      "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load an empty program: %w", err)
+	}
+	defer p.Close()
+	nic, err := ns.Link(dev)
+	if err != nil {
+		return nil, err
+	}
+	var l link.Link
+	err = ns.Do(func() (err error) {
+		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: nic.Attrs().Index, Flags: link.XDPDriverMode})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach an empty program: %w", err)
+	}
+	return l.Close, nil
+}
+
+// wire prepares the link for a comparison.
+func (b *bench) wire(lab *testnet.Lab, w wiring) error {
+	if w.gro {
+		for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
+			if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
+				return err
+			}
+		}
+	}
+	if !w.threaded {
+		return nil
+	}
+	before, err := napiThreads()
+	if err != nil {
+		return err
+	}
+	if err := lab.Server.Do(func() error { return writeSysfs("class/net/"+testnet.Dev+"/threaded", "1") }); err != nil {
+		return fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
+	}
+	after, err := napiThreads()
+	if err != nil {
+		return err
+	}
+	var core unix.CPUSet
+	core.Set(b.serverCPUs[0])
+	found := false
+	for pid := range after {
+		if before[pid] {
+			continue
+		}
+		found = true
+		if err := unix.SchedSetaffinity(pid, &core); err != nil {
+			return fmt.Errorf("pin the thread that polls %q: %w", testnet.Dev, err)
+		}
+	}
+	if !found {
+		return errors.New("no thread polls")
+	}
+	return nil
+}
+
+// napiThreads lists the kernel threads that poll devices.
+func napiThreads() (map[int]bool, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	threads := map[int]bool{}
+	for _, f := range files {
+		name, err := os.ReadFile(f)
+		if err != nil || !strings.HasPrefix(string(name), "napi/"+testnet.Dev) {
+			continue // a process may have ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err != nil {
+			return nil, err
+		}
+		threads[pid] = true
+	}
+	return threads, nil
+}
+
+// writeSysfs writes to a file of the sysfs that belongs to this thread's network
+// namespace; /sys shows that of the process.
+func writeSysfs(path, value string) error {
+	sb, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sb)
+	if err := unix.FsconfigCreate(sb); err != nil {
+		return err
+	}
+	mount, err := unix.Fsmount(sb, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mount)
+	fd, err := unix.Openat(mount, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
