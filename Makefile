@@ -29,7 +29,7 @@ demo: build ## show an unmodified server protected from a greedy client (root)
 	@$(SUDO) bin/narthex demo $(DEMOARGS)
 
 .PHONY: test
-test: ## all checks: eBPF objects as generated, lint, all tests (root)
+test: ## all checks: generated files, lint, all tests (root)
 	@scripts/setup test
 	scripts/generate-check
 	@$(MAKE) --no-print-directory lint
@@ -41,7 +41,7 @@ lint: ## gofmt, go vet, staticcheck, clang-format
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	find bpf -name '*.[ch]' -not -path 'bpf/headers/bpf/*' | xargs clang-format-19 --dry-run --Werror
+	find bpf test -type f -name '*.[ch]' -not -path 'bpf/headers/bpf/*' | xargs clang-format-19 --dry-run --Werror
 
 .PHONY: generate
 generate: ## compile the eBPF programs (clang-19), write the manual pages
