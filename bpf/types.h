@@ -7,22 +7,22 @@
 /* Why a packet was passed or dropped without a rule. Numbers are never used again: a
  * reason that is retired keeps its number. Append before REASON_LEN. */
 enum reason {
-  REASON_NOT_IP = 0,          /* passed: neither IPv4 nor IPv6 */
-  REASON_NOT_TCP = 1,         /* passed */
-  REASON_NOT_SYN = 2,         /* passed: TCP, but not the start of a connection */
-  REASON_MALFORMED = 3,       /* passed: headers that no stack accepts */
-  REASON_FRAGMENT_TAIL = 4,   /* passed: a later fragment, of no use without the first */
-  REASON_NO_SERVICE = 5,      /* passed: to no service */
-  REASON_NO_RULE = 6,         /* passed: to a service, no rule matches */
-  REASON_NO_POLICY = 7,       /* passed: nothing is published yet */
-  REASON_MAP_FAULT = 8,       /* passed: a look-up failed that cannot fail */
-  REASON_PULL_FAULT = 9,      /* passed: headers could not be read, a helper's fault */
-  REASON_FRAGMENT = 10,       /* dropped: first fragment to a service */
-  REASON_VLAN_TAGS = 11,      /* dropped: more VLAN tags than two, to a service or beyond reading */
-  REASON_EXTENSION = 12,      /* dropped: IPv6 extension headers beyond bounds, to a service's address */
-  REASON_SYN_DATA = 13,       /* dropped: SYN with data to a service */
-  REASON_SYN_FLAGS = 14,      /* dropped: SYN with FIN or RST to a service */
-  REASON_CONTENDED = 15,      /* dropped: other CPUs took every token that was tried for */
+  REASON_NOT_IP = 0,        /* passed: neither IPv4 nor IPv6 */
+  REASON_NOT_TCP = 1,       /* passed */
+  REASON_NOT_SYN = 2,       /* passed: TCP, but not the start of a connection */
+  REASON_MALFORMED = 3,     /* passed: headers that no stack accepts */
+  REASON_FRAGMENT_TAIL = 4, /* passed: a later fragment, of no use without the first */
+  REASON_NO_SERVICE = 5,    /* passed: to no service */
+  REASON_NO_RULE = 6,       /* passed: to a service, no rule matches */
+  REASON_NO_POLICY = 7,     /* passed: nothing is published yet */
+  REASON_MAP_FAULT = 8,     /* passed: a look-up failed that cannot fail */
+  REASON_PULL_FAULT = 9,    /* passed: headers could not be read, a helper's fault */
+  REASON_FRAGMENT = 10,     /* dropped: first fragment to a service */
+  REASON_VLAN_TAGS = 11,    /* dropped: more VLAN tags than two, to a service or beyond reading */
+  REASON_EXTENSION = 12,    /* dropped: IPv6 extension headers beyond bounds, to a service's address */
+  REASON_SYN_DATA = 13,     /* dropped: SYN with data to a service */
+  REASON_SYN_FLAGS = 14,    /* dropped: SYN with FIN or RST to a service */
+  REASON_CONTENDED = 15,    /* dropped: other CPUs took every token that was tried for */
   REASON_LEN
 };
 
@@ -49,8 +49,8 @@ struct header {
   __u32 any_v4; /* entry: destination address → something, if a service listens there */
   __u32 any_v6;
   __u32 generation; /* of the image; user space counts them */
-  __u8 shadow; /* 1: every service is in shadow mode */
-  __u8 pad[3]; /* 0 */
+  __u8 shadow;      /* 1: every service is in shadow mode */
+  __u8 pad[3];      /* 0 */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -58,10 +58,10 @@ struct header {
 struct node {
   __u64 key;
   __u64 mask;
-  __u32 miss;  /* entry */
-  __u8 word;   /* 0, 1: halves of the address, 2: port in the upper 16 bits */
-  __u8 shift;  /* bits */
-  __u16 pad;   /* 0 */
+  __u32 miss;      /* entry */
+  __u8 word;       /* 0, 1: halves of the address, 2: port in the upper 16 bits */
+  __u8 shift;      /* bits */
+  __u16 pad;       /* 0 */
   __u32 child[16]; /* entries */
 };
 
@@ -118,7 +118,7 @@ struct page {
   union cell cell[PAGE_CELLS];
 };
 
-/* The token bucket of one source under one rule. A tag of 0 is empty; its time is 0. */
+/* The token bucket of one source under one rule. A tag of 0 is nobody's. */
 struct source {
   __u64 tag;  /* SipHash of rule id and source prefix */
   __u64 time; /* theoretical arrival time: the bucket is full if it has passed */

@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -71,32 +70,55 @@ func copyCounts(old, now *ebpf.Map) error {
 	return nil
 }
 
-// rehashSources moves per-source buckets to a table of another size. Where a set
-// overflows, the fullest buckets are forgotten, and the rest stand for them as they do
-// after an eviction.
+// rehashSources moves per-source buckets to a table of another size.
 func (o *objects) rehashSources(old *ebpf.Map) error {
 	was := make([]narthexSourceSet, old.MaxEntries())
 	if err := readArray(old, was); err != nil {
 		return err
 	}
-	now := make([]narthexSourceSet, o.SourceSets.MaxEntries())
-	var all []narthexSource
-	for i := range was {
-		all = append(all, slices.DeleteFunc(was[i].Way[:], func(s narthexSource) bool { return s.Tag == 0 })...)
-	}
-	for _, s := range all {
-		set := &now[uint32(s.Tag>>32)&uint32(len(now)-1)]
-		fullest := &set.Way[0]
-		for w := range set.Way {
-			if set.Way[w].Time < fullest.Time {
-				fullest = &set.Way[w]
+	return writeArray(o.SourceSets, rehash(was, int(o.SourceSets.MaxEntries())))
+}
+
+// rehash distributes buckets over another number of sets; both are powers of two. A
+// source that was evicted before must find no fuller bucket here either: no time of its
+// new set is earlier than the earliest of its old one. Where a set overflows, the fullest
+// buckets are evicted.
+func rehash(was []narthexSourceSet, sets int) []narthexSourceSet {
+	now := make([]narthexSourceSet, sets)
+	if sets > len(was) {
+		for i := range now {
+			floor := fullest(&was[i%len(was)]).Time
+			for w := range now[i].Way {
+				now[i].Way[w].Time = floor
 			}
 		}
-		if s.Time >= fullest.Time {
-			*fullest = s
+	}
+	for i := range was {
+		for _, s := range was[i].Way {
+			if s.Tag == 0 && sets > len(was) {
+				continue // its time is the floor
+			}
+			into := i % sets
+			if s.Tag != 0 {
+				into = int(uint32(s.Tag>>32)) % sets
+			}
+			if f := fullest(&now[into]); s.Time >= f.Time {
+				*f = s
+			}
 		}
 	}
-	return writeArray(o.SourceSets, now)
+	return now
+}
+
+// fullest returns the way that the next newcomer would take over.
+func fullest(set *narthexSourceSet) *narthexSource {
+	least := &set.Way[0]
+	for w := range set.Way {
+		if set.Way[w].Time < least.Time {
+			least = &set.Way[w]
+		}
+	}
+	return least
 }
 
 // keepCounts adds what the retired counters of rules reached to the base of their slots.

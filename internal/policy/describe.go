@@ -48,7 +48,7 @@ func describeService(b io.Writer, s *Service) {
 		on = inWords(s.Interfaces, "and")
 	}
 	how := map[XDPMode]string{
-		XDPAuto:    "XDP in the driver where it can, else generic XDP or tcx",
+		XDPAuto:    "XDP in the driver where it can, else tcx",
 		XDPNative:  "XDP in the driver only",
 		XDPGeneric: "generic XDP",
 		XDPOff:     "tcx",
