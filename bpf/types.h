@@ -22,7 +22,9 @@ enum reason {
   REASON_EXTENSION = 12,    /* dropped: IPv6 extension headers beyond bounds, to a service's address */
   REASON_SYN_DATA = 13,     /* dropped: SYN with data to a service */
   REASON_SYN_FLAGS = 14,    /* dropped: SYN with FIN or RST to a service */
-  REASON_CONTENDED = 15,    /* dropped: other CPUs took every token that was tried for */
+  REASON_CONTENDED = 15,    /* dropped, beside the rule's count: other CPUs took every token tried for */
+  REASON_SOURCES =
+      16, /* dropped, beside the rule's count: a new source, and every bucket it might get is in debt */
   REASON_LEN
 };
 

@@ -40,12 +40,16 @@ struct {
 /* Attempts before a CPU gives up: each that fails means that another CPU took a token. */
 #define TAKE_ATTEMPTS 16
 
-enum taken { TAKEN, EMPTY, CONTENDED };
+enum taken { TAKEN, EMPTY, CONTENDED, CROWDED };
+
+static __always_inline bool is_empty(__u64 time, const struct rule *r, __u64 now) {
+  return (__s64)(time - now) > (__s64)r->tolerance;
+}
 
 static __always_inline int take(__u64 *time, const struct rule *r, __u64 now) {
   __u64 seen = *(volatile __u64 *)time;
   for (int i = 0; i < TAKE_ATTEMPTS; i++) {
-    if ((__s64)(seen - now) > (__s64)r->tolerance)
+    if (is_empty(seen, r, now))
       return EMPTY;
     __u64 next = (seen > now ? seen : now) + r->interval;
     __u64 found = __sync_val_compare_and_swap(time, seen, next);
@@ -71,9 +75,7 @@ static __always_inline __u64 source_tag(const struct rule *r, const struct packe
   return siphash13(secret->key, r->id, high, low) | 1;
 }
 
-/* The way of the source: its own, else the one with the fullest bucket. Two CPUs may take
- * over the same way at once; both then charge its time, and the tag that is lost finds
- * the minimum of the set when it comes again. */
+/* The way of the source: its own, else the one with the fullest bucket. */
 static __always_inline struct source *find_source(struct source_set *set, __u64 tag) {
   struct source *fullest = &set->way[0];
   for (int i = 0; i < SOURCE_WAYS; i++) {
@@ -97,10 +99,15 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
   if (!set)
     return TAKEN;
   struct source *s = find_source(set, tag);
-  int taken = take(&s->time, r, now);
-  if (taken == TAKEN)
-    s->tag = tag;
-  return taken;
+  if (s->tag == tag)
+    return take(&s->time, r, now);
+  if (is_empty(*(volatile __u64 *)&s->time, r, now))
+    return CROWDED;
+  /* The tag first, so that another CPU with the same newcomer finds it rather than choose
+   * another way. With another newcomer both charge one time, and the tag that is lost
+   * finds the minimum of the set when it comes again. */
+  *(volatile __u64 *)&s->tag = tag;
+  return take(&s->time, r, now);
 }
 
 /* Takes a token for the packet from the rule's bucket or from its source's. */

@@ -9,7 +9,7 @@
 struct decision {
   const struct service *service; /* NULL: to none */
   const struct rule *rule;       /* NULL: decided by reason */
-  __u32 reason;                  /* enum reason */
+  __u32 reason;                  /* enum reason; with a rule: why beside it, or 0 */
   bool drop;
   bool shadow; /* count only */
 };
@@ -24,7 +24,7 @@ static __always_inline bool account(const struct decision *d) {
     __u32 slot = d->rule->slot;
     count(bpf_map_lookup_elem(&rule_counts, &slot), d->drop, d->shadow);
   }
-  if (!d->rule || d->reason == REASON_CONTENDED)
+  if (!d->rule || d->reason)
     count_reason(d->reason, d->drop, d->shadow);
   return d->drop && !d->shadow;
 }
@@ -38,6 +38,8 @@ static __always_inline void decide_by_rule(struct decision *d, const struct pack
     d->drop = taken != TAKEN;
     if (taken == CONTENDED)
       d->reason = REASON_CONTENDED;
+    else if (taken == CROWDED)
+      d->reason = REASON_SOURCES;
   }
 }
 
@@ -60,6 +62,7 @@ static __always_inline void decide_for_service(struct image *im, struct decision
     return;
   }
   d->rule = &c->rule;
+  d->reason = 0;
   decide_by_rule(d, p);
 }
 

@@ -118,7 +118,9 @@ static __always_inline int parse_ipv4(const struct view *v, struct layers *l, st
   if (frag & IP_OFFSET)
     return pass(p, REASON_FRAGMENT_TAIL);
   __u32 header = ip->ihl * 4;
-  __u32 total = bpf_ntohs(ip->tot_len);
+  /* A container or guest may hand over a packet that it left for us to segment, with a
+   * length of 0, and Linux goes by the frame's (iph_totlen()). As with a jumbogram: endless. */
+  __u32 total = ip->tot_len ? bpf_ntohs(ip->tot_len) : ~0U;
   if (total < header)
     return pass(p, REASON_MALFORMED);
   l->first = !!(frag & IP_MF);
@@ -133,12 +135,10 @@ static __always_inline bool is_extension(__u8 protocol) {
   return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_DSTOPTS;
 }
 
-/* The bytes at hand end within the chain of extension headers. The rest may hide a SYN:
- * behind more headers than we read, or in the next fragment. */
+/* The bytes at hand end within the chain of headers. Behind more than we read there may be
+ * a SYN. */
 static __always_inline int chain_cut(const struct layers *l, struct packet *p, __u32 wanted) {
-  if (l->l4 > MAX_HEADERS - wanted)
-    return anomaly(p, REASON_EXTENSION);
-  return l->first ? anomaly(p, REASON_FRAGMENT) : PARSED_TRUNCATED;
+  return l->l4 > MAX_HEADERS - wanted ? anomaly(p, REASON_EXTENSION) : PARSED_TRUNCATED;
 }
 
 static __always_inline int parse_extensions(const struct view *v, struct layers *l, struct packet *p) {

@@ -85,7 +85,8 @@ const (
 	narthexReasonREASON_SYN_DATA      narthexReason = 13
 	narthexReasonREASON_SYN_FLAGS     narthexReason = 14
 	narthexReasonREASON_CONTENDED     narthexReason = 15
-	narthexReasonREASON_LEN           narthexReason = 16
+	narthexReasonREASON_SOURCES       narthexReason = 16
+	narthexReasonREASON_LEN           narthexReason = 17
 )
 
 type narthexRule struct {

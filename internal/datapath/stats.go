@@ -34,6 +34,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_SYN_DATA:      "syn_data",
 	narthexReasonREASON_SYN_FLAGS:     "syn_flags",
 	narthexReasonREASON_CONTENDED:     "contended",
+	narthexReasonREASON_SOURCES:       "sources",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -112,6 +112,9 @@ func TestEvictionGivesNoTokens(t *testing.T) {
 	if admitted != 28 {
 		t.Errorf("%d of the crowd passed, want 28", admitted)
 	}
+	if got := s.counters(t)["reason sources"]; got.Dropped != 200-28 {
+		t.Errorf("dropped for want of a bucket: %+v, want %d", got, 200-28)
+	}
 	if got := passes(t, h, "203.0.113.1", 10); got != 0 {
 		t.Errorf("after its eviction %d more passed", got)
 	}

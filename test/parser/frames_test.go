@@ -82,10 +82,10 @@ const (
 	v4, v6             = 0x0800, 0x86dd
 )
 
-// with returns a copy with one byte changed.
-func with(b []byte, at int, value byte) []byte {
+// with returns a copy with bytes changed from an offset on.
+func with(b []byte, at int, values ...byte) []byte {
 	b = slices.Clone(b)
-	b[at] = value
+	copy(b[at:], values)
 	return b
 }
 
@@ -125,6 +125,7 @@ var frames = []struct {
 	{"version 6 in IPv4", cat(eth(v4), with(ip4(0, tcp(syn)), 0, 0x65)), Pass, Malformed, ""},
 	{"version 4 in IPv6", cat(eth(v6), with(ip6(6, tcp(syn)), 0, 0x40)), Pass, Malformed, ""},
 	{"total below header", cat(eth(v4), with(ip4(0, tcp(syn)), 3, 19)), Pass, Malformed, ""},
+	{unsegmented, cat(eth(v4), with(ip4(0, tcp(syn, make([]byte, 2000)...)), 2, 0, 0)), Anomaly, SYNData, Connection},
 	{"total within TCP", cat(eth(v4), with(ip4(0, tcp(syn)), 3, 39)), Pass, Malformed, ""},
 	{"total beyond frame", cat(eth(v4), with(ip4(0, tcp(syn)), 3, 41)), Anomaly, SYNData, ""},
 	{"payload within TCP", cat(eth(v6), with(ip6(6, tcp(syn)), 5, 19)), Pass, Malformed, ""},

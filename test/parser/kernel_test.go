@@ -45,6 +45,11 @@ func linuxIPv4(b []byte) (Use, netip.AddrPort) {
 		return Nothing, netip.AddrPort{}
 	}
 	header, total := int(b[0]&15)*4, be16(b[2:])
+	if total == 0 {
+		// iph_totlen(): of a packet that is still to be segmented (GSO), which a sender on a
+		// veth or tap device may hand over with PACKET_VNET_HDR or a virtio header.
+		total = len(b)
+	}
 	if header < 20 || len(b) < total || total < header || b[9] != 6 {
 		return Nothing, netip.AddrPort{}
 	}

@@ -92,6 +92,9 @@ func isTag(etherType int) bool { return etherType == 0x8100 || etherType == 0x88
 func (o *oracle) ipv4() Result {
 	h := o.take(20)
 	length, total := int(h[0]&0xf)*4, be16(h[2:])
+	if total == 0 {
+		total = 1 << 32 // what is still to be segmented may be longer than the field can say
+	}
 	offset, more := be16(h[6:])&0x1fff, h[6]&0x20 != 0
 	from, to := netip.AddrFrom4([4]byte(h[12:])), netip.AddrFrom4([4]byte(h[16:]))
 	switch {

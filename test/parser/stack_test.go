@@ -195,6 +195,9 @@ func sum(b []byte) uint16 {
 	return uint16(s)
 }
 
+// unsegmented is answered only if it comes with a virtio header, which this wire does not add.
+const unsegmented = "total 0, to be segmented"
+
 // toVLAN tells whether a frame has a tag of another VLAN than 0. There are no devices for
 // those here.
 func toVLAN(f []byte) bool {
@@ -243,7 +246,7 @@ func TestStack(t *testing.T) {
 	onOneCPU(t)
 	s, a := newStack(t), testArena(t)
 	for _, f := range frames {
-		want := f.use == Connection && !toVLAN(f.frame)
+		want := f.use == Connection && !toVLAN(f.frame) && f.name != unsegmented
 		if got := checkStack(t, s, a, f.frame); got != want {
 			t.Errorf("%s: the kernel answers: %v, not %v", f.name, got, want)
 		}
