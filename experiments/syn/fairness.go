@@ -98,8 +98,7 @@ func (b *bench) fair(ctx context.Context, c fairCase) (f figure, err error) {
 		alone, together = append(alone, rates[0]), append(together, rates[1])
 		f.Samples = append(f.Samples, rates[1]/rates[0])
 	}
-	f.Note = fmt.Sprintf("medians: %s/s alone, %s/s together", number((&figure{Samples: alone}).median()),
-		number((&figure{Samples: together}).median()))
+	f.Note = fmt.Sprintf("medians: %s/s alone, %s/s together", number(median(alone)), number(median(together)))
 	return f, nil
 }
 

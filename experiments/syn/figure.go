@@ -69,6 +69,8 @@ func allHold(figures []figure) bool {
 
 func (f *figure) median() float64 { return f.quantile(0.5) }
 
+func median(samples []float64) float64 { return (&figure{Samples: samples}).median() }
+
 // quantile interpolates between samples.
 func (f *figure) quantile(share float64) float64 {
 	if len(f.Samples) == 0 {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,17 +44,13 @@ func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err er
 	return l.Close, nil
 }
 
-// wire prepares the link for a comparison.
-func (b *bench) wire(lab *testnet.Lab, w wiring) error {
-	if w.gro {
-		for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
-			if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
-				return err
-			}
+// pollOnServer has both ends of the link receive by NAPI, and the server's in a kernel
+// thread on the server's core. A veth uses NAPI while GRO is on or XDP attached.
+func (b *bench) pollOnServer(lab *testnet.Lab) error {
+	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
+		if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
+			return err
 		}
-	}
-	if !w.threaded {
-		return nil
 	}
 	before, err := napiThreads()
 	if err != nil {
@@ -81,7 +76,7 @@ func (b *bench) wire(lab *testnet.Lab, w wiring) error {
 		}
 	}
 	if !found {
-		return errors.New("no thread polls")
+		return fmt.Errorf("have a kernel thread poll %q: there is none", testnet.Dev)
 	}
 	return nil
 }
