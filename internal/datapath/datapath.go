@@ -48,8 +48,8 @@ type Instance struct {
 	imageGen uint32
 }
 
-// ErrUnsupported is wrapped by the error of Open when the kernel lacks what Narthex
-// needs, or the process the privilege; the message says what to do.
+// ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or
+// the process the privilege; the message says what to do.
 var ErrUnsupported = errors.New("not possible on this system")
 
 // State is all that an instance enforces.
@@ -74,7 +74,7 @@ type Target struct {
 // has no policy. An adopted one goes on enforcing what it enforced; its programs are
 // replaced by this binary's, and Notes says what state could not be kept.
 //
-// Open wraps ErrUnsupported where kernel or privilege are missing. The caller makes sure
+// The error is ErrUnsupported where kernel or privilege are missing. The caller makes sure
 // that no other process has the instance open.
 func Open(cfg Config, rules int) (*Instance, error) {
 	if err := supported(); err != nil {

@@ -126,6 +126,9 @@ func (in *Instance) assignRules(rules []policy.RuleTable) error {
 func (in *Instance) takeSlot(slot uint32, known bool, name string, want narthexRuleSlot) error {
 	old := in.slots.rules[slot]
 	want.Name, want.Id = nameBytes(name), old.Id+1
+	if known && keepsSources(&old, &want) {
+		want.Id = old.Id
+	}
 	var time uint64 // a full bucket
 	if known {
 		want.Base = old.Base
@@ -143,6 +146,15 @@ func (in *Instance) takeSlot(slot uint32, known bool, name string, want narthexR
 	in.slots.rules[slot] = want
 	in.slots.byRule[name] = slot
 	return nil
+}
+
+// keepsSources reports whether the per-source buckets of a rule go on under a new form. A
+// bucket's state is the time until it is full, so what a source has spent keeps it out as
+// long as before, or until the tokens of a smaller burst are back. Under a higher rate it
+// would be kept out longer than the rule says: its buckets start anew.
+func keepsSources(old, want *narthexRuleSlot) bool {
+	return old.PerSource == 1 && want.PerSource == 1 && old.BitsV4 == want.BitsV4 && old.BitsV6 == want.BitsV6 &&
+		want.Interval >= old.Interval
 }
 
 // releaseRules frees the slots of rules that are no more. Their id stays, so that the

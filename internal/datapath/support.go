@@ -13,6 +13,15 @@ import (
 // Oldest kernel on which everything that the programs use exists: tcx came with 6.6.
 const minMajor, minMinor = 6, 6
 
+// unsupportedError is an error that says by itself what is missing, and is ErrUnsupported.
+type unsupportedError struct{ error }
+
+func (unsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
+func unsupported(format string, args ...any) error {
+	return unsupportedError{fmt.Errorf(format, args...)}
+}
+
 // supported says in one sentence what is missing to load the programs.
 func supported() error {
 	var uts unix.Utsname
@@ -21,10 +30,10 @@ func supported() error {
 	}
 	release := unix.ByteSliceToString(uts.Release[:])
 	if olderThan(release, minMajor, minMinor) {
-		return fmt.Errorf("kernel %s is too old: Narthex needs Linux %d.%d or newer (%w)", release, minMajor, minMinor, ErrUnsupported)
+		return unsupported("kernel %s is too old: Narthex needs Linux %d.%d or newer", release, minMajor, minMinor)
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with CONFIG_DEBUG_INFO_BTF=y (%w)", ErrUnsupported)
+		return unsupported("the kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with CONFIG_DEBUG_INFO_BTF=y")
 	}
 	return privileged()
 }
@@ -54,7 +63,7 @@ func privileged() error {
 		name   string
 	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
 		if !has(c.number) {
-			return fmt.Errorf("no privilege to load eBPF programs (%s is missing): run as root (%w)", c.name, ErrUnsupported)
+			return unsupported("no privilege to load eBPF programs: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (%s is missing)", c.name)
 		}
 	}
 	return nil

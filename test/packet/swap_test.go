@@ -56,9 +56,21 @@ func TestNewFormOfABucket(t *testing.T) {
 	if got := passes(t, h, "203.0.113.1", 20); got != 4 {
 		t.Errorf("%d passed from a source's new bucket of 4", got)
 	}
-	s.apply(t, bucketPolicy("rate: 2/m, burst: 5, per: source"))
+	s.apply(t, bucketPolicy("rate: 1/m, burst: 4, per: source"))
+	if got := passes(t, h, "203.0.113.1", 20); got != 2 {
+		t.Errorf("%d passed at half the rate: two minutes of debt are two tokens of four", got)
+	}
+	s.apply(t, bucketPolicy("rate: 1/m, burst: 6, per: source"))
+	if got := passes(t, h, "203.0.113.1", 20); got != 2 {
+		t.Errorf("%d passed with a burst of two more", got)
+	}
+	s.apply(t, bucketPolicy("rate: 1/m, burst: 3, per: source"))
+	if got := passes(t, h, "203.0.113.1", 20); got != 0 {
+		t.Errorf("%d passed with a burst of half", got)
+	}
+	s.apply(t, bucketPolicy("rate: 3/m, burst: 5, per: source"))
 	if got := passes(t, h, "203.0.113.1", 20); got != 5 {
-		t.Errorf("%d passed from a source's new bucket of 5", got)
+		t.Errorf("%d passed of a new bucket of 5 at a higher rate", got)
 	}
 }
 
