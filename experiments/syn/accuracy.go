@@ -44,7 +44,7 @@ func (b *bench) accuracyPer(ctx context.Context, per string) (figures []figure, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	if err := b.nginx(lab, web(lab)); err != nil {
+	if _, err := b.nginx(lab); err != nil {
 		return nil, err
 	}
 	policy, err := writePolicy(lab, "", fmt.Sprintf("  - {name: limited, rate: %d/s, burst: %d, per: %s}\n",

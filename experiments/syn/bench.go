@@ -131,9 +131,12 @@ func (b *bench) lab(purpose string, clients int) (*testnet.Lab, error) {
 }
 
 // nginx starts the web server on its core.
-func (b *bench) nginx(lab *testnet.Lab, listen ...netip.AddrPort) error {
-	_, err := lab.Server.StartNginx(testnet.NginxConfig{Listen: listen, Backlog: 4096, CPUs: b.serverCPUs})
-	return err
+func (b *bench) nginx(lab *testnet.Lab) (*testnet.Server, error) {
+	return lab.Server.StartNginx(testnet.NginxConfig{
+		Listen:  []netip.AddrPort{web(lab)},
+		Backlog: 4096,
+		CPUs:    b.serverCPUs,
+	})
 }
 
 // client is one of the lab's clients, on the clients' core.

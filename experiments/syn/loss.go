@@ -25,7 +25,7 @@ func (b *bench) loss(ctx context.Context) (figures []figure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	if err := b.nginx(lab, web(lab)); err != nil {
+	if _, err := b.nginx(lab); err != nil {
 		return nil, err
 	}
 	policies, err := twoPolicies(lab)

@@ -4,10 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -16,6 +12,9 @@ import (
 
 	"narthex/internal/testnet"
 )
+
+// napiThread is how the names of threads begin that poll the lab's devices.
+const napiThread = "napi/" + testnet.Dev
 
 // attachEmpty attaches an XDP program that passes everything.
 func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err error) {
@@ -44,60 +43,39 @@ func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err er
 	return l.Close, nil
 }
 
-// pollOnServer has both ends of the link receive by NAPI, and the server's in a kernel
-// thread on the server's core. A veth uses NAPI while GRO is on or XDP attached.
-func (b *bench) pollOnServer(lab *testnet.Lab) error {
+// pollOnServer has both ends of the link receive by NAPI, as a veth does while GRO is on
+// or XDP attached, and the server's in a kernel thread on the server's core, which it
+// returns.
+func (b *bench) pollOnServer(lab *testnet.Lab) (threads workers, err error) {
 	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
 		if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	before, err := napiThreads()
+	before, err := kernelThreads(napiThread)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := lab.Server.Do(func() error { return writeSysfs("class/net/"+testnet.Dev+"/threaded", "1") }); err != nil {
-		return fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
+		return nil, fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
 	}
-	after, err := napiThreads()
+	after, err := kernelThreads(napiThread)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var core unix.CPUSet
 	core.Set(b.serverCPUs[0])
-	found := false
 	for pid := range after {
 		if before[pid] {
 			continue
 		}
-		found = true
+		threads = append(threads, pid)
 		if err := unix.SchedSetaffinity(pid, &core); err != nil {
-			return fmt.Errorf("pin the thread that polls %q: %w", testnet.Dev, err)
+			return nil, fmt.Errorf("pin the thread that polls %q: %w", testnet.Dev, err)
 		}
 	}
-	if !found {
-		return fmt.Errorf("have a kernel thread poll %q: there is none", testnet.Dev)
-	}
-	return nil
-}
-
-// napiThreads lists the kernel threads that poll devices.
-func napiThreads() (map[int]bool, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return nil, err
-	}
-	threads := map[int]bool{}
-	for _, f := range files {
-		name, err := os.ReadFile(f)
-		if err != nil || !strings.HasPrefix(string(name), "napi/"+testnet.Dev) {
-			continue // a process may have ended
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if err != nil {
-			return nil, err
-		}
-		threads[pid] = true
+	if len(threads) == 0 {
+		return nil, fmt.Errorf("have a kernel thread poll %q: there is none", testnet.Dev)
 	}
 	return threads, nil
 }

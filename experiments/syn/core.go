@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/busy"
+)
+
+// core tells how long the server's core has been at work for the server: how long it was
+// busy, without what other processes of the machine took. A kernel that does not account
+// for interrupts by themselves charges those to whom they interrupt, and that is the
+// server, the threads of the kernel that handle packets, or the meter, which soaks up the
+// time that nobody wants. So the work is what these were charged with, but for the time in
+// which the meter found the core idle.
+type core struct {
+	cpu    int
+	meter  *busy.Meter
+	soaker int // the meter's process
+	begun  time.Time
+}
+
+// workers are processes whose time counts.
+type workers []int
+
+func newCore(cpu int) (*core, error) {
+	before, err := children()
+	if err != nil {
+		return nil, err
+	}
+	c := &core{cpu: cpu, begun: time.Now()}
+	if c.meter, err = busy.Start(cpu); err != nil {
+		return nil, err
+	}
+	after, err := children()
+	maps.DeleteFunc(after, func(pid int, _ bool) bool { return before[pid] })
+	if err == nil && len(after) != 1 {
+		err = fmt.Errorf("find the process that measures core %d among %v", cpu, after)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.meter.Close())
+	}
+	for pid := range after {
+		c.soaker = pid
+	}
+	return c, nil
+}
+
+func (c *core) close() error { return c.meter.Close() }
+
+// idle is for how long the core has been idle, but for a constant.
+func (c *core) idle() time.Duration { return time.Since(c.begun) - c.meter.Busy() }
+
+// spent is for how long the core has been at work for the workers, but for a constant.
+func (c *core) spent(w workers) (sum time.Duration, err error) {
+	softirq, err := kernelThreads(fmt.Sprintf("ksoftirqd/%d\n", c.cpu))
+	if err != nil {
+		return 0, err
+	}
+	for pid := range softirq {
+		w = append(w[:len(w):len(w)], pid)
+	}
+	for _, pid := range append(w, c.soaker) {
+		t, err := testnet.ProcessCPU(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum - c.idle(), nil
+}
+
+// children lists the processes that this one has started.
+func children() (map[int]bool, error) {
+	files, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]bool{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // a thread may have ended
+		}
+		for _, field := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, err
+			}
+			all[pid] = true
+		}
+	}
+	return all, nil
+}
+
+// kernelThreads lists the threads of the kernel whose name, as comm has it, begins so.
+func kernelThreads(prefix string) (map[int]bool, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	threads := map[int]bool{}
+	for _, f := range files {
+		name, err := os.ReadFile(f)
+		if err != nil || !strings.HasPrefix(string(name), prefix) {
+			continue // a process may have ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err != nil {
+			return nil, err
+		}
+		threads[pid] = true
+	}
+	return threads, nil
+}
