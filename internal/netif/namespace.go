@@ -37,7 +37,7 @@ func OpenNamespace(name string) (*Namespace, error) {
 		return nil, fmt.Errorf("network namespace %q does not exist: create it with `ip netns add`, or name another", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open network namespace %q: %w", name, err)
+		return nil, advise(fmt.Errorf("open network namespace %q: %w", name, err))
 	}
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
@@ -67,12 +67,24 @@ func (n *Namespace) Do(f func() error) error {
 		// itself in the wrong namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace %q: %w", n.file.Name(), err)
+			done <- enterError(n.file.Name(), err)
 			return
 		}
 		done <- f()
 	}()
 	return <-done
+}
+
+func enterError(name string, err error) error {
+	return advise(fmt.Errorf("enter network namespace %q: %w", name, err))
+}
+
+// advise says which privilege is missing.
+func advise(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run as root, or with CAP_SYS_ADMIN", err)
+	}
+	return err
 }
 
 // Cookie returns a number that no other network namespace has until the next boot.

@@ -2,7 +2,10 @@
 
 package netif
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // topology knows which device lies below which.
 type topology struct {
@@ -128,4 +131,28 @@ func (t *topology) touched(index int, wanted, seen set) bool {
 		}
 	}
 	return false
+}
+
+// Through returns the devices through which a packet comes that arrives on an interface:
+// the interface first, then what it is stacked on.
+func (s Snapshot) Through(index int) []int {
+	t := newTopology(s.Links)
+	through := []int{index}
+	for i := 0; i < len(through); i++ {
+		for _, lower := range t.under(t.byIndex[through[i]]) {
+			if !slices.Contains(through, lower) {
+				through = append(through, lower)
+			}
+		}
+	}
+	return through
+}
+
+// Link returns the interface with that index.
+func (s Snapshot) Link(index int) (Link, bool) {
+	i := slices.IndexFunc(s.Links, func(l Link) bool { return l.Index == index })
+	if i < 0 {
+		return Link{}, false
+	}
+	return s.Links[i], true
 }
