@@ -12,12 +12,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
 func TestRouteTo(t *testing.T) {
 	ns := newNamespace(t)
-	in(t, ns, up("lo"), addVeth("a", "b"), up("a"), up("b"), address("a", "192.0.2.1/24"), address("a", "2001:db8::1/64"))
+	in(t, ns, up("lo"), addVeth("a", "b"), up("a"), up("b"), address("a", "192.0.2.1/24"), change("a", func(l netlink.Link) error {
+		addr, err := netlink.ParseAddr("2001:db8::1/64")
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD // at once
+		return netlink.AddrAdd(l, addr)
+	}))
 	snap, err := TakeSnapshot(ns)
 	if err != nil {
 		t.Fatal(err)
