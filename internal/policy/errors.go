@@ -114,12 +114,18 @@ func (d *diagnostics) err() error {
 	return errs
 }
 
-// warned returns the warnings by position, bounded like the errors.
-func (d *diagnostics) warned() []Warning {
-	w := slices.Clone(d.warnings)
+// MergeWarnings returns the warnings of Parse and those of Compile by position.
+func MergeWarnings(a, b []Warning) []Warning {
+	w := slices.Concat(a, b)
 	slices.SortStableFunc(w, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
+	return w
+}
+
+// warned returns the warnings by position, bounded like the errors.
+func (d *diagnostics) warned() []Warning {
+	w := MergeWarnings(d.warnings, nil)
 	if left := len(w) - maxReports; left > 0 {
 		next := w[maxReports]
 		next.Msg = count(left+d.ignored, "more warning") + " from here on"

@@ -55,7 +55,7 @@ func saidAbout(t *testing.T, file string) []byte {
 	if err == nil {
 		var more []Warning
 		tables, more, err = Compile(p)
-		warnings = append(warnings, more...)
+		warnings = MergeWarnings(warnings, more)
 	}
 	for _, w := range warnings {
 		fmt.Fprintln(&b, "warning:", w)

@@ -15,8 +15,8 @@ import (
 // is told in a step.
 type ListenTables struct {
 	V4, V6 Entry
-	// AnyV4 and AnyV6 look up addresses alone: they lead to RuleEntry(0) for an address on
-	// which some service listens.
+	// AnyV4 and AnyV6 look up addresses alone: they lead to a service that listens there on
+	// some port, to one that is not in shadow mode if there is such.
 	AnyV4, AnyV6 Entry
 	Nodes        []Node
 }
@@ -43,7 +43,7 @@ func CompileListens(services []ServiceTable, locals []netip.Prefix) (*ListenTabl
 			}
 		}
 	}
-	b := listenBuilder{forest: newForest(), byPort: byPort, ports: slices.Sorted(maps.Keys(byPort))}
+	b := listenBuilder{services: services, forest: newForest(), byPort: byPort, ports: slices.Sorted(maps.Keys(byPort))}
 	t := &ListenTables{}
 	for _, family := range []struct {
 		is4       bool
@@ -61,8 +61,9 @@ func CompileListens(services []ServiceTable, locals []netip.Prefix) (*ListenTabl
 			*e = RuleEntry(i % len(services))
 		}
 	}
-	place(&t.V4)
-	place(&t.V6)
+	for _, root := range []*Entry{&t.V4, &t.V6, &t.AnyV4, &t.AnyV6} {
+		place(root)
+	}
 	for i := range t.Nodes {
 		place(&t.Nodes[i].Miss)
 		for c := range t.Nodes[i].Child {
@@ -75,6 +76,7 @@ func CompileListens(services []ServiceTable, locals []netip.Prefix) (*ListenTabl
 // listenBuilder builds tries of addresses in one forest and those of ports, which lead to
 // them, as nodes of their own.
 type listenBuilder struct {
+	services  []ServiceTable
 	forest    *forest
 	byPort    map[uint16][]listening
 	ports     []uint16
@@ -92,7 +94,7 @@ func (b *listenBuilder) build(is4 bool, root, any *Entry) error {
 		for _, l := range b.byPort[port] {
 			if l.prefix.Addr().Is4() == is4 {
 				list = append(list, newPrefix(l.prefix, RuleEntry(l.service)))
-				everywhere = append(everywhere, newPrefix(l.prefix, RuleEntry(0)))
+				everywhere = append(everywhere, newPrefix(l.prefix, b.anyEntry(l.service%len(b.services))))
 			}
 		}
 		e, err := b.addresses(list)
@@ -108,6 +110,14 @@ func (b *listenBuilder) build(is4 bool, root, any *Entry) error {
 	}
 	*root, err = b.portTrie(ports, roots)
 	return err
+}
+
+// anyEntry orders services for a look-up without ports.
+func (b *listenBuilder) anyEntry(service int) Entry {
+	if b.services[service].Shadow {
+		return RuleEntry(len(b.services) + service)
+	}
+	return RuleEntry(service)
 }
 
 // addresses builds the trie of one port's addresses.
@@ -179,11 +189,12 @@ func (t *ListenTables) Lookup(to netip.AddrPort) int {
 	return lookup(t.Nodes, root, NewKey(to.Addr(), to.Port()))
 }
 
-// Listens reports whether some service listens on the address.
-func (t *ListenTables) Listens(to netip.Addr) bool {
+// LookupAny returns the index of a service that listens on the address, of one that is
+// not in shadow mode if there is such, or -1.
+func (t *ListenTables) LookupAny(to netip.Addr) int {
 	root := t.AnyV6
 	if to.Unmap().Is4() {
 		root = t.AnyV4
 	}
-	return lookup(t.Nodes, root, NewKey(to, 0)) >= 0
+	return lookup(t.Nodes, root, NewKey(to, 0))
 }

@@ -120,3 +120,24 @@ func TestRangePrefixes(t *testing.T) {
 		}
 	}
 }
+
+func TestWarningsAreSorted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "warned.yaml")
+	const text = `
+version: 1
+services:
+  - {name: web, listen: "*:80"}
+connections:
+  - {name: all, rate: 1/s}
+  - {name: late, rate: 1/s}
+requests:
+  - {name: odd, path: //, action: drop}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, w, err := Read(file)
+	if err != nil || len(w) != 2 || w[0].Line != 7 || w[1].Line != 9 {
+		t.Errorf("warnings %v, error %v, want one at line 7 and one at line 9", w, err)
+	}
+}

@@ -44,7 +44,7 @@ func Read(path string) (*Policy, *Tables, []Warning, error) {
 		return nil, nil, warnings, err
 	}
 	t, more, err := Compile(p)
-	return p, t, append(warnings, more...), err
+	return p, t, MergeWarnings(warnings, more), err
 }
 
 // Parse reads and checks a policy. The file's name is used in errors only. The error is

@@ -18,6 +18,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	unique(d, "request rule", r.requests, func(q *rawRequest) (string, Pos) { return q.Name, q.Pos })
 	classes := d.resolveClasses(p, r)
 	d.checkListens(p)
+	d.warnTaken(p)
 	d.checkModes(p)
 	d.resolveConnections(p, r, services, classes)
 	d.resolveRequests(p, r, classes)
@@ -105,91 +106,6 @@ func (d *decoder) checkClasses(classes []Class) {
 			d.errorf(c.Pos, "class %q brings the reserves to %d%%; together they are at most 100%%", c.Name, reserved+c.Reserve)
 		}
 		reserved += c.Reserve
-	}
-}
-
-// checkListens reports an address and port that is there twice.
-func (d *decoder) checkListens(p *Policy) {
-	type owner struct {
-		service *Service
-		pos     Pos
-	}
-	owners := map[Listen]owner{}
-	for i := range p.Services {
-		s := &p.Services[i]
-		for j, l := range s.Listen {
-			first, twice := owners[l]
-			switch {
-			case !twice:
-				owners[l] = owner{s, s.listenAt[j]}
-			case first.service == s:
-				d.errorf(s.listenAt[j], "listen: %s is there twice, first at line %d; remove one", l, first.pos.Line)
-			default:
-				d.errorf(s.listenAt[j], "listen: %s belongs to service %q at line %d; a listen belongs to one service", l, first.service.Name, first.pos.Line)
-			}
-		}
-	}
-}
-
-// modeClaims are the services that want their interfaces attached in one mode.
-type modeClaims struct {
-	anywhere *Service            // the first on the default interfaces
-	named    map[string]*Service // the first on each named interface
-	physical *Service            // the first that names one which can be a default one
-}
-
-// notLoopback reports whether an interface can be among the default ones.
-func notLoopback(iface string) bool { return iface != "lo" }
-
-// clash returns a service of the claims that can share an interface with s.
-func (m *modeClaims) clash(s *Service) *Service {
-	if len(s.Interfaces) == 0 {
-		return cmp.Or(m.anywhere, m.physical)
-	}
-	for _, iface := range s.Interfaces {
-		if other := m.named[iface]; other != nil {
-			return other
-		}
-	}
-	if slices.ContainsFunc(s.Interfaces, notLoopback) {
-		return m.anywhere
-	}
-	return nil
-}
-
-func (m *modeClaims) add(s *Service) {
-	if len(s.Interfaces) == 0 {
-		m.anywhere = cmp.Or(m.anywhere, s)
-	}
-	for _, iface := range s.Interfaces {
-		m.named[iface] = cmp.Or(m.named[iface], s)
-		if notLoopback(iface) {
-			m.physical = cmp.Or(m.physical, s)
-		}
-	}
-}
-
-// checkModes reports services that can share an interface and want it attached in
-// different ways.
-func (d *decoder) checkModes(p *Policy) {
-	explicit := []XDPMode{XDPNative, XDPGeneric, XDPOff}
-	claims := map[XDPMode]*modeClaims{}
-	for _, mode := range explicit {
-		claims[mode] = &modeClaims{named: map[string]*Service{}}
-	}
-	for i := range p.Services {
-		s := &p.Services[i]
-		if s.XDP == XDPAuto {
-			continue
-		}
-		for _, mode := range explicit {
-			if other := claims[mode].clash(s); mode != s.XDP && other != nil {
-				d.errorf(s.Pos, "service %q has xdp %s, but service %q at line %d has xdp %s and both can be on one interface; give them one mode or different interfaces",
-					s.Name, s.XDP, other.Name, other.Pos.Line, mode)
-				break
-			}
-		}
-		claims[s.XDP].add(s)
 	}
 }
 
