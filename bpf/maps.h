@@ -31,6 +31,18 @@ struct {
   __type(value, __u64);
 } interface_groups SEC(".maps");
 
+/* Devices that are policed themselves above one that is, with a hardware address of their
+ * own: macvlan. Frames also reach them from their siblings, which the lower device does not
+ * see. Key: the lower device and the address; value: nothing. Written by user space; read
+ * for SYNs if the image says that there are any. When full, user space says so. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 4096);
+  __type(key, struct upper_device);
+  __type(value, __u8);
+} upper_devices SEC(".maps");
+
 /* Key: slot; value: the rule that owns rule_counts[slot] and rule_buckets[2·slot], [2·slot+1].
  * Written and read by user space alone, so that the next daemon finds levels and counters by
  * name. Sized like rule_counts. */

@@ -25,6 +25,7 @@ enum reason {
   REASON_CONTENDED = 15,    /* dropped, beside the rule's count: other CPUs took every token tried for */
   REASON_SOURCES =
       16, /* dropped, beside the rule's count: a new source, and every bucket it might get is in debt */
+  REASON_UPPER = 17, /* passed: to a device above this one, where it is decided */
   REASON_LEN
 };
 
@@ -48,11 +49,12 @@ struct counts {
 struct header {
   __u32 listen_v4; /* entry: (destination port, address) → service */
   __u32 listen_v6;
-  __u32 any_v4; /* entry: destination address → something, if a service listens there */
+  __u32 any_v4; /* entry: destination address → a service that listens there, enforcing if one is */
   __u32 any_v6;
   __u32 generation; /* of the image; user space counts them */
   __u8 shadow;      /* 1: every service is in shadow mode */
-  __u8 pad[3];      /* 0 */
+  __u8 uppers;      /* 1: upper_devices has entries */
+  __u8 pad[2];      /* 0 */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -152,6 +154,13 @@ struct rule_slot {
   __u8 bits_v4;
   __u8 bits_v6;
   __u8 pad; /* 0 */
+};
+
+/* A device that frames reach by way of another, told by their destination. */
+struct upper_device {
+  __u32 lower; /* interface index of the other */
+  __u8 mac[6]; /* of the device above */
+  __u8 pad[2]; /* 0 */
 };
 
 struct service_slot {

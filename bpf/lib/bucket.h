@@ -75,15 +75,21 @@ static __always_inline __u64 source_tag(const struct rule *r, const struct packe
   return siphash13(secret->key, r->id, high, low) | 1;
 }
 
-/* The way of the source: its own, else the one with the fullest bucket. */
+/* The way of the source: its own, else the one with the fullest bucket. A time is read once
+ * and before its tag: a CPU that charges a way has written its tag first, so that who sees
+ * the charge sees the tag, and the same newcomer on two CPUs goes to one way. */
 static __always_inline struct source *find_source(struct source_set *set, __u64 tag) {
   struct source *fullest = &set->way[0];
+  __u64 least = ~0ULL;
   for (int i = 0; i < SOURCE_WAYS; i++) {
     struct source *s = &set->way[i];
-    if (s->tag == tag)
+    __u64 time = *(volatile __u64 *)&s->time;
+    if (*(volatile __u64 *)&s->tag == tag)
       return s;
-    if (s->time < fullest->time)
+    if (time < least) {
+      least = time;
       fullest = s;
+    }
   }
   return fullest;
 }
@@ -103,9 +109,8 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
     return take(&s->time, r, now);
   if (is_empty(*(volatile __u64 *)&s->time, r, now))
     return CROWDED;
-  /* The tag first, so that another CPU with the same newcomer finds it rather than choose
-   * another way. With another newcomer both charge one time, and the tag that is lost
-   * finds the minimum of the set when it comes again. */
+  /* The tag first: see find_source(). If two newcomers take over one way both charge its
+   * time, and the tag that is lost finds the minimum of the set when it comes again. */
   *(volatile __u64 *)&s->tag = tag;
   return take(&s->time, r, now);
 }

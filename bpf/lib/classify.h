@@ -57,8 +57,8 @@ static __always_inline __u32 walk(struct image *im, __u32 entry, const struct ke
   return entry & ENTRY_NODE ? ENTRY_NONE : entry;
 }
 
-/* The cell of the service that the packet is for. Without ports, what matters is whether
- * some service listens on the address. */
+/* The cell of the service that the packet is for. Without ports, that of one which listens
+ * on the address. */
 static __always_inline __u32 find_service(struct image *im, const struct header *h, const struct packet *p) {
   struct key key = {{p->dst[0], p->dst[1], (__u64)p->dport << 48, 0}};
   __u32 entry = p->v6 ? h->listen_v6 : h->listen_v4;
@@ -79,4 +79,13 @@ static __always_inline bool on_interface(const struct service *s, __u32 ifindex)
     return true;
   __u64 *groups = bpf_map_lookup_elem(&interface_groups, &ifindex);
   return groups && (*groups >> (s->group & 63) & 1);
+}
+
+/* Whether the packet goes on to a device above the interface that decides on it. */
+static __always_inline bool for_upper(const struct header *h, const struct packet *p, __u32 ifindex) {
+  if (!h->uppers)
+    return false;
+  struct upper_device key = {.lower = ifindex};
+  __builtin_memcpy(key.mac, p->mac, sizeof(key.mac));
+  return bpf_map_lookup_elem(&upper_devices, &key);
 }

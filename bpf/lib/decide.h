@@ -73,20 +73,24 @@ static __always_inline void decide(struct decision *d, const struct packet *p, _
     d->reason = REASON_NO_POLICY;
     return;
   }
-  d->reason = REASON_NO_SERVICE;
-  __u32 entry = p->has_address ? find_service(&im, h, p) : ENTRY_NONE;
-  if (!p->has_address || (!p->has_ports && entry != ENTRY_NONE)) {
-    /* Which service it hides from cannot be known. */
+  if (!p->has_address) {
+    /* More tags than are read: whether it is to a service cannot be known. */
     d->reason = p->anomaly;
     d->drop = true;
     d->shadow = h->shadow;
     return;
   }
+  d->reason = REASON_NO_SERVICE;
+  __u32 entry = find_service(&im, h, p);
   if (entry == ENTRY_NONE)
     return;
   const union cell *c = cell_at(&im, entry);
-  if (!c || !on_interface(&c->service, ifindex))
+  if (!c || (p->has_ports && !on_interface(&c->service, ifindex)))
     return;
+  if (for_upper(h, p, ifindex)) {
+    d->reason = REASON_UPPER;
+    return;
+  }
   d->service = &c->service;
   decide_for_service(&im, d, p);
 }

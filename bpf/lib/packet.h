@@ -22,6 +22,7 @@ struct packet {
   __u64 dst[2];
   __u16 sport;
   __u16 dport;
+  __u8 mac[6]; /* destination */
   __u8 v6;
   __u8 has_address;
   __u8 has_ports;
@@ -197,6 +198,10 @@ static __always_inline __u64 word(__be32 high, __be32 low) {
 }
 
 static __always_inline int read_addresses(const struct view *v, const struct layers *l, struct packet *p) {
+  const struct ethhdr *eth = view_at(v, 0, sizeof(*eth));
+  if (!eth)
+    return PARSED_TRUNCATED;
+  __builtin_memcpy(p->mac, eth->h_dest, sizeof(p->mac));
   p->has_address = 1;
   if (l->proto == ETH_P_IP) {
     const struct iphdr *ip = view_at(v, l->l3, sizeof(*ip));

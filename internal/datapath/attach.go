@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/policy"
@@ -70,67 +72,136 @@ func modes(x policy.XDPMode) []Mode {
 	return []Mode{ModeNative, ModeTCX}
 }
 
-func (in *Instance) program(m Mode) *ebpf.Program {
+func (o *objects) program(m Mode) *ebpf.Program {
 	if m == ModeTCX {
-		return in.objects.NarthexTcxSyn
+		return o.NarthexTcxSyn
 	}
-	return in.objects.NarthexXdpSyn
+	return o.NarthexXdpSyn
 }
 
 // attachMissing attaches to the targets that are not attached in a mode that they may
-// have. It returns what it attached, also on error.
-func (in *Instance) attachMissing(targets []Target) ([]attached, error) {
-	var added []attached
+// have.
+func (c *change) attachMissing() error {
 	var failed error
-	for _, t := range targets {
-		i := slices.IndexFunc(in.policed, func(a attached) bool { return a.Index == t.Index })
+	for _, t := range c.state.Targets {
+		i := slices.IndexFunc(c.in.policed, func(a attached) bool { return a.Index == t.Index })
 		if i >= 0 {
-			in.policed[i].Name = t.Name
-			if slices.Contains(modes(t.XDP), in.policed[i].Mode) {
+			c.in.policed[i].Name = t.Name
+			if slices.Contains(modes(t.XDP), c.in.policed[i].Mode) {
 				continue
 			}
-			// One interface has one mode of XDP: the old must go before the new can come.
-			detachAll(in.policed[i : i+1])
-			in.policed = slices.Delete(in.policed, i, i+1)
+			failed = errors.Join(failed, c.replace(c.in.policed[i], t))
+			continue
 		}
-		a, err := in.attach(t)
+		a, err := c.attach(t)
+		if errors.Is(err, unix.ENODEV) {
+			continue // it has just gone; whoever watches will say so
+		}
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		in.log.Debug("attached", "interface", a.Name, "mode", a.Mode, "reason", a.Reason)
-		added = append(added, a)
+		c.undo = append(c.undo, func() error { a.detach(); return nil })
+		c.added = append(c.added, a)
 	}
-	return added, failed
+	return failed
+}
+
+// replace attaches to an interface in another mode than it has.
+func (c *change) replace(was attached, t Target) error {
+	if was.Mode != ModeTCX && !slices.Contains(modes(t.XDP), ModeTCX) {
+		return c.replaceXDP(was, t)
+	}
+	// XDP and tcx go together: the old goes when the new state is in force.
+	now, err := c.attach(t)
+	if err != nil {
+		return err
+	}
+	c.undo = append(c.undo, func() error { now.detach(); return nil })
+	c.done = append(c.done, func() { c.in.forget(was); was.detach() })
+	c.added = append(c.added, now)
+	return nil
+}
+
+// replaceXDP changes between native and generic XDP. An interface has but one of them, so
+// tcx polices in between.
+func (c *change) replaceXDP(was attached, t Target) error {
+	between, err := c.in.objects.attachAs(ModeTCX, was.Index)
+	if err != nil {
+		return fmt.Errorf("changing the mode of interface %q: %w", t.Name, err)
+	}
+	defer between.Close()
+	c.in.forget(was)
+	was.detach()
+	back := func() error {
+		old, err := c.in.objects.attachFirst(c.in.pins, t.Name, t.Index, []Mode{was.Mode})
+		if err == nil {
+			c.in.policed = append(c.in.policed, old)
+		}
+		return err
+	}
+	now, err := c.attach(t)
+	if err != nil {
+		return errors.Join(err, back())
+	}
+	c.undo = append(c.undo, func() error { now.detach(); return back() })
+	c.added = append(c.added, now)
+	return nil
 }
 
 // attach attaches to one interface and pins the link.
-func (in *Instance) attach(t Target) (attached, error) {
+func (c *change) attach(t Target) (attached, error) {
+	a, err := c.objects.attachFirst(c.in.pins, t.Name, t.Index, modes(t.XDP))
+	if err == nil {
+		c.in.log.Debug("attached", "interface", a.Name, "mode", a.Mode)
+	}
+	return a, err
+}
+
+// attachFirst attaches in the first of the modes that is possible.
+func (o *objects) attachFirst(p pins, name string, index int, modes []Mode) (attached, error) {
 	var reasons []string
-	for _, m := range modes(t.XDP) {
-		l, err := in.attachAs(m, t.Index)
+	var last error
+	for _, m := range modes {
+		l, err := o.attachAs(m, index)
 		if err != nil {
 			reasons = append(reasons, whyNot(m, err))
+			last = err
 			continue
 		}
-		a := attached{Attachment{t.Name, t.Index, m, strings.Join(reasons, "; ")}, l}
-		if err := l.Pin(filepath.Join(in.pins.linkDir(), a.linkName())); err != nil {
+		a := attached{Attachment{name, index, m, strings.Join(reasons, "; ")}, l}
+		path := filepath.Join(p.linkDir(), a.linkName())
+		_ = os.Remove(path) // of an interface that had the index before
+		if err := l.Pin(path); err != nil {
 			_ = l.Close()
-			return a, fmt.Errorf("pinning the link to interface %q: %w", t.Name, err)
+			return a, fmt.Errorf("pinning the link to interface %q: %w", name, err)
 		}
 		return a, nil
 	}
-	return attached{}, fmt.Errorf("attaching to interface %q: %s", t.Name, strings.Join(reasons, "; "))
+	return attached{}, &attachError{name, reasons, last}
 }
 
-func (in *Instance) attachAs(m Mode, index int) (link.Link, error) {
+// attachError says for each mode why it is not possible.
+type attachError struct {
+	name    string
+	reasons []string
+	last    error
+}
+
+func (e *attachError) Error() string {
+	return fmt.Sprintf("attaching to interface %q: %s", e.name, strings.Join(e.reasons, "; "))
+}
+
+func (e *attachError) Unwrap() error { return e.last }
+
+func (o *objects) attachAs(m Mode, index int) (link.Link, error) {
 	switch m {
 	case ModeNative:
-		return link.AttachXDP(link.XDPOptions{Program: in.program(m), Interface: index, Flags: link.XDPDriverMode})
+		return link.AttachXDP(link.XDPOptions{Program: o.program(m), Interface: index, Flags: link.XDPDriverMode})
 	case ModeGeneric:
-		return link.AttachXDP(link.XDPOptions{Program: in.program(m), Interface: index, Flags: link.XDPGenericMode})
+		return link.AttachXDP(link.XDPOptions{Program: o.program(m), Interface: index, Flags: link.XDPGenericMode})
 	}
-	return link.AttachTCX(link.TCXOptions{Program: in.program(m), Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	return link.AttachTCX(link.TCXOptions{Program: o.program(m), Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 }
 
 // whyNot says in words why a mode is not possible.
@@ -163,19 +234,22 @@ func (in *Instance) detachUnwanted(targets []Target) {
 		wanted := slices.ContainsFunc(targets, func(t Target) bool { return t.Index == a.Index })
 		if !wanted {
 			in.log.Debug("detached", "interface", a.Name, "mode", a.Mode)
-			detachAll([]attached{a})
+			a.detach()
 		}
 		return !wanted
 	})
 }
 
-// detachAll removes pins and links.
-func detachAll(list []attached) {
-	for _, a := range list {
-		_ = a.link.Unpin()
-		_ = a.link.Detach()
-		_ = a.link.Close()
-	}
+// forget takes an attachment off the list.
+func (in *Instance) forget(a attached) {
+	in.policed = slices.DeleteFunc(in.policed, func(b attached) bool { return b.link == a.link })
+}
+
+// detach removes pin and link.
+func (a attached) detach() {
+	_ = a.link.Unpin()
+	_ = a.link.Detach()
+	_ = a.link.Close()
 }
 
 // dropGone removes the pins of links whose interface no longer exists; the kernel has
@@ -185,9 +259,51 @@ func dropGone(list []attached) []attached {
 		if index, err := linkedIndex(a.link); err != nil || index == a.Index {
 			return false
 		}
-		detachAll([]attached{a})
+		a.detach()
 		return true
 	})
+}
+
+// dropElsewhere removes links that are not on the interface with their index in the
+// calling thread's namespace: an interface keeps link and index when it moves to another
+// namespace, and a new one may get its index here.
+func dropElsewhere(list []attached) []attached {
+	return slices.DeleteFunc(dropGone(list), func(a attached) bool {
+		if a.here() {
+			return false
+		}
+		a.detach()
+		return true
+	})
+}
+
+// here reports whether the interface has the link's program. Where that cannot be told it
+// is taken to have it.
+func (a attached) here() bool {
+	info, err := a.link.Info()
+	if err != nil {
+		return true
+	}
+	if a.Mode == ModeTCX {
+		q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return !errors.Is(err, unix.ENODEV)
+		}
+		return slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool {
+			id, ok := p.LinkID()
+			return ok && id == info.ID
+		})
+	}
+	l, err := netlink.LinkByIndex(a.Index)
+	if err != nil {
+		return !errors.As(err, new(netlink.LinkNotFoundError))
+	}
+	x := l.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return false
+	}
+	several := x.AttachMode > nl.XDP_ATTACHED_HW // in more than one mode, and the identifiers elsewhere
+	return several || ebpf.ProgramID(x.ProgId) == info.Program
 }
 
 // linkedIndex returns the interface that a link is attached to, 0 for none.
@@ -229,9 +345,14 @@ func Remove(root, instance string) (found bool, err error) {
 		return false, err
 	}
 	if links, err := p.loadLinks(); err == nil {
-		detachAll(links)
+		for _, a := range links {
+			a.detach()
+		}
 	}
-	err = errors.Join(p.remove(), p.draft().remove())
+	if err := p.retire(); err != nil {
+		return found, err
+	}
+	err = p.draft().remove()
 	_ = os.Remove(p.root) // only if no other instance is in it
 	return found, err
 }

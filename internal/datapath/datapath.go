@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -39,8 +40,8 @@ type Instance struct {
 	sources int // as configured
 
 	mu       sync.Mutex
-	objects  *objects
-	slots    *slots
+	objects  *objects // in force, or what the next Apply puts in force
+	slots    *slots   // as the image in force has them
 	notes    []string
 	adopted  bool
 	applied  State // the last that Apply put in force
@@ -67,6 +68,11 @@ type Target struct {
 	Index    int
 	XDP      policy.XDPMode
 	Services []int // indexes into State.Tables.Services
+	// Ports are devices whose frames come under their own index although the program is
+	// attached to this one: those of a bond with native XDP.
+	Ports []int
+	// Uppers are hardware addresses of devices above this one that are targets of their own.
+	Uppers []net.HardwareAddr
 }
 
 // Open adopts the pinned instance of that name, or loads a new one with room for at
@@ -106,31 +112,24 @@ func (in *Instance) Notes() []string {
 // Apply puts a state in force: each packet is decided by the old policy or by the new
 // one, never by parts of both. Buckets of rules that keep their name and their bucket's
 // form live on, counters of all that keep their name. An interface that cannot be policed
-// is an error; then, and on every other error, the old state stays in force.
+// is an error; then, and on every other error, the old state stays in force. The calling
+// thread is in the network namespace of the targets.
 func (in *Instance) Apply(s State) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil {
 		return errors.New("instance is closed")
 	}
-	in.policed = dropGone(in.policed)
-	groups, err := groupServices(s.Tables.Services)
+	in.policed = dropElsewhere(in.policed)
+	c := change{in: in, state: s, generation: in.imageGen + 1}
+	err := c.prepare()
+	if err == nil {
+		err = c.install()
+	}
 	if err != nil {
-		return err
+		return errors.Join(err, c.abort())
 	}
-	added, err := in.attachMissing(s.Targets)
-	if err != nil {
-		detachAll(added)
-		return err
-	}
-	if err := in.publish(s, groups); err != nil {
-		detachAll(added)
-		return err
-	}
-	in.policed = append(in.policed, added...)
-	in.applied = s
-	in.detachUnwanted(s.Targets)
-	in.trimInterfaceGroups(s, groups)
+	c.settle()
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/policy"
 )
@@ -26,10 +27,10 @@ const minRules = 1024
 // objects are the programs and maps of an instance.
 type objects struct {
 	narthexObjects
-	// retired are the maps that these replace; the attached programs use them until the
-	// links are switched. Nil: nothing to switch.
-	retired map[string]*ebpf.Map
-	image   *ebpf.Map // the policy in force, nil before there is one
+	// unswitched: the attached programs are others, which go on until the links are switched.
+	unswitched bool
+	retired    map[string]*ebpf.Map // maps of theirs that these objects replace
+	image      *ebpf.Map            // the policy in force, nil before there is one
 }
 
 func (o *objects) close() error {
@@ -54,10 +55,12 @@ func (in *Instance) open(rules int) error {
 	} else {
 		err = in.create(rules)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		in.slots, err = readSlots(in.objects)
 	}
-	in.slots, err = readSlots(in.objects)
+	if err != nil && in.objects != nil {
+		err = errors.Join(err, in.objects.close())
+	}
 	return err
 }
 
@@ -77,9 +80,12 @@ func (in *Instance) create(rules int) error {
 	return os.Rename(draft.dir, in.pins.dir)
 }
 
-// adopt loads this binary's programs for what is pinned. The links go on with the old
-// ones until Apply switches them.
+// adopt loads this binary's programs for what is pinned, of which parts may be missing.
+// The links go on with the old ones until Apply switches them.
 func (in *Instance) adopt(rules int) error {
+	if err := in.pins.create(); err != nil {
+		return err
+	}
 	existing, err := in.pins.loadMaps()
 	if err != nil {
 		return err
@@ -87,32 +93,39 @@ func (in *Instance) adopt(rules int) error {
 	if in.objects, err = in.load(existing, rules); err != nil {
 		return err
 	}
-	if err := in.objects.migrate(in); err != nil {
+	notes, err := in.objects.migrate()
+	if err != nil {
 		return err
 	}
+	in.notes, in.adopted = notes, true
 	in.imageGen = generation(in.objects.retired[imageName])
 	in.policed, err = in.pins.loadLinks()
-	in.adopted = true
 	return err
 }
 
-// grow replaces the maps by larger ones, so that there is room for more rules.
-func (in *Instance) grow(rules int) error {
-	old := in.objects.byName()
-	larger, err := in.load(old, rules)
+// larger loads objects with room for more rules, which take over from the instance's.
+func (in *Instance) larger(rules int) (*objects, error) {
+	existing, err := in.objects.byName()
 	if err != nil {
-		return fmt.Errorf("making room for %d rules: %w", rules, err)
+		return nil, err
 	}
-	if err := larger.migrate(in); err != nil {
-		return errors.Join(err, larger.close())
+	o, err := in.load(existing, rules)
+	if err != nil {
+		return nil, err
 	}
-	// The attached programs keep what they use.
-	if err := in.objects.close(); err != nil {
-		return errors.Join(err, larger.close())
+	// What the attached programs use is what the instance's own objects have yet to replace.
+	for name, m := range in.objects.retired {
+		old, err := m.Clone()
+		if err != nil {
+			return nil, errors.Join(err, o.close())
+		}
+		closeMap(o.retired[name])
+		o.retired[name] = old
 	}
-	in.objects = larger
-	in.slots, err = readSlots(larger)
-	return err
+	if _, err := o.migrate(); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
 }
 
 // load makes objects from the maps that exist where their layout is this binary's, and
@@ -135,10 +148,7 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 			retired[name] = m
 		}
 	}
-	o := &objects{}
-	if len(retired) > 0 {
-		o.retired = retired
-	}
+	o := &objects{unswitched: existing != nil, retired: retired}
 	err = spec.LoadAndAssign(&o.narthexObjects, &ebpf.CollectionOptions{MapReplacements: reused})
 	for _, m := range reused {
 		closeMap(m) // the objects have duplicates
@@ -149,7 +159,8 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 		}
 		return nil, loadError(err)
 	}
-	if reused[narthexMapSourceSecret] == nil {
+	// Without the slots of old, identifiers of rules begin anew and must not meet old tags.
+	if reused[narthexMapSourceSecret] == nil || existing[narthexMapRuleSlots] == nil {
 		err = o.makeSecret()
 	}
 	return o, err
@@ -199,14 +210,19 @@ func (o *objects) makeSecret() error {
 }
 
 // byName returns duplicates of all pinned maps by name.
-func (o *objects) byName() map[string]*ebpf.Map {
+func (o *objects) byName() (map[string]*ebpf.Map, error) {
 	all := map[string]*ebpf.Map{}
 	for name, m := range o.pinnedMaps() {
-		if dup, err := m.Clone(); err == nil {
-			all[name] = dup
+		dup, err := m.Clone()
+		if err != nil {
+			for _, m := range all {
+				closeMap(m)
+			}
+			return nil, fmt.Errorf("duplicating map %q: %w", name, err)
 		}
+		all[name] = dup
 	}
-	return all
+	return all, nil
 }
 
 // pinnedMaps are all maps but scratch memory.
@@ -223,6 +239,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapServiceSlots:    o.ServiceSlots,
 		narthexMapSourceSecret:    o.SourceSecret,
 		narthexMapSourceSets:      o.SourceSets,
+		narthexMapUpperDevices:    o.UpperDevices,
 	}
 }
 
@@ -248,26 +265,25 @@ func (o *objects) pin(p pins) error {
 	return nil
 }
 
-// switchLinks makes the attached programs the new ones and pins what is new. From the
-// first link on, counters of maps that were replaced no longer change behind our back.
-func (in *Instance) switchLinks() error {
-	if in.objects.retired == nil {
+// switchLinks makes the attached programs the new ones, pins what is new, and takes over
+// what the old programs have counted and taken meanwhile. The slots are those of before.
+func (in *Instance) switchLinks(before *slots) error {
+	if !in.objects.unswitched {
 		return nil
 	}
+	var all error
 	for _, a := range in.policed {
-		if err := a.link.Update(in.program(a.Mode)); err != nil {
-			return fmt.Errorf("replacing the program on interface %q: %w", a.Name, err)
+		err := a.link.Update(in.objects.program(a.Mode))
+		if err != nil && !errors.Is(err, unix.ENOLINK) { // the interface may just have gone
+			all = errors.Join(all, fmt.Errorf("replacing the program on interface %q: %w", a.Name, err))
 		}
 	}
-	if err := in.objects.pin(in.pins); err != nil {
-		return err
-	}
-	err := in.objects.keepCounts(in.slots)
+	all = errors.Join(all, in.objects.pin(in.pins), in.objects.takeOver(before, in.slots))
 	for _, m := range in.objects.retired {
 		closeMap(m)
 	}
-	in.objects.retired = nil
-	return err
+	in.objects.unswitched, in.objects.retired = false, nil
+	return all
 }
 
 // loadMaps opens all pinned maps by name.
@@ -292,7 +308,7 @@ func (p pins) loadMaps() (map[string]*ebpf.Map, error) {
 // loadLinks opens the pinned links and removes those whose interface is gone.
 func (p pins) loadLinks() ([]attached, error) {
 	entries, err := os.ReadDir(p.linkDir())
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading pinned links: %w", err)
 	}
 	var all []attached

@@ -8,31 +8,36 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// migrate carries over what the retired maps hold, where its form is known, and notes
-// what is lost. Counts of rules follow in keepCounts.
-func (o *objects) migrate(in *Instance) error {
+// migrate carries over what the retired maps hold, where its form is known, and says in
+// sentences what is lost. What changes until the links are switched follows in takeOver.
+func (o *objects) migrate() (notes []string, err error) {
 	copies := map[string]func(old *ebpf.Map) error{
 		narthexMapRuleSlots:    func(old *ebpf.Map) error { return copyArray[narthexRuleSlot](old, o.RuleSlots) },
 		narthexMapRuleBuckets:  func(old *ebpf.Map) error { return copyArray[uint64](old, o.RuleBuckets) },
+		narthexMapRuleCounts:   func(*ebpf.Map) error { return nil }, // in takeOver
 		narthexMapSourceSets:   o.rehashSources,
 		narthexMapReasonCounts: func(old *ebpf.Map) error { return copyCounts(old, o.ReasonCounts) },
 	}
 	pinned := o.pinnedMaps()
 	for name, old := range o.retired {
 		now := pinned[name]
-		if now == nil || name == narthexMapPolicyImage || name == narthexMapRuleCounts {
+		if now == nil || name == narthexMapPolicyImage {
 			continue
 		}
 		carry := copies[name]
-		if carry == nil || old.Type() != now.Type() || old.ValueSize() != now.ValueSize() || old.KeySize() != now.KeySize() {
-			in.notes = append(in.notes, fmt.Sprintf("what map %q held is reset: this version lays it out in another way", name))
+		if carry == nil || !sameLayout(old, now) {
+			notes = append(notes, fmt.Sprintf("what map %q held is reset: this version lays it out in another way", name))
 			continue
 		}
 		if err := carry(old); err != nil {
-			return fmt.Errorf("migrating map %q: %w", name, err)
+			return notes, fmt.Errorf("migrating map %q: %w", name, err)
 		}
 	}
-	return nil
+	return notes, nil
+}
+
+func sameLayout(a, b *ebpf.Map) bool {
+	return a.Type() == b.Type() && a.ValueSize() == b.ValueSize() && a.KeySize() == b.KeySize()
 }
 
 // copyArray copies the entries that both maps have.
@@ -121,26 +126,55 @@ func fullest(set *narthexSourceSet) *narthexSource {
 	return least
 }
 
-// keepCounts adds what the retired counters of rules reached to the base of their slots.
-func (o *objects) keepCounts(s *slots) error {
-	old := o.retired[narthexMapRuleCounts]
-	if old == nil {
-		return nil
-	}
-	for _, slot := range s.byRule {
-		if slot >= old.MaxEntries() {
+// takeOver adds what the old programs counted to the base of the slots that are still the
+// same rule's, and moves their buckets on by the tokens that were taken since migrate.
+func (o *objects) takeOver(before, after *slots) error {
+	counts, buckets := o.retired[narthexMapRuleCounts], o.retired[narthexMapRuleBuckets]
+	for name, slot := range before.byRule {
+		now, ok := after.byRule[name]
+		if !ok || now != slot {
 			continue
 		}
-		total, err := readCounts(old, slot)
-		if err != nil {
-			return err
+		if counts != nil && sameLayout(counts, o.RuleCounts) && slot < counts.MaxEntries() {
+			if err := o.addBase(counts, slot, after); err != nil {
+				return err
+			}
 		}
-		base := &s.rules[slot].Base
-		sum := total.plus(*base)
-		base.Passed, base.Dropped, base.WouldDrop = sum.Passed, sum.Dropped, sum.WouldDrop
-		if err := o.RuleSlots.Put(slot, &s.rules[slot]); err != nil {
+		if buckets == nil || !sameLayout(buckets, o.RuleBuckets) || before.rules[slot].Id != after.rules[slot].Id {
+			continue
+		}
+		if err := o.raise(buckets, bucketIndex(slot, after.rules[slot].Id)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (o *objects) addBase(counts *ebpf.Map, slot uint32, s *slots) error {
+	total, err := readCounts(counts, slot)
+	if err != nil {
+		return err
+	}
+	base := &s.rules[slot].Base
+	sum := total.plus(*base)
+	base.Passed, base.Dropped, base.WouldDrop = sum.Passed, sum.Dropped, sum.WouldDrop
+	return o.RuleSlots.Put(slot, &s.rules[slot])
+}
+
+// raise makes a bucket no fuller than it is in the old map.
+func (o *objects) raise(old *ebpf.Map, index uint32) error {
+	var was, now uint64
+	if index >= old.MaxEntries() {
+		return nil
+	}
+	if err := old.Lookup(index, &was); err != nil {
+		return err
+	}
+	if err := o.RuleBuckets.Lookup(index, &now); err != nil {
+		return err
+	}
+	if was <= now {
+		return nil
+	}
+	return o.RuleBuckets.Put(index, was)
 }

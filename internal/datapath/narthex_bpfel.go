@@ -38,7 +38,8 @@ type narthexHeader struct {
 	AnyV6      uint32
 	Generation uint32
 	Shadow     uint8
-	Pad        [3]uint8
+	Uppers     uint8
+	Pad        [2]uint8
 }
 
 type narthexNode struct {
@@ -86,7 +87,8 @@ const (
 	narthexReasonREASON_SYN_FLAGS     narthexReason = 14
 	narthexReasonREASON_CONTENDED     narthexReason = 15
 	narthexReasonREASON_SOURCES       narthexReason = 16
-	narthexReasonREASON_LEN           narthexReason = 17
+	narthexReasonREASON_UPPER         narthexReason = 17
+	narthexReasonREASON_LEN           narthexReason = 18
 )
 
 type narthexRule struct {
@@ -148,6 +150,13 @@ type narthexSourceSet struct {
 	Way [8]narthexSource
 }
 
+type narthexUpperDevice struct {
+	_     structs.HostLayout
+	Lower uint32
+	Mac   [6]uint8
+	Pad   [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -164,6 +173,7 @@ const (
 	narthexMapServiceSlots    = "service_slots"
 	narthexMapSourceSecret    = "source_secret"
 	narthexMapSourceSets      = "source_sets"
+	narthexMapUpperDevices    = "upper_devices"
 	narthexProgNarthexTcxSyn  = "narthex_tcx_syn"
 	narthexProgNarthexXdpSyn  = "narthex_xdp_syn"
 	narthexVarBtfAction       = "btf_action"
@@ -234,6 +244,7 @@ type narthexMapSpecs struct {
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
+	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
 }
 
 // narthexVariableSpecs contains global variables before they are loaded into the kernel.
@@ -278,6 +289,7 @@ type narthexMaps struct {
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
+	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
 }
 
 func (m *narthexMaps) Close() error {
@@ -294,6 +306,7 @@ func (m *narthexMaps) Close() error {
 		m.ServiceSlots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.UpperDevices,
 	)
 }
 

@@ -55,9 +55,19 @@ func (p pins) create() error {
 	return nil
 }
 
-// remove deletes all pins. Links go first: nothing refers to a map that is gone.
-func (p pins) remove() error {
-	return errors.Join(os.RemoveAll(p.linkDir()), os.RemoveAll(p.dir))
+// remove deletes all pins.
+func (p pins) remove() error { return os.RemoveAll(p.dir) }
+
+// retire makes the pins a draft, which the next start removes, at one stroke: a crash in
+// the middle of removing leaves nothing that looks like an instance.
+func (p pins) retire() error {
+	if err := p.draft().remove(); err != nil {
+		return err
+	}
+	if err := os.Rename(p.dir, p.draft().dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // pinned is a map or a program.

@@ -5,6 +5,8 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -96,35 +98,39 @@ func sameForm(a, b *narthexRuleSlot) bool {
 		a.BitsV4 == b.BitsV4 && a.BitsV6 == b.BitsV6
 }
 
-// assignRules gives each rule a slot and prepares its buckets. There is room.
-func (in *Instance) assignRules(rules []policy.RuleTable) error {
+// clone returns a copy that can change.
+func (s *slots) clone() *slots {
+	return &slots{slices.Clone(s.rules), maps.Clone(s.byRule), slices.Clone(s.services), maps.Clone(s.byName)}
+}
+
+// assignRules gives each rule a slot and says what has to be written for that. There is
+// room.
+func (c *change) assignRules() error {
 	next := uint32(0)
-	for i := range rules {
-		r := &rules[i]
+	for i := range c.state.Tables.Rules {
+		r := &c.state.Tables.Rules[i]
 		want := form(r)
-		slot, known := in.slots.byRule[r.Name]
-		if known && sameForm(&in.slots.rules[slot], &want) {
+		slot, known := c.slots.byRule[r.Name]
+		if known && sameForm(&c.slots.rules[slot], &want) {
 			continue
 		}
 		if !known {
-			for in.slots.rules[next].Name[0] != 0 {
+			for c.slots.rules[next].Name[0] != 0 {
 				next++
 			}
 			slot = next
-			if err := in.objects.resetCounts(slot); err != nil {
-				return err
-			}
 		}
-		if err := in.takeSlot(slot, known, r.Name, want); err != nil {
+		if err := c.takeSlot(slot, known, r.Name, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeSlot makes a slot a rule's, with a bucket of the wanted form.
-func (in *Instance) takeSlot(slot uint32, known bool, name string, want narthexRuleSlot) error {
-	old := in.slots.rules[slot]
+// takeSlot makes a slot a rule's, with a bucket of the wanted form. The image in force
+// goes on with the slot's other bucket, whatever becomes of this change.
+func (c *change) takeSlot(slot uint32, known bool, name string, want narthexRuleSlot) error {
+	old := c.slots.rules[slot]
 	want.Name, want.Id = nameBytes(name), old.Id+1
 	if known && keepsSources(&old, &want) {
 		want.Id = old.Id
@@ -133,18 +139,29 @@ func (in *Instance) takeSlot(slot uint32, known bool, name string, want narthexR
 	if known {
 		want.Base = old.Base
 		var err error
-		if time, err = in.objects.carryLevel(slot, &old, &want); err != nil {
+		if time, err = c.in.objects.carryLevel(slot, &old, &want); err != nil {
 			return err
 		}
 	}
-	if err := in.objects.RuleBuckets.Put(bucketIndex(slot, want.Id), time); err != nil {
-		return fmt.Errorf("preparing the bucket of rule %q: %w", name, err)
+	c.writes = append(c.writes, slotWrite{slot, !known, want, time})
+	c.slots.rules[slot] = want
+	c.slots.byRule[name] = slot
+	return nil
+}
+
+// writeSlot prepares a slot's maps.
+func (o *objects) writeSlot(w *slotWrite) error {
+	if w.fresh {
+		if err := resetSlot(o.RuleCounts, w.slot); err != nil {
+			return err
+		}
 	}
-	if err := in.objects.RuleSlots.Put(slot, &want); err != nil {
-		return fmt.Errorf("assigning a slot to rule %q: %w", name, err)
+	if err := o.RuleBuckets.Put(bucketIndex(w.slot, w.owner.Id), w.time); err != nil {
+		return fmt.Errorf("preparing the bucket of rule %q: %w", nameString(w.owner.Name[:]), err)
 	}
-	in.slots.rules[slot] = want
-	in.slots.byRule[name] = slot
+	if err := o.RuleSlots.Put(w.slot, &w.owner); err != nil {
+		return fmt.Errorf("assigning a slot to rule %q: %w", nameString(w.owner.Name[:]), err)
+	}
 	return nil
 }
 
@@ -179,25 +196,40 @@ func (in *Instance) releaseRules(rules []policy.RuleTable) error {
 }
 
 // assignServices gives each service a slot for its counters.
-func (in *Instance) assignServices(services []policy.ServiceTable) error {
+func (s *slots) assignServices(services []policy.ServiceTable) error {
 	for i := range services {
 		name := services[i].Name
-		if _, ok := in.slots.byName[name]; ok {
+		if _, ok := s.byName[name]; ok {
 			continue
 		}
-		slot := uint32(0)
-		for ; int(slot) < len(in.slots.services) && in.slots.services[slot] != ""; slot++ {
+		slot := slices.Index(s.services, "")
+		if slot < 0 {
+			return fmt.Errorf("no room for service %q: an instance has at most %d, those of the policy before included", name, len(s.services))
 		}
-		if int(slot) == len(in.slots.services) {
-			return fmt.Errorf("no room for service %q: an instance has at most %d, those of the policy before included", name, slot)
+		s.services[slot], s.byName[name] = name, uint32(slot)
+	}
+	return nil
+}
+
+// writeServices prepares the slots of services that are new.
+func (o *objects) writeServices(before, after *slots) error {
+	for name, slot := range after.byName {
+		if before.services[slot] == name {
+			continue
 		}
-		if err := in.objects.resetServiceCounts(slot); err != nil {
+		if err := resetSlot(o.ServiceCounts, slot); err != nil {
 			return err
 		}
-		if err := in.setService(slot, name); err != nil {
+		if err := o.nameService(slot, name); err != nil {
 			return err
 		}
-		in.slots.byName[name] = slot
+	}
+	return nil
+}
+
+func (o *objects) nameService(slot uint32, name string) error {
+	if err := o.ServiceSlots.Put(slot, &narthexServiceSlot{Name: nameBytes(name)}); err != nil {
+		return fmt.Errorf("assigning a slot to service %q: %w", name, err)
 	}
 	return nil
 }
@@ -211,18 +243,11 @@ func (in *Instance) releaseServices(services []policy.ServiceTable) error {
 		if keep[name] {
 			continue
 		}
-		if err := in.setService(slot, ""); err != nil {
+		if err := in.objects.nameService(slot, ""); err != nil {
 			return err
 		}
+		in.slots.services[slot] = ""
 		delete(in.slots.byName, name)
 	}
-	return nil
-}
-
-func (in *Instance) setService(slot uint32, name string) error {
-	if err := in.objects.ServiceSlots.Put(slot, &narthexServiceSlot{Name: nameBytes(name)}); err != nil {
-		return fmt.Errorf("assigning a slot to service %q: %w", name, err)
-	}
-	in.slots.services[slot] = name
 	return nil
 }

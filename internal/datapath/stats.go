@@ -35,6 +35,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_SYN_FLAGS:     "syn_flags",
 	narthexReasonREASON_CONTENDED:     "contended",
 	narthexReasonREASON_SOURCES:       "sources",
+	narthexReasonREASON_UPPER:         "upper",
 }
 
 // ReasonNames returns the names of all reasons, by number.
@@ -88,6 +89,7 @@ func readCounts(m *ebpf.Map, slot uint32) (Counts, error) {
 	return sum, nil
 }
 
+// resetSlot starts the counters of a slot at zero. No image in force uses it.
 func resetSlot(m *ebpf.Map, slot uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -98,11 +100,6 @@ func resetSlot(m *ebpf.Map, slot uint32) error {
 	}
 	return nil
 }
-
-// resetCounts starts a rule's slot at zero. No published rule uses it.
-func (o *objects) resetCounts(slot uint32) error { return resetSlot(o.RuleCounts, slot) }
-
-func (o *objects) resetServiceCounts(slot uint32) error { return resetSlot(o.ServiceCounts, slot) }
 
 // MapBytes returns the kernel memory that the instance's maps hold, the policy image
 // included.

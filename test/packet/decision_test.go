@@ -4,6 +4,7 @@ package packet
 
 import (
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,14 +131,14 @@ var decisions = []struct {
 	{"atomic fragment, blocked", with6(func(f *frame) { f.ext = []extension{fragment(0, false)} }), true, forShop("rule blocked", dropped), false},
 	{"first fragment without ports", good6(func(f *frame) {
 		f.ext, f.raw = []extension{fragment(0, true), padding(layers.IPProtocolIPv6Destination, 1)}, cut(14+40+8+8)
-	}), true, reason("extension", dropped), false},
+	}), true, forShop("reason extension", dropped), false},
 	{"the same to an address of no service", good6(func(f *frame) {
 		f.to = addrPort("[fd00::9]:80")
 		f.ext, f.raw = []extension{fragment(0, true), padding(layers.IPProtocolIPv6Destination, 1)}, cut(14+40+8+8)
 	}), false, reason("no_service", passed), false},
 	{"first fragment cut in its chain", good6(func(f *frame) {
 		f.ext, f.raw = []extension{fragment(0, true)}, cut(14+40+8+2)
-	}), true, reason("fragment", dropped), false},
+	}), true, forShop("reason fragment", dropped), false},
 
 	// Extension headers.
 	{"hop by hop", with6(func(f *frame) { f.ext = []extension{padding(layers.IPProtocolIPv6HopByHop, 1)} }), true, forShop("rule blocked", dropped), false},
@@ -145,14 +146,14 @@ var decisions = []struct {
 		f.ext = []extension{padding(layers.IPProtocolIPv6HopByHop, 2), padding(layers.IPProtocolIPv6Routing, 3), padding(layers.IPProtocolIPv6Destination, 1)}
 	}), true, forShop("rule blocked", dropped), false},
 	{"eight headers", with6(func(f *frame) { f.ext = repeat(8, padding(layers.IPProtocolIPv6Destination, 1)) }), true, forShop("rule blocked", dropped), false},
-	{"nine headers", good6(func(f *frame) { f.ext = repeat(9, padding(layers.IPProtocolIPv6Destination, 1)) }), true, reason("extension", dropped), false},
+	{"nine headers", good6(func(f *frame) { f.ext = repeat(9, padding(layers.IPProtocolIPv6Destination, 1)) }), true, forShop("reason extension", dropped), false},
 	{"nine headers to another port", good6(func(f *frame) {
 		f.ext, f.to = repeat(9, padding(layers.IPProtocolIPv6Destination, 1)), addrPort("[fd00::1]:82")
-	}), true, reason("extension", dropped), false},
+	}), true, forShop("reason extension", dropped), false},
 	{"nine headers to an address of no service", good6(func(f *frame) {
 		f.ext, f.to = repeat(9, padding(layers.IPProtocolIPv6Destination, 1)), addrPort("[fd00::9]:80")
 	}), false, reason("no_service", passed), false},
-	{"a header beyond 512 bytes", good6(func(f *frame) { f.ext = []extension{padding(layers.IPProtocolIPv6Destination, 60)} }), true, reason("extension", dropped), false},
+	{"a header beyond 512 bytes", good6(func(f *frame) { f.ext = []extension{padding(layers.IPProtocolIPv6Destination, 60)} }), true, forShop("reason extension", dropped), false},
 	{"a header of 400 bytes", with6(func(f *frame) { f.ext = []extension{padding(layers.IPProtocolIPv6Destination, 50)} }), true, forShop("rule blocked", dropped), false},
 	{"data behind a header", good6(func(f *frame) {
 		f.ext, f.payload = []extension{padding(layers.IPProtocolIPv6Destination, 1)}, []byte("x")
@@ -263,6 +264,56 @@ func TestPieces(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.count, s.counters(t).since(before)); diff != "" {
 				t.Errorf("%s, %d bytes in the first buffer: counters (-want +got):\n%s", c.name, linear, diff)
+			}
+		}
+	}
+}
+
+// Without ports it cannot be known which service on an address a packet is for. One that
+// only counts must not have it dropped, one that enforces must.
+func TestShadowWithoutPorts(t *testing.T) {
+	s := load(t, `
+version: 1
+services:
+  - {name: shop, listen: ["[fd00::2]:80"]}
+  - {name: trial, listen: ["[fd00::1]:80", "[fd00::2]:81"], mode: shadow}
+`)
+	for _, h := range s.hooks {
+		for to, want := range map[string]counters{
+			"[fd00::1]:80": forTrial("reason extension", would),
+			"[fd00::2]:81": forShop("reason extension", dropped),
+		} {
+			before := s.counters(t)
+			f := good6(func(f *frame) { f.to, f.ext = addrPort(to), repeat(9, padding(layers.IPProtocolIPv6Destination, 1)) })
+			if drop := h.send(t, f.bytes(t)); drop != (want["reason extension"] == dropped) {
+				t.Errorf("%s to %s: dropped %v", h.name, to, drop)
+			}
+			if diff := cmp.Diff(want, s.counters(t).since(before)); diff != "" {
+				t.Errorf("%s to %s: counters (-want +got):\n%s", h.name, to, diff)
+			}
+		}
+	}
+}
+
+// A device above that is policed itself gets its frames undecided.
+func TestUpperDevice(t *testing.T) {
+	s := load(t, shopPolicy, datapath.Target{Name: "lo", Index: 1, XDP: "off", Uppers: []net.HardwareAddr{{2, 0, 0, 0, 0, 9}}})
+	for _, h := range s.hooks {
+		for _, c := range []struct {
+			frame *frame
+			drop  bool
+			count counters
+		}{
+			{with(func(*frame) {}), true, forShop("rule blocked", dropped)},
+			{with(func(f *frame) { f.raw = set(0, 2, 0, 0, 0, 0, 9) }), false, reason("upper", passed)},
+			{with(func(f *frame) { f.raw, f.to = set(0, 2, 0, 0, 0, 0, 9), addrPort("10.0.0.1:82") }), false, reason("no_service", passed)},
+		} {
+			before := s.counters(t)
+			if drop := h.send(t, c.frame.bytes(t)); drop != c.drop {
+				t.Errorf("%s: dropped %v, want %v", h.name, drop, c.drop)
+			}
+			if diff := cmp.Diff(c.count, s.counters(t).since(before)); diff != "" {
+				t.Errorf("%s: counters (-want +got):\n%s", h.name, diff)
 			}
 		}
 	}

@@ -57,6 +57,13 @@ type BenchSourceSet struct {
 	}
 }
 
+type BenchUpperDevice struct {
+	_     structs.HostLayout
+	Lower uint32
+	Mac   [6]uint8
+	Pad   [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -74,6 +81,7 @@ const (
 	BenchMapServiceSlots    = "service_slots"
 	BenchMapSourceSecret    = "source_secret"
 	BenchMapSourceSets      = "source_sets"
+	BenchMapUpperDevices    = "upper_devices"
 	BenchProgBenchEmpty     = "bench_empty"
 	BenchProgBenchFresh     = "bench_fresh"
 	BenchProgBenchKnown     = "bench_known"
@@ -154,6 +162,7 @@ type BenchMapSpecs struct {
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
+	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
 }
 
 // BenchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -200,6 +209,7 @@ type BenchMaps struct {
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
+	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
 }
 
 func (m *BenchMaps) Close() error {
@@ -217,6 +227,7 @@ func (m *BenchMaps) Close() error {
 		m.ServiceSlots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.UpperDevices,
 	)
 }
 

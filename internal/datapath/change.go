@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"narthex/internal/policy"
+)
+
+// change takes an instance from one state to the next. Until install has replaced the
+// policy's image nothing that packets are decided by has changed, and abort leaves no
+// trace; after it there is no way back, and what goes wrong is noted.
+type change struct {
+	in         *Instance
+	state      State
+	generation uint32
+
+	groups  []uint32 // of each service; see groupServices
+	objects *objects // the instance's, or larger ones
+	slots   *slots   // as they will be
+	writes  []slotWrite
+	image   *ebpf.Map
+
+	added []attached // attached by this change
+	undo  []func() error
+	done  []func()
+}
+
+// slotWrite is what has to be in a slot's maps before an image names it.
+type slotWrite struct {
+	slot  uint32
+	fresh bool // counters start at zero
+	owner narthexRuleSlot
+	time  uint64 // of the bucket
+}
+
+// prepare does what may fail.
+func (c *change) prepare() error {
+	var err error
+	if c.groups, err = groupServices(c.state.Tables.Services); err != nil {
+		return err
+	}
+	if err := c.makeRoom(); err != nil {
+		return err
+	}
+	if err := c.assignRules(); err != nil {
+		return err
+	}
+	if err := c.slots.assignServices(c.state.Tables.Services); err != nil {
+		return err
+	}
+	locals := append(slices.Clone(c.state.Locals), alwaysLocal...)
+	listens, err := policy.CompileListens(c.state.Tables.Services, locals)
+	if err != nil {
+		return err
+	}
+	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation)
+	if c.image, err = im.newMap(); err != nil {
+		return err
+	}
+	return c.attachMissing()
+}
+
+// makeRoom chooses the objects: larger ones if the rules do not fit.
+func (c *change) makeRoom() error {
+	c.objects, c.slots = c.in.objects, c.in.slots.clone()
+	missing := c.slots.newRules(c.state.Tables.Rules) - c.slots.free()
+	if missing <= 0 {
+		return nil
+	}
+	larger, err := c.in.larger(len(c.slots.rules) + missing)
+	if err != nil {
+		return fmt.Errorf("making room for %d more rules: %w", missing, err)
+	}
+	c.objects = larger
+	c.undo = append(c.undo, larger.close)
+	if c.slots, err = readSlots(larger); err != nil {
+		return err
+	}
+	return nil
+}
+
+// install writes what the image names, then puts the image in force. The kernel returns
+// from that only when no packet uses the old one any more.
+func (c *change) install() error {
+	for i := range c.writes {
+		if err := c.objects.writeSlot(&c.writes[i]); err != nil {
+			return err
+		}
+	}
+	if err := c.objects.writeServices(c.in.slots, c.slots); err != nil {
+		return err
+	}
+	if err := c.addInterfaces(); err != nil {
+		return err
+	}
+	if err := c.objects.PolicyImage.Put(zero, c.image); err != nil {
+		return fmt.Errorf("putting the policy in force: %w", err)
+	}
+	return nil
+}
+
+// abort takes back what prepare did.
+func (c *change) abort() error {
+	var all error
+	for _, undo := range slices.Backward(c.undo) {
+		all = errors.Join(all, undo())
+	}
+	closeMap(c.image)
+	return all
+}
+
+// settle makes the new state the instance's and cleans up behind the old one.
+func (c *change) settle() {
+	in := c.in
+	before := in.slots
+	old := in.objects
+	in.objects, in.slots, in.applied, in.imageGen = c.objects, c.slots, c.state, c.generation
+	closeMap(old.image)
+	old.image = nil
+	in.objects.image = c.image
+	in.warn(in.switchLinks(before))
+	if old != in.objects {
+		in.warn(old.close())
+	}
+	in.warn(pin(in.objects.image, in.pins.mapPath(imageName)))
+	for _, done := range c.done {
+		done()
+	}
+	in.policed = append(in.policed, c.added...)
+	in.detachUnwanted(c.state.Targets)
+	c.trimInterfaces()
+	in.warn(in.releaseServices(c.state.Tables.Services))
+	in.warn(in.releaseRules(c.state.Tables.Rules))
+}
+
+// warn notes what went wrong once the new state was in force.
+func (in *Instance) warn(err error) {
+	if err != nil {
+		in.log.Warn("the new state is in force, but", "error", err)
+	}
+}
