@@ -14,7 +14,7 @@ import (
 func rulesOnly(services int, rules []Connection) *Policy {
 	p := &Policy{File: "bounds.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Connections: rules}
 	for i := range services {
-		p.Services = append(p.Services, Service{Name: fmt.Sprint("s", i)})
+		p.Services = append(p.Services, Service{Name: fmt.Sprint("s", i), Listen: []Listen{{Port: 80}}})
 	}
 	for i := range rules {
 		rules[i].Name = fmt.Sprint("r", i)

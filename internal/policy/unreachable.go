@@ -5,11 +5,14 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 )
 
 // warnUnreachable warns of rules that no look-up ends at. The tables are exact and every
-// path in them is taken by some key, so a rule that is in no leaf can never match.
+// path in them that begins at a root which is in use is taken by some key, so a rule at
+// the end of none can never match.
 func (c *compiler) warnUnreachable(d *diagnostics, t *Tables) {
 	explained := 0
 	for _, i := range unreachable(c.policy, t) {
@@ -19,27 +22,34 @@ func (c *compiler) warnUnreachable(d *diagnostics, t *Tables) {
 			cover = c.coverOf(t, i)
 			explained++
 		}
-		d.warnf(r.Pos, "connection rule %q can never match: %s; move it up or remove it", r.Name, cmp.Or(cover, "earlier rules match all of it first"))
+		d.warnf(r.Pos, "connection rule %q can never match: %s", r.Name, cmp.Or(cover, coverSentence(c.policy, nil)))
 	}
 }
 
-// unreachable returns the rules that can never match because of earlier ones, ascending.
+// unreachable returns the rules that can never match, ascending, because of earlier ones
+// or of the address families that the services listen on.
 func unreachable(p *Policy, t *Tables) []int {
 	matches := make([]bool, len(t.Rules))
-	mark := func(e Entry) {
+	seen := make([]bool, len(t.Nodes))
+	var todo []Entry
+	for i := range t.Services {
+		f := p.Services[i].families()
+		if f.v4 {
+			todo = append(todo, t.Services[i].RootV4)
+		}
+		if f.v6 {
+			todo = append(todo, t.Services[i].RootV6)
+		}
+	}
+	for len(todo) > 0 {
+		e := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
 		if i, ok := e.Rule(); ok {
 			matches[i] = true
 		}
-	}
-	for _, s := range t.Services {
-		mark(s.RootV4)
-		mark(s.RootV6)
-	}
-	for i := range t.Nodes {
-		n := &t.Nodes[i]
-		mark(n.Miss)
-		for _, e := range n.Child {
-			mark(e)
+		if i, ok := e.Node(); ok && !seen[i] {
+			seen[i] = true
+			todo = append(append(todo, t.Nodes[i].Miss), t.Nodes[i].Child[:]...)
 		}
 	}
 	var out []int
@@ -54,47 +64,60 @@ func unreachable(p *Policy, t *Tables) []int {
 // maxVisits bounds the search for the rules that cover another one.
 const maxVisits = 1 << 18
 
-// coverOf says which rules match what a rule asks for.
+// coverOf says why a rule can never match: which rules match what it asks for.
 func (c *compiler) coverOf(t *Tables, rule int) string {
 	w := walk{tables: t, rules: map[int]bool{}, left: maxVisits}
 	r := &c.policy.Connections[rule]
-	services := r.To
-	if len(services) == 0 {
+	var served families
+	visit := func(service int, f families) {
+		w.service(service, r, f)
+		served = served.or(f)
+	}
+	for _, s := range r.To {
+		visit(s, c.policy.Services[s].families())
+	}
+	if len(r.To) == 0 {
 		for _, g := range c.groups {
-			services = append(services, g.services[0])
+			var f families
+			for _, s := range g.services {
+				f = f.or(c.policy.Services[s].families())
+			}
+			visit(g.services[0], f)
 		}
 	}
-	for _, s := range services {
-		w.service(s, r)
-		if w.left <= 0 {
-			return ""
-		}
+	if w.left <= 0 {
+		return ""
 	}
-	return c.coverSentence(w.rules)
+	if s := familySentence(c.policy, r, served, w.rules); s != "" {
+		return s
+	}
+	return coverSentence(c.policy, w.rules)
 }
 
-// coverSentence names the rules that cover another one.
-func (c *compiler) coverSentence(rules map[int]bool) string {
+// coverSentence says which rules cover another one, if they are known.
+func coverSentence(p *Policy, rules map[int]bool) string {
+	const advice = " all of it first; move it up or remove it"
+	switch len(rules) {
+	case 0:
+		return "earlier rules match" + advice
+	case 1:
+		return "rule " + ruleNames(p, rules) + " matches" + advice
+	}
+	return "rules " + ruleNames(p, rules) + " match" + advice
+}
+
+// ruleNames names the first rules of a set with their lines.
+func ruleNames(p *Policy, rules map[int]bool) string {
 	const most = 3
-	var in []int
-	for i := range rules {
-		in = append(in, i)
+	in := slices.Sorted(maps.Keys(rules))
+	named := make([]string, 0, most)
+	for _, i := range in[:min(len(in), most)] {
+		named = append(named, fmt.Sprintf("%q (line %d)", p.Connections[i].Name, p.Connections[i].Pos.Line))
 	}
-	slices.Sort(in)
-	named := ""
-	for n, i := range in[:min(len(in), most)] {
-		if n > 0 {
-			named += ", "
-		}
-		named += fmt.Sprintf("%q (line %d)", c.policy.Connections[i].Name, c.policy.Connections[i].Pos.Line)
+	if len(in) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(named, ", "), len(in)-most)
 	}
-	switch {
-	case len(in) == 1:
-		return "rule " + named + " matches all of it first"
-	case len(in) > most:
-		return fmt.Sprintf("rules %s and %d more match all of it first", named, len(in)-most)
-	}
-	return "rules " + named + " match all of it first"
+	return strings.Join(named, ", ")
 }
 
 // walk collects the rules that a region of keys leads to.
@@ -105,23 +128,26 @@ type walk struct {
 	left   int            // visits
 }
 
-// service walks all that a rule asks for in the tables of one service.
-func (w *walk) service(s int, r *Connection) {
+// service walks all that a rule asks for in the tables of one service, for the families
+// that packets to it can have.
+func (w *walk) service(s int, r *Connection, f families) {
 	ports := portPrefixes(r.FromPort)
 	roots := w.tables.Services[s]
-	if len(r.From) == 0 {
+	if len(r.From) == 0 && f.v4 {
 		w.region(roots.RootV4, Key{}, Key{}, ports)
+	}
+	if len(r.From) == 0 && f.v6 {
 		w.region(roots.RootV6, Key{}, Key{}, ports)
 	}
 	for _, from := range r.From {
-		if w.left <= 0 {
-			return
+		root := roots.RootV6
+		if from.First.Is4() {
+			root = roots.RootV4
+		}
+		if w.left <= 0 || !f.of(from) {
+			continue
 		}
 		for _, p := range from.Prefixes() {
-			root := roots.RootV6
-			if p.Addr().Is4() {
-				root = roots.RootV4
-			}
 			w.region(root, NewKey(p.Addr(), 0), prefixMask(p.Bits()), ports)
 		}
 	}
