@@ -69,7 +69,7 @@ func (b *bench) reloadUnderLoad(ctx context.Context, lab *testnet.Lab, n *narthe
 	}()
 	var took []float64
 	for i := range reloads {
-		d, err := n.reload(ctx, policies[(i+1)%2])
+		d, err := n.swap(ctx, policies[(i+1)%2])
 		if err != nil {
 			return nil, nil, err
 		}

@@ -136,23 +136,26 @@ func (n *narthex) readMemory(ctx context.Context) (m memoryUse, err error) {
 	return m, err
 }
 
-// mapMemory sums what the kernel says of all maps that the instance's pinned programs
-// use, and of the maps in those.
+// mapMemory sums what the kernel says of all maps that the instance has pinned or that its
+// pinned programs use, and of the maps in those.
 func mapMemory(instance string) (mib float64, err error) {
 	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "programs", "*"))
 	if err != nil || len(files) == 0 {
 		return 0, fmt.Errorf("find the programs of %q: %v", instance, err)
 	}
-	ids := map[ebpf.MapID]bool{}
+	ids, err := pinnedMaps(instance)
+	if err != nil {
+		return 0, err
+	}
 	for _, f := range files {
 		p, err := ebpf.LoadPinnedProgram(f, nil)
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("open pinned program %q: %w", f, err)
 		}
 		info, err := p.Info()
 		p.Close()
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("read pinned program %q: %w", f, err)
 		}
 		used, _ := info.MapIDs()
 		for _, id := range used {
@@ -160,20 +163,43 @@ func mapMemory(instance string) (mib float64, err error) {
 		}
 	}
 	var sum uint64
-	for len(ids) > 0 {
-		for id := range ids {
-			delete(ids, id)
+	counted := map[ebpf.MapID]bool{0: true}
+	for id := range ids {
+		// A map and at most one in it: maps nest no deeper.
+		for !counted[id] {
+			counted[id] = true
 			bytes, inner, err := mapBytes(id)
 			if err != nil {
 				return 0, err
 			}
-			sum += bytes
-			if inner != 0 {
-				ids[inner] = true
-			}
+			sum, id = sum+bytes, inner
 		}
 	}
 	return float64(sum) / mebibyte, nil
+}
+
+// pinnedMaps lists the maps that the instance has pinned.
+func pinnedMaps(instance string) (map[ebpf.MapID]bool, error) {
+	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "maps", "*"))
+	if err != nil {
+		return nil, err
+	}
+	ids := map[ebpf.MapID]bool{}
+	for _, f := range files {
+		m, err := ebpf.LoadPinnedMap(f, nil)
+		if err != nil {
+			return nil, fmt.Errorf("open pinned map %q: %w", f, err)
+		}
+		info, err := m.Info()
+		m.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read pinned map %q: %w", f, err)
+		}
+		if id, ok := info.ID(); ok {
+			ids[id] = true
+		}
+	}
+	return ids, nil
 }
 
 // mapBytes returns what a map takes, and the first map in it if it holds maps.

@@ -142,6 +142,15 @@ func (n *narthex) reload(ctx context.Context, policy string) (time.Duration, err
 	return time.Since(begun), err
 }
 
+// swap puts a policy in force as the command reload does, but from this process. To start
+// a process is to fork, and the fork holds the clients' sockets until it is the other
+// program: for connections that were closed meanwhile events still come.
+func (n *narthex) swap(ctx context.Context, policy string) (time.Duration, error) {
+	begun := time.Now()
+	_, err := api.NewClient(n.socket).Reload(ctx, api.ReloadRequest{File: policy})
+	return time.Since(begun), err
+}
+
 // run runs one of narthex's commands on the instance and returns what it printed.
 func (n *narthex) run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return command(ctx, n.program, append([]string{name, "--instance", n.instance, "--socket", n.socket}, args...)...)

@@ -187,11 +187,11 @@ func (c *comparison) attach(ctx context.Context, narthex bool) (detach func() er
 	if narthex && !c.wiring.nothing {
 		policy = c.policies[1]
 	}
-	if _, err := c.narthex.reload(ctx, policy); err != nil {
+	if _, err := c.narthex.swap(ctx, policy); err != nil {
 		return nil, err
 	}
 	return func() error {
-		_, err := c.narthex.reload(ctx, c.policies[0])
+		_, err := c.narthex.swap(ctx, c.policies[0])
 		return err
 	}, nil
 }
