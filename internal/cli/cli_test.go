@@ -162,6 +162,7 @@ func TestSentencesAndExitCodes(t *testing.T) {
 		{[]string{"set", "connections.everyone.rate", "5/s", "--policy"}, 2, "narthex: --policy takes a path and no value: see `narthex set --help`\n"},
 		{[]string{"explain"}, 2, "narthex: no client is named: use `narthex explain --from IP`\n"},
 		{[]string{"explain", "--from", "10.0.0.1"}, 1, nobody},
+		{[]string{"explain", "--from", "10.0.0.1", "--to", "[2001:db8::1]:80"}, 2, "narthex: --from 10.0.0.1 and --to [2001:db8::1]:80 are of different families: name two IPv4 or two IPv6 addresses\n"},
 		{[]string{"explain", "--from", "10.0.0", "--policy", good}, 2, "narthex: \"10.0.0\" is no address: write it like 192.0.2.1, 192.0.2.1:50000 or [2001:db8::1]:50000\n"},
 		{[]string{"completion", "tcsh"}, 2, "narthex: name a shell: bash, zsh or fish: see `narthex completion --help`\n"},
 	}
@@ -256,7 +257,19 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 		},
 		{
 			[]string{"explain", "--from", "10.0.0.9", "--to", "192.0.2.1:80"},
-			result{Out: "service web: rule everyone, 9/s burst 3 per source, class default: drop (0.5 of 3 tokens, full in 2s)\n"},
+			result{Out: "service web on eth0: rule everyone, 9/s burst 3 per source, class default: drop (0.5 of 3 tokens, full in 2s)\n"},
+		},
+		{
+			[]string{"explain", "--from", "10.0.0.8", "--to", "192.0.2.1:80"},
+			result{Out: "service web on eth0: rule everyone, 9/s burst 3 per source, class default: pass (no bucket yet: it starts full, with 3 tokens)\n"},
+		},
+		{
+			[]string{"explain", "--from", "127.0.0.1"},
+			result{Out: "service web: not policed: it arrives on lo, which service web does not name: pass\n"},
+		},
+		{
+			[]string{"explain", "--from", "10.0.0.8", "--to", "192.0.2.7:80"},
+			result{Out: "192.0.2.7 is not an address of this machine, and forwarded traffic is left alone: pass\n"},
 		},
 		{
 			[]string{"set", "connections.everyone.rate", "--policy"},

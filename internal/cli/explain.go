@@ -21,10 +21,12 @@ func explainCommand(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --from IP[:PORT] [--to ADDR:PORT]",
 		Short: "Say what would decide a connection, without sending anything",
-		Long: `Say which service a connection from an address is to, which rule matches, which
-class it gets and what is in the token bucket at this moment. Without --to, that is
-said for every service. With --policy a file is asked in place of the daemon; there
-are no buckets then.
+		Long: `Say which service a connection from an address is to, by which interface it would
+come (that of the route to the address) and whether the service is policed there,
+which rule matches, which class it gets and what is in the token bucket at this
+moment. Without --to, that is said for every service that can be reached from there.
+With --policy a file is asked in place of the daemon: buckets, interfaces and local
+addresses are unknown then, and any destination is taken for local.
 
 What a request says (--url, --method, --sni, -H) matters to request rules.`,
 		Example: `  narthex explain --from 192.0.2.7
@@ -45,6 +47,9 @@ What a request says (--url, --method, --sni, -H) matters to request rules.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if req.From == "" {
 			return usage("no client is named: use `narthex explain --from IP`")
+		}
+		if err := daemon.CheckExplain(req); err != nil {
+			return err
 		}
 		var result api.ExplainResult
 		var err error
@@ -78,12 +83,19 @@ func printExplanation(w io.Writer, r api.ExplainResult) error {
 
 func printDecision(b *strings.Builder, d api.Decision) {
 	if d.Service == "" {
-		fmt.Fprintf(b, "no service listens there: %s\n", d.Verdict)
+		fmt.Fprintf(b, "%s: %s\n", d.Reason, d.Verdict)
 		return
 	}
 	fmt.Fprintf(b, "service %s", d.Service)
 	if d.Shadow {
 		b.WriteString(" (shadow)")
+	}
+	if d.Reason != "" {
+		fmt.Fprintf(b, ": %s: %s\n", d.Reason, d.Verdict)
+		return
+	}
+	if d.Interface != "" {
+		fmt.Fprintf(b, " on %s", d.Interface)
 	}
 	switch {
 	case d.Rule == "":
@@ -96,13 +108,21 @@ func printDecision(b *strings.Builder, d api.Decision) {
 	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d))
 }
 
+// bucketText says what is in the bucket. A new one is full, but for a source that inherits
+// another's debt.
 func bucketText(d api.Decision) string {
-	switch {
-	case d.Bucket == nil:
+	bucket := d.Bucket
+	if bucket == nil {
 		return ""
-	case !d.Bucket.Known:
-		return " (no bucket yet)"
 	}
-	full := time.Duration(d.Bucket.FullIn * float64(time.Second)).Round(time.Millisecond)
-	return fmt.Sprintf(" (%.1f of %d tokens, full in %s)", d.Bucket.Tokens, d.Burst, full)
+	level := fmt.Sprintf("%.1f of %d tokens", bucket.Tokens, d.Burst)
+	switch full := time.Duration(bucket.FullIn * float64(time.Second)).Round(time.Millisecond); {
+	case full > 0 && bucket.Known:
+		return fmt.Sprintf(" (%s, full in %s)", level, full)
+	case full > 0:
+		return fmt.Sprintf(" (no bucket yet: it would start with %s, full in %s)", level, full)
+	case bucket.Known:
+		return fmt.Sprintf(" (full: %d tokens)", d.Burst)
+	}
+	return fmt.Sprintf(" (no bucket yet: it starts full, with %d tokens)", d.Burst)
 }

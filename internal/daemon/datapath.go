@@ -54,6 +54,7 @@ type Network interface {
 	Snapshot() (netif.Snapshot, error)
 	Run(ctx context.Context, last netif.Snapshot, changed chan<- netif.Snapshot)
 	Listeners() (netif.Listeners, error)
+	RouteTo(netip.Addr) (index int, err error) // as netif.RouteTo
 	Close() error
 }
 
@@ -79,6 +80,8 @@ func OpenNamespace(name string, log *slog.Logger) (Network, error) {
 }
 
 func (n namespace) Listeners() (netif.Listeners, error) { return netif.ReadListeners(n.Namespace) }
+
+func (n namespace) RouteTo(to netip.Addr) (int, error) { return netif.RouteTo(n.Namespace, to) }
 
 func (n namespace) Close() error {
 	n.Watcher.Close()

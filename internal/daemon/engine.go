@@ -193,14 +193,11 @@ func (e *engine) follow(snap netif.Snapshot) error {
 // applyWhatWorks polices every interface that can be: one that cannot must not keep the
 // others from it.
 func (e *engine) applyWhatWorks(snap netif.Snapshot, plan netif.Plan) error {
-	attached := func(t netif.Target) bool {
-		return slices.ContainsFunc(e.attachments, func(a datapath.Attachment) bool { return a.Index == t.Index })
-	}
 	wanted := plan.Targets
-	plan.Targets = slices.DeleteFunc(slices.Clone(wanted), func(t netif.Target) bool { return !attached(t) })
+	plan.Targets = slices.DeleteFunc(slices.Clone(wanted), func(t netif.Target) bool { return !e.attachedTo(t) })
 	errs := []error{e.apply(e.current, snap, plan)}
 	for _, t := range wanted {
-		if attached(t) {
+		if e.attachedTo(t) {
 			continue
 		}
 		with := plan
@@ -214,11 +211,15 @@ func (e *engine) applyWhatWorks(snap netif.Snapshot, plan netif.Plan) error {
 	return errors.Join(errs...)
 }
 
+func (e *engine) attachedTo(t netif.Target) bool {
+	return slices.ContainsFunc(e.attachments, func(a datapath.Attachment) bool { return a.Index == t.Index })
+}
+
 // apply tells the data path what to enforce and where. On error everything is as before.
 func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) error {
 	state := datapath.State{Tables: next.tables, Locals: snap.Locals}
 	for _, t := range plan.Targets {
-		state.Targets = append(state.Targets, datapath.Target(t))
+		state.Targets = append(state.Targets, datapath.Target{Name: t.Name, Index: t.Index, XDP: t.XDP, Services: t.Services})
 	}
 	if err := e.net.Do(func() error { return e.dp.Apply(state) }); err != nil {
 		return err

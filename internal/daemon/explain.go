@@ -24,77 +24,133 @@ type Explainer struct {
 	Local func(netip.Addr) bool
 	// Bucket reads a live bucket. Nil: there are none.
 	Bucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	// arrival says by which interface a source's SYN comes. Nil: that is not known.
+	arrival func(from netip.Addr) (a arrival, note string, err error)
 }
 
 // Explain answers a question.
 func (x Explainer) Explain(req api.ExplainRequest) (api.ExplainResult, error) {
-	from, port, err := parseFrom(req.From)
+	q, err := parseQuestion(req)
 	if err != nil {
 		return api.ExplainResult{}, err
 	}
 	result := api.ExplainResult{From: req.From, To: req.To}
-	services, err := x.candidates(req.To)
+	note := func(sentence string) {
+		if sentence != "" {
+			result.Notes = append(result.Notes, sentence)
+		}
+	}
+	at, doubt, err := x.arrivalOf(q.from)
 	if err != nil {
 		return api.ExplainResult{}, err
 	}
-	if port == 0 {
-		port = assumedPort
-		if slices.ContainsFunc(x.Policy.Connections, func(c policy.Connection) bool { return len(c.FromPort) > 0 }) {
-			result.Notes = append(result.Notes, fmt.Sprintf("source port %d is assumed, and rules depend on it: name one with --from IP:PORT", assumedPort))
-		}
-	}
+	services, none := x.candidates(q)
+	note(x.assumePort(&q, services))
 	for _, i := range services {
-		decision, err := x.decide(i, from, port)
+		decision, err := x.decide(i, q, at)
 		if err != nil {
 			return api.ExplainResult{}, err
 		}
 		result.Decisions = append(result.Decisions, decision)
 	}
 	if len(services) == 0 {
-		result.Decisions = []api.Decision{{Verdict: "pass"}}
+		result.Decisions = []api.Decision{{Interface: at.link.Name, Reason: none, Verdict: "pass"}}
+	} else if q.to.IsValid() && !x.local(q.to.Addr()) {
+		note(notLocal(q.to.Addr()))
 	}
-	if req.URL != "" || req.Method != "" || req.SNI != "" || len(req.Headers) > 0 {
-		result.Notes = append(result.Notes, x.requestNote())
-	}
+	note(doubt)
+	note(x.requestNote(req))
 	result.Notes = api.List(result.Notes)
 	return result, nil
 }
 
-func (x Explainer) requestNote() string {
-	if len(x.Policy.Requests) == 0 {
+func (x Explainer) arrivalOf(from netip.Addr) (arrival, string, error) {
+	if x.arrival == nil {
+		return arrival{}, "interfaces and local addresses are not known without a daemon: the destination is taken for local, and policed where the connection arrives", nil
+	}
+	return x.arrival(from)
+}
+
+func (x Explainer) local(addr netip.Addr) bool { return x.Local == nil || x.Local(addr) }
+
+func notLocal(addr netip.Addr) string {
+	return fmt.Sprintf("%s is not an address of this machine", addr)
+}
+
+// assumePort gives the question a source port if it has none, and says so if it matters.
+func (x Explainer) assumePort(q *question, services []int) string {
+	if q.port != 0 {
+		return ""
+	}
+	q.port = assumedPort
+	if !slices.ContainsFunc(services, func(s int) bool { return x.portMatters(s, q.from) }) {
+		return ""
+	}
+	return fmt.Sprintf("source port %d is assumed, and rules depend on it: name one with --from IP:PORT", assumedPort)
+}
+
+// portMatters reports whether a rule that asks for the source's port could decide.
+func (x Explainer) portMatters(service int, from netip.Addr) bool {
+	for _, c := range x.Policy.Connections {
+		within := func(r policy.Range) bool { return r.First.Compare(from) <= 0 && from.Compare(r.Last) <= 0 }
+		if len(c.Learned) > 0 || len(c.To) > 0 && !slices.Contains(c.To, service) ||
+			len(c.From) > 0 && !slices.ContainsFunc(c.From, within) {
+			continue
+		}
+		return len(c.FromPort) > 0 // else this rule decides whatever the port is
+	}
+	return false
+}
+
+func (x Explainer) requestNote(req api.ExplainRequest) string {
+	switch {
+	case req.URL == "" && req.Method == "" && req.SNI == "" && len(req.Headers) == 0:
+		return ""
+	case len(x.Policy.Requests) == 0:
 		return "the policy has no request rules: what the request says makes no difference"
 	}
 	return "request rules are not enforced yet: this is what becomes of the connection"
 }
 
-// candidates returns the services that a connection may be to: the one, none, or all of
-// them if there is no destination.
-func (x Explainer) candidates(to string) ([]int, error) {
-	if to == "" {
-		all := make([]int, len(x.Tables.Services))
-		for i := range all {
-			all[i] = i
+// candidates returns the services that a connection may be to: the one, or all that can
+// be reached in the source's family if there is no destination; or says why there is none.
+func (x Explainer) candidates(q question) (services []int, none string) {
+	if !q.to.IsValid() {
+		for i, s := range x.Tables.Services {
+			reachable := func(l policy.Listen) bool { return !l.Addr.IsValid() || l.Addr.Is4() == q.from.Is4() }
+			if slices.ContainsFunc(s.Listen, reachable) {
+				services = append(services, i)
+			}
 		}
-		return all, nil
+		return services, fmt.Sprintf("no service listens on an %s address", familyText(q.from))
 	}
-	dst, err := netip.ParseAddrPort(to)
-	if err != nil {
-		return nil, usagef("%q is no address and port: write it like 192.0.2.1:80 or [2001:db8::1]:80", to)
+	if i, ok := x.Tables.ServiceAt(q.to, x.local); ok {
+		return []int{i}, ""
 	}
-	local := x.Local
-	if local == nil {
-		local = func(netip.Addr) bool { return true }
+	if !x.local(q.to.Addr()) {
+		return nil, notLocal(q.to.Addr()) + ", and forwarded traffic is left alone"
 	}
-	if i, ok := x.Tables.ServiceAt(dst, local); ok {
-		return []int{i}, nil
-	}
-	return nil, nil
+	return nil, "no service listens there"
 }
 
-func (x Explainer) decide(service int, from netip.Addr, port uint16) (api.Decision, error) {
+func familyText(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func (x Explainer) decide(service int, q question, at arrival) (api.Decision, error) {
 	s := x.Tables.Services[service]
-	d := api.Decision{Service: s.Name, Shadow: s.Shadow, Class: x.Policy.ClassName(-1), Verdict: "pass"}
-	rule := x.Tables.Lookup(service, from, port)
+	d := api.Decision{Service: s.Name, Shadow: s.Shadow, Interface: at.link.Name, Class: x.Policy.ClassName(-1), Verdict: "pass"}
+	if at.link.Index != 0 {
+		d.Reason = at.notPoliced(service, s.Name, s.Interfaces)
+		policed := d.Reason == ""
+		if d.Policed = &policed; !policed {
+			return d, nil
+		}
+	}
+	rule := x.Tables.Lookup(service, q.from, q.port)
 	if rule < 0 {
 		return d, nil
 	}
@@ -105,20 +161,26 @@ func (x Explainer) decide(service int, from netip.Addr, port uint16) (api.Decisi
 		d.Verdict = dropText(s.Shadow)
 	case policy.ActionPolice:
 		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
-		if x.Bucket == nil {
-			d.Verdict = "by the bucket"
-			return d, nil
-		}
-		bucket, err := x.Bucket(rule, from)
-		if err != nil {
-			return d, fmt.Errorf("read the bucket of rule %q: %w", c.Name, err)
-		}
-		d.Bucket = &api.BucketStatus{Known: bucket.Known, Tokens: bucket.Tokens, FullIn: bucket.Full.Seconds()}
-		if bucket.Known && bucket.Tokens < 1 {
-			d.Verdict = dropText(s.Shadow)
-		}
+		return d, x.ask(&d, rule, q.from)
 	}
 	return d, nil
+}
+
+// ask lets the bucket decide.
+func (x Explainer) ask(d *api.Decision, rule int, from netip.Addr) error {
+	if x.Bucket == nil {
+		d.Verdict = "by the bucket"
+		return nil
+	}
+	bucket, err := x.Bucket(rule, from)
+	if err != nil {
+		return fmt.Errorf("read the bucket of rule %q: %w", d.Rule, err)
+	}
+	d.Bucket = &api.BucketStatus{Known: bucket.Known, Tokens: bucket.Tokens, FullIn: bucket.Full.Seconds()}
+	if bucket.Tokens < 1 {
+		d.Verdict = dropText(d.Shadow)
+	}
+	return nil
 }
 
 func dropText(shadow bool) string {
@@ -128,30 +190,15 @@ func dropText(shadow bool) string {
 	return "drop"
 }
 
-// parseFrom reads IP or IP:PORT; the port is 0 if there is none.
-func parseFrom(s string) (netip.Addr, uint16, error) {
-	if at, err := netip.ParseAddrPort(s); err == nil {
-		return at.Addr().Unmap(), at.Port(), nil
-	}
-	addr, err := netip.ParseAddr(s)
-	if err != nil || addr.Zone() != "" {
-		return netip.Addr{}, 0, usagef("%q is no address: write it like 192.0.2.1, 192.0.2.1:50000 or [2001:db8::1]:50000", s)
-	}
-	return addr.Unmap(), 0, nil
-}
-
-func usagef(format string, args ...any) error {
-	return &api.Error{Usage: true, Message: fmt.Sprintf(format, args...)}
-}
-
 // explain answers with the levels of the live buckets.
 func (e *engine) explain(req api.ExplainRequest) (api.ExplainResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return Explainer{
-		Policy: e.current.policy,
-		Tables: e.current.tables,
-		Bucket: e.dp.Bucket,
+		Policy:  e.current.policy,
+		Tables:  e.current.tables,
+		Bucket:  e.dp.Bucket,
+		arrival: e.arrivalOf,
 		Local: func(a netip.Addr) bool {
 			return a.IsLoopback() || slices.ContainsFunc(e.snap.Locals, func(p netip.Prefix) bool { return p.Contains(a) })
 		},

@@ -148,16 +148,19 @@ type ExplainResult struct {
 
 // Decision is what would happen to a SYN to one service.
 type Decision struct {
-	Service string        `json:"service"` // empty: to no service, it always passes
-	Shadow  bool          `json:"shadow"`
-	Rule    string        `json:"rule"` // empty: no rule matches
-	Action  string        `json:"action,omitempty"`
-	Rate    string        `json:"rate,omitempty"`
-	Burst   uint32        `json:"burst,omitempty"`
-	Per     string        `json:"per,omitempty"`
-	Class   string        `json:"class,omitempty"`
-	Bucket  *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
-	Verdict string        `json:"verdict"`          // pass, drop, would drop or by the bucket
+	Service   string        `json:"service"` // empty: to no service, it always passes
+	Shadow    bool          `json:"shadow"`
+	Interface string        `json:"interface,omitempty"` // by which it would come, if that is known
+	Policed   *bool         `json:"policed,omitempty"`   // whether the service is, on that interface
+	Reason    string        `json:"reason,omitempty"`    // why no rule is asked
+	Rule      string        `json:"rule"`                // empty: no rule matches
+	Action    string        `json:"action,omitempty"`
+	Rate      string        `json:"rate,omitempty"`
+	Burst     uint32        `json:"burst,omitempty"`
+	Per       string        `json:"per,omitempty"`
+	Class     string        `json:"class,omitempty"`
+	Bucket    *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Verdict   string        `json:"verdict"`          // pass, drop, would drop or by the bucket
 }
 
 // BucketStatus is the level of a token bucket at this moment.

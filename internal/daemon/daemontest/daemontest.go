@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,12 +131,18 @@ func (p *Path) Stats() (datapath.Stats, error) {
 	return s, nil
 }
 
-// Bucket is empty for 10.0.0.9; others were never seen.
-func (p *Path) Bucket(_ int, from netip.Addr) (datapath.Bucket, error) {
+// Bucket is empty for 10.0.0.9; others were never seen, and 10.0.0.10 would start with a
+// debt.
+func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
+	if from == netip.MustParseAddr("10.0.0.10") {
+		return datapath.Bucket{Tokens: -1, Full: 3 * time.Second}, nil
+	}
 	if from == netip.MustParseAddr("10.0.0.9") {
 		return datapath.Bucket{Known: true, Tokens: 0.5, Full: 2 * time.Second}, nil
 	}
-	return datapath.Bucket{}, nil
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	return datapath.Bucket{Tokens: float64(p.state.Tables.Rules[rule].Burst)}, nil
 }
 
 // Sources returns fixed numbers.
@@ -185,8 +192,10 @@ func NewNetwork(names ...string) *Network {
 
 func snapshotOf(names ...string) netif.Snapshot {
 	s := netif.Snapshot{Locals: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}
+	s.Links = append(s.Links, netif.Link{Index: 1, Name: "lo", Ethernet: true, Loopback: true, Up: true, HasAddress: true})
 	for i, name := range names {
-		s.Links = append(s.Links, netif.Link{Index: i + 2, Name: name, Ethernet: true, Up: true, HasAddress: true})
+		ethernet := !strings.HasPrefix(name, "tun")
+		s.Links = append(s.Links, netif.Link{Index: i + 2, Name: name, Ethernet: ethernet, Up: true, HasAddress: true})
 	}
 	return s
 }
@@ -230,6 +239,22 @@ func (n *Network) Become(names ...string) {
 	snap := n.snap
 	n.mu.Unlock()
 	n.changes <- snap
+}
+
+// RouteTo leads to the n-th interface for 10.n.0.0/16, to lo for 127.0.0.0/8 and what is
+// local, and to the first interface for all else but 203.0.113.0/24.
+func (n *Network) RouteTo(to netip.Addr) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch b := to.As16(); {
+	case to.IsLoopback() || n.snap.Locals[0].Contains(to):
+		return 1, nil
+	case netip.MustParsePrefix("203.0.113.0/24").Contains(to):
+		return 0, netif.ErrNoRoute
+	case to.Is4() && b[12] == 10:
+		return 2 + int(b[13]), nil
+	}
+	return 2, nil
 }
 
 // Listeners are on port 80.
