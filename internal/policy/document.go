@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -95,77 +94,3 @@ func checkText(d *diagnostics, data []byte) bool {
 
 // lineBreak reports what YAML takes for the end of a line.
 func lineBreak(r rune) bool { return strings.ContainsRune("\r\n\u0085\u2028\u2029", r) }
-
-var (
-	syntaxLine    = regexp.MustCompile(`^line \d+: `)
-	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
-)
-
-// reportSyntax says what the YAML library found and where. The library's own line is that
-// of the block's beginning, or off by one, so the file is read once more byte by byte to
-// see how far the library gets.
-func reportSyntax(d *diagnostics, data []byte, err error) {
-	msg := strings.TrimPrefix(err.Error(), "yaml: ")
-	msg = syntaxLine.ReplaceAllString(msg, "")
-	at, line := lastLine(data[:bytesUntilError(data)])
-	if m := unknownAnchor.FindStringSubmatch(msg); m != nil {
-		d.errorf(at, `"*%s" is a YAML alias of nothing; a value that begins with * is written in quotes: "*%s"`, m[1], m[1])
-		return
-	}
-	d.errorf(at, "not valid YAML: %s%s", msg, syntaxHint(msg, line))
-}
-
-// syntaxHint guesses from the line what was meant.
-func syntaxHint(msg, line string) string {
-	switch {
-	case strings.Contains(line, "\t"):
-		return "; indent with spaces, not with tabs"
-	case strings.Contains(msg, "alphabetic or numeric character") && strings.Contains(line, "*"):
-		return `; a value that begins with * is written in quotes: "*:80"`
-	case strings.Contains(line, "[") && strings.Contains(line, "]:"):
-		return `; an IPv6 listen is written in quotes: "[fd00::2]:80"`
-	}
-	return "; look at the indentation, the quotes and the brackets here and above"
-}
-
-// byteReader counts what it hands out, one byte at a time.
-type byteReader struct {
-	data []byte
-	read int
-}
-
-func (r *byteReader) Read(p []byte) (int, error) {
-	if r.read == len(r.data) {
-		return 0, io.EOF
-	}
-	p[0] = r.data[r.read]
-	r.read++
-	return 1, nil
-}
-
-// bytesUntilError returns how much the YAML library reads before it gives up.
-func bytesUntilError(data []byte) int {
-	r := &byteReader{data: data}
-	dec := yaml.NewDecoder(r)
-	for {
-		if err := dec.Decode(new(yaml.Node)); err != nil {
-			return r.read
-		}
-	}
-}
-
-// lastLine returns the last line of data with something on it and where its text begins.
-func lastLine(data []byte) (Pos, string) {
-	text := strings.ReplaceAll(string(data), "\r\n", "\n")
-	text = strings.TrimRightFunc(text, func(r rune) bool { return lineBreak(r) || r == ' ' || r == '\t' })
-	breaks := 0
-	line := text
-	for i, r := range text {
-		if lineBreak(r) {
-			breaks++
-			line = text[i+utf8.RuneLen(r):]
-		}
-	}
-	indent := len(line) - len(strings.TrimLeft(line, " \t"))
-	return Pos{breaks + 1, indent + 1}, line
-}
