@@ -26,6 +26,7 @@ func main() {
 	reexec.Main() // in namespaces of the demo, this program is the server and the clients
 	os.Exit(cli.Main(context.Background(), cli.Env{
 		Args:            os.Args[1:],
+		Stdin:           os.Stdin,
 		Stdout:          os.Stdout,
 		Stderr:          os.Stderr,
 		Terminal:        term.IsTerminal(int(os.Stderr.Fd())),

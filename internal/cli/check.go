@@ -5,22 +5,25 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"narthex/internal/daemon"
 	"narthex/internal/policy"
 )
 
 func checkCommand(env Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "check FILE",
+		Use:   "check FILE|-",
 		Short: "Say what a policy means, or what is wrong in it",
 		Long: `Read, check and compile a policy without touching the kernel, and say what it
-means. Warnings go to the standard error. What is wrong is said as
+means. A dash stands for the standard input. Warnings go to the standard error. What is wrong is said as
 FILE:LINE:COL: with what would be right, and the exit code is 2.`,
 		Example: `  narthex check policy.yaml
-  narthex check --json policy.yaml | jq .connections`,
+  narthex check --json policy.yaml | jq .connections
+  make-policy | narthex check -`,
 		Args: exactly(1, "name the policy file"),
 		RunE: func(_ *cobra.Command, args []string) error { return check(env, args[0], asJSON) },
 	}
@@ -48,7 +51,7 @@ type message struct {
 }
 
 func check(env Env, file string, asJSON bool) error {
-	p, tables, found, err := policy.Read(file)
+	p, tables, found, err := readPolicy(env, file)
 	warnings := []message{}
 	for _, w := range found {
 		warnings = append(warnings, message(w))
@@ -61,7 +64,7 @@ func check(env Env, file string, asJSON bool) error {
 	case errors.As(err, &wrong):
 		return refuse(env, wrong, warnings, asJSON)
 	case err != nil:
-		return err
+		return daemon.AdviseOnPolicy(err)
 	case asJSON:
 		return printJSON(env, checked{p.Meaning(tables), warnings})
 	}
@@ -69,6 +72,24 @@ func check(env Env, file string, asJSON bool) error {
 		fmt.Fprintf(env.Stderr, "%s (`narthex run` refuses this)\n", missing)
 	}
 	return policy.Describe(env.Stdout, p, tables)
+}
+
+// readPolicy reads a file, or for a dash the standard input, neither beyond what a policy
+// may have.
+func readPolicy(env Env, file string) (*policy.Policy, *policy.Tables, []policy.Warning, error) {
+	if file != "-" {
+		return policy.Read(file)
+	}
+	text, err := io.ReadAll(io.LimitReader(env.Stdin, policy.MaxFileBytes+1))
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("read policy from the standard input: %w", err)
+	}
+	p, warnings, err := policy.Parse("<stdin>", text)
+	if err != nil {
+		return nil, nil, warnings, err
+	}
+	tables, more, err := policy.Compile(p)
+	return p, tables, append(warnings, more...), err
 }
 
 // refuse prints errors as compilers do, for editors to jump to.

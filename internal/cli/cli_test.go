@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon"
 	"narthex/internal/daemon/api"
@@ -143,16 +144,26 @@ func TestSentencesAndExitCodes(t *testing.T) {
 		{[]string{"--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex --help`\n"},
 		{[]string{"run", "--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex run --help`\n"},
 		{[]string{"run"}, 2, "narthex: no policy is named: use `narthex run --policy FILE`\n"},
-		{[]string{"run", good}, 2, "narthex: this command takes options only, not 1 arguments: see `narthex run --help`\n"},
-		{[]string{"run", "--policy", good, "--sources", "-1"}, 2, "narthex: --sources -1: use 1 to 16777216\n"},
+		{[]string{"run", good}, 2, "narthex: this command takes options only, not 1 argument: see `narthex run --help`\n"},
+		{[]string{"run", "--policy", good, "--sources", "-1"}, 2, "narthex: --sources -1: use 1 to 16777216, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--sources", "0"}, 2, "narthex: --sources 0: use 1 to 16777216, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--netns", ""}, 2, "narthex: --netns is empty: give it a value or leave it out\n"},
+		{[]string{"run", "--policy", good, "--socket="}, 2, "narthex: --socket is empty: give it a value or leave it out\n"},
+		{[]string{"run", "--policy="}, 2, "narthex: --policy is empty: give it a value or leave it out\n"},
+		{[]string{"status", "--instance", ""}, 2, "narthex: --instance is empty: give it a value or leave it out\n"},
+		{[]string{"explain", "--from", "10.0.0.1", "--policy", ""}, 2, "narthex: --policy is empty: give it a value or leave it out\n"},
+		{[]string{"run", "--policy", good, "--metrics", "foo"}, 2, "narthex: --metrics \"foo\": use HOST:PORT, such as 127.0.0.1:9417, or a port of 127.0.0.1\n"},
+		{[]string{"run", "--policy", good, "--metrics", "99999"}, 2, "narthex: --metrics \"99999\": use HOST:PORT, such as 127.0.0.1:9417, or a port of 127.0.0.1\n"},
+		{[]string{"run", "--policy", w.dir}, 1, "narthex: read policy \"DIR\": is a directory: name the policy file in it\n"},
+		{[]string{"help", "nosuch"}, 2, "narthex: there is no command \"nosuch\": see `narthex --help`\n"},
 		{[]string{"run", "--policy", good, "--log-level", "loud"}, 2, "narthex: --log-level \"loud\": use debug, info, warn or error\n"},
 		{[]string{"run", "--policy", good, "--instance", "a b"}, 2, "narthex: \"a b\" cannot be the name of an instance: use up to 63 letters, digits, dots, dashes and underscores\n"},
-		{[]string{"run", "--policy", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory\n"},
+		{[]string{"run", "--policy", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory: name a policy file that exists\n"},
 		{[]string{"run", "--policy", bad}, 2, "narthex: DIR/bad.yaml:2:11: \"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}\n"},
 		{[]string{"run", "--policy", worse}, 2, "narthex: DIR/worse.yaml:1:10: version \"2\" is not known; this Narthex reads version 1 (and 1 more: `narthex check` lists them)\n"},
 		{[]string{"run", "--policy", absent}, 1, "narthex: service \"web\": interface \"eth7\" does not exist: create it or correct `interfaces` in the policy\n"},
 		{[]string{"check"}, 2, "narthex: name the policy file, not 0 arguments: see `narthex check --help`\n"},
-		{[]string{"check", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory\n"},
+		{[]string{"check", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory: name a policy file that exists\n"},
 		{[]string{"check", bad}, 2, "DIR/bad.yaml:2:11: \"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}\n"},
 		{[]string{"status"}, 1, nobody},
 		{[]string{"status", "--socket", w.dir + "/other"}, 1, strings.Replace(nobody, "default.sock", "other", 1)},
@@ -223,6 +234,43 @@ func TestCheck(t *testing.T) {
 	if got.Code != 0 || !strings.Contains(got.Err, "not enforced by this version yet") || !strings.HasSuffix(got.Err, "(`narthex run` refuses this)\n") {
 		t.Errorf("check of what is not enforced: %+v", got)
 	}
+}
+
+func TestCheckOfWhatIsNoRegularFile(t *testing.T) {
+	w := newWorld(t)
+	stdin := func(r io.Reader, args ...string) result {
+		var out, errs bytes.Buffer
+		env := w.env(&out, &errs, args...)
+		env.Stdin = r
+		code := Main(t.Context(), env)
+		return result{code, out.String(), errs.String()}
+	}
+	if got := stdin(strings.NewReader(webPolicy), "check", "-"); got.Code != 0 || !strings.HasPrefix(got.Out, "<stdin>: 1 service, ") {
+		t.Errorf("check -: %+v", got)
+	}
+	const large = "has 16777217 bytes; a policy has at most 16777216\n"
+	if got := stdin(zeros{}, "check", "-"); got.Code != 2 || !strings.HasSuffix(got.Err, large) {
+		t.Errorf("check - without an end: %+v", got)
+	}
+	if got := w.do("check", "/dev/zero"); got.Code != 2 || !strings.HasSuffix(got.Err, large) {
+		t.Errorf("check of a device: %+v", got)
+	}
+	fifo := filepath.Join(w.dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go os.WriteFile(fifo, []byte(webPolicy), 0o600)
+	if got := w.do("check", fifo); got.Code != 0 {
+		t.Errorf("check of a FIFO: %+v", got)
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 func TestCommandsOfARunningInstance(t *testing.T) {
@@ -401,6 +449,32 @@ func TestVersionAndDemo(t *testing.T) {
 		if diff := cmp.Diff(result{Out: want}, w.do(strings.Fields(args)...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", args, diff)
 		}
+	}
+}
+
+func TestInterruptedDemo(t *testing.T) {
+	w := newWorld(t)
+	var errs bytes.Buffer
+	env := w.env(io.Discard, &errs, "demo")
+	env.Demo = func(ctx context.Context, _ io.Writer, _ bool) error {
+		if err := unix.Kill(os.Getpid(), unix.SIGINT); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return errors.New("demo stopped")
+	}
+	if code := Main(t.Context(), env); code != 130 || errs.String() != "narthex: demo stopped\n" {
+		t.Errorf("exit code %d, %q", code, &errs)
+	}
+}
+
+func TestHelpCommand(t *testing.T) {
+	w := newWorld(t)
+	if got, want := w.do("help", "run"), w.do("run", "--help"); got != want {
+		t.Errorf("help run: %+v", got)
+	}
+	if got := w.do("help"); got.Code != 0 || !strings.Contains(got.Out, "Available Commands:") {
+		t.Errorf("help: %+v", got)
 	}
 }
 

@@ -5,6 +5,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,13 +53,37 @@ each kind of client may open. "narthex run" puts it in force.`,
 	for _, cmd := range root.Commands() {
 		markFailures(cmd)
 	}
+	root.SetHelpCommand(helpCommand())
 	return root
+}
+
+// helpCommand is cobra's, but that it is an error to ask for help on what there is not.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Say how to use a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return fmt.Errorf("there is no command %q: see `narthex --help`", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
+			return about.Help()
+		},
+	}
 }
 
 // markFailures tells errors of the command's work from those of the command line, which
 // cobra finds before.
 func markFailures(cmd *cobra.Command) {
-	run, check := cmd.RunE, cmd.Args
+	run, check, prepare := cmd.RunE, cmd.Args, cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := refuseEmpty(cmd); err != nil || prepare == nil {
+			return err
+		}
+		return prepare(cmd, args)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := run(cmd, args); err != nil {
 			return failure{err}
@@ -82,10 +107,29 @@ func exactly(n int, needed string) cobra.PositionalArgs { return between(n, n, n
 func between(least, most int, needed string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return fmt.Errorf("%s, not %d arguments", needed, len(args))
+			return fmt.Errorf("%s, not %s", needed, count(len(args), "argument"))
 		}
 		return nil
 	}
+}
+
+// count returns "1 thing" or "3 things".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// refuseEmpty refuses an option with an empty value, as a shell makes it of a variable that
+// is not set: it does not mean the default.
+func refuseEmpty(cmd *cobra.Command) error {
+	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "from", "to", "url", "method", "sni"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s is empty: give it a value or leave it out", name)
+		}
+	}
+	return nil
 }
 
 // target is the instance that a command is about.

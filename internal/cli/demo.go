@@ -3,7 +3,11 @@
 package cli
 
 import (
+	"fmt"
+	"os/signal"
+
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 func demoCommand(env Env) *cobra.Command {
@@ -18,7 +22,14 @@ namespaces is touched, and nothing is left.`,
   narthex demo --json`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return env.Demo(cmd.Context(), env.Stdout, asJSON)
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT)
+			defer stop()
+			err := env.Demo(ctx, env.Stdout, asJSON)
+			if err != nil && ctx.Err() != nil {
+				fmt.Fprintf(env.Stderr, "narthex: %s\n", sentence(err))
+				return exitError{exitInterrupted}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON at the end")

@@ -22,11 +22,14 @@ const (
 	exitOK      = 0
 	exitFailure = 1 // it could not be done, or nothing is enforced
 	exitUsage   = 2 // the command line or a policy is wrong
+
+	exitInterrupted = 130 // by SIGINT, as shells say it
 )
 
 // Env is what a command sees of the world.
 type Env struct {
 	Args           []string // without the program's name
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Terminal       bool // Stderr is one: logs are for reading
 	Version        string

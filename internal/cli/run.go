@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -41,17 +43,20 @@ nothing is attached that was not before.`,
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Policy, "policy", "", "policy file to enforce")
 	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
-	flags.StringVar(&cfg.Metrics, "metrics", "", "serve metrics on this address or port (default off; on loopback if there is only a port)")
+	flags.StringVar(&cfg.Metrics, "metrics", "", "serve metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
-	flags.IntVar(&cfg.Sources, "sources", 0, "per-source token buckets kept at once (default: as many as fit 250,000 clients)")
+	flags.IntVar(&cfg.Sources, "sources", 0, "per-source token buckets kept at once (default 262144, or as many as an adopted instance has)")
 	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
 	complete(cmd, "log-level", func(string) []string { return []string{"debug", "info", "warn", "error"} })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if cfg.Policy == "" {
 			return errors.New("no policy is named: use `narthex run --policy FILE`")
 		}
-		if cfg.Sources < 0 || cfg.Sources > mostSources {
-			return fmt.Errorf("--sources %d: use 1 to %d", cfg.Sources, mostSources)
+		if flags.Changed("sources") && (cfg.Sources < 1 || cfg.Sources > mostSources) {
+			return fmt.Errorf("--sources %d: use 1 to %d, or leave it out", cfg.Sources, mostSources)
+		}
+		if err := checkMetrics(cfg.Metrics); err != nil {
+			return err
 		}
 		var min slog.Level
 		if err := min.UnmarshalText([]byte(level)); err != nil {
@@ -72,6 +77,19 @@ nothing is attached that was not before.`,
 		return daemon.Run(ctx, cfg)
 	}
 	return cmd
+}
+
+// checkMetrics refuses what is neither HOST:PORT nor a port. Whether the host can be
+// listened on is for the system to say.
+func checkMetrics(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		host, port = "", address
+	}
+	if _, bad := strconv.ParseUint(port, 10, 16); address != "" && host == "" && bad != nil {
+		return fmt.Errorf("--metrics %q: use HOST:PORT, such as 127.0.0.1:9417, or a port of 127.0.0.1", address)
+	}
+	return nil
 }
 
 func newLogger(env Env, min slog.Level) *slog.Logger {

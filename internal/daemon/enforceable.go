@@ -4,10 +4,14 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/netif"
@@ -25,11 +29,24 @@ type enforceable struct {
 	loaded    time.Time
 }
 
+// AdviseOnPolicy says what to do about a policy file that cannot be read.
+func AdviseOnPolicy(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: name a policy file that exists", err)
+	case errors.Is(err, unix.EISDIR):
+		return fmt.Errorf("%w: name the policy file in it", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: run this command as root, or make the file readable", err)
+	}
+	return err
+}
+
 // load reads a policy that can be enforced.
 func load(file string) (*enforceable, error) {
 	p, warnings, err := policy.Load(file)
 	if err != nil {
-		return nil, err
+		return nil, AdviseOnPolicy(err)
 	}
 	if missing := p.NotEnforced(); missing != nil {
 		return nil, missing

@@ -209,7 +209,7 @@ func (e *engine) explain(req api.ExplainRequest) (api.ExplainResult, error) {
 func Offline(file string, req api.ExplainRequest) (api.ExplainResult, error) {
 	p, _, err := policy.Load(file)
 	if err != nil {
-		return api.ExplainResult{}, err
+		return api.ExplainResult{}, AdviseOnPolicy(err)
 	}
 	tables, _, err := policy.Compile(p)
 	if err != nil {

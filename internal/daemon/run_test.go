@@ -58,7 +58,7 @@ func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
 		{
 			name:  "no policy file",
 			spoil: func(m *machine, c *Config) { c.Policy = filepath.Join(m.dir, "none.yaml") },
-			want:  `read policy "DIR/none.yaml": no such file or directory`,
+			want:  `read policy "DIR/none.yaml": no such file or directory: name a policy file that exists`,
 		},
 		{
 			name: "interface that does not exist",
