@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,5 +36,21 @@ func TestPagesAreThoseOfTheCommands(t *testing.T) {
 	}
 	if diff := cmp.Diff(read(t, fresh), read(t, "../man")); diff != "" {
 		t.Errorf("packaging/man is not as generated; run go generate ./packaging/... (-want +got):\n%s", diff)
+	}
+}
+
+// An interface that the policy names may appear minutes after boot: the unit tries until
+// it is there, and does not give up after five times.
+func TestUnitTriesForEver(t *testing.T) {
+	unit, err := os.ReadFile("../narthex.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, service, ok := strings.Cut(string(unit), "[Service]\n")
+	if !ok || !strings.Contains(head, "\nStartLimitIntervalSec=0\n") {
+		t.Error("the unit's [Unit] lacks StartLimitIntervalSec=0")
+	}
+	if !strings.Contains(service, "\nRestart=on-failure\n") || !strings.Contains(service, "\nRestartSec=5s\n") {
+		t.Error("the unit's [Service] lacks Restart=on-failure or RestartSec=5s")
 	}
 }
