@@ -219,16 +219,18 @@ func (e *engine) attachedTo(t netif.Target) bool {
 func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) error {
 	state := datapath.State{Tables: next.tables, Locals: snap.Locals}
 	for _, t := range plan.Targets {
-		state.Targets = append(state.Targets, datapath.Target{Name: t.Name, Index: t.Index, XDP: t.XDP, Services: t.Services})
+		state.Targets = append(state.Targets, datapath.Target{
+			Name: t.Name, Index: t.Index, XDP: t.XDP, Services: t.Services, Ports: t.Ports, Uppers: t.Uppers,
+		})
 	}
-	if err := e.net.Do(func() error { return e.dp.Apply(state) }); err != nil {
-		return err
+	err := e.net.Do(func() error { return e.dp.Apply(state) })
+	if err == nil {
+		e.current, e.snap, e.plan = next, snap, plan
 	}
-	e.current, e.snap, e.plan = next, snap, plan
 	now := e.dp.Attachments()
 	e.logAttachments(now)
 	e.attachments = now
-	return nil
+	return err
 }
 
 func (e *engine) logAttachments(now []datapath.Attachment) {

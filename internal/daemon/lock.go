@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,6 +70,38 @@ func lockError(path string, err error) error {
 		return fmt.Errorf("no permission to write %s: run this command as root", path)
 	}
 	return fmt.Errorf("open lock: %w", err)
+}
+
+// Holder returns the process that holds an instance, 0 if there is none or that cannot be
+// told. It asks the kernel's list: trying the lock would be in the way of a starting daemon.
+func Holder(runDir, instance string) int {
+	info, err := os.Stat(lockPath(runDir, instance))
+	if err != nil {
+		return 0
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
+	return holderIn(string(locks), inode)
+}
+
+// holderIn finds the process in lines such as "1: FLOCK ADVISORY WRITE 42 00:19:1234 0 EOF".
+func holderIn(locks, inode string) int {
+	const kindField, pidField, inodeField = 1, 4, 5
+	for line := range strings.Lines(locks) {
+		fields := strings.Fields(line)
+		if len(fields) > inodeField && fields[kindField] == "FLOCK" && fields[inodeField] == inode {
+			pid, _ := strconv.Atoi(fields[pidField])
+			return pid
+		}
+	}
+	return 0
 }
 
 // Release removes the lock.

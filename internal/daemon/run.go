@@ -102,7 +102,7 @@ func (d *daemon) listen() (err error) {
 			return fmt.Errorf("listen for metrics on %q: %w", d.cfg.Metrics, err)
 		}
 	}
-	control, err := listenControl(d.cfg.Socket)
+	control, err := listenControl(d.cfg.Socket, d.cfg.Instance)
 	if err != nil {
 		d.closeListeners()
 		return err

@@ -39,6 +39,24 @@ func TestRunDetachesAtTheEnd(t *testing.T) {
 	}
 }
 
+func TestHolder(t *testing.T) {
+	dir := t.TempDir()
+	if pid := Holder(dir, "test"); pid != 0 {
+		t.Errorf("process %d holds what does not exist", pid)
+	}
+	lock, err := AcquireLock(dir, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := Holder(dir, "test"); pid != os.Getpid() {
+		t.Errorf("process %d holds the lock, want %d", pid, os.Getpid())
+	}
+	lock.file.Close() // as when it is killed
+	if pid := Holder(dir, "test"); pid != 0 {
+		t.Errorf("process %d holds the lock of a dead one", pid)
+	}
+}
+
 func TestRunKeeps(t *testing.T) {
 	m := newMachine(t, "eth0")
 	cfg := m.config(m.write("p.yaml", onePolicy))
@@ -145,7 +163,7 @@ func (m *machine) crash(r *running, cfg Config) {
 	if err := <-r.ended; err != nil {
 		m.t.Fatal(err)
 	}
-	dead, err := listenControl(cfg.Socket)
+	dead, err := listenControl(cfg.Socket, "test")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -392,8 +410,15 @@ func TestDetach(t *testing.T) {
 		t.Errorf("the daemon ended with %v", err)
 	}
 	m.crash(m.start(cfg), cfg)
+	left := temporaryDir(cfg.Socket, "test")
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if !detach() {
 		t.Error("a crashed instance was not found")
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("detach left the folder in which a socket was made")
 	}
 	if detach() {
 		t.Error("something was found where there is nothing")

@@ -15,30 +15,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// temporaryName is about as long as the name of the folder in which a socket is made, and
-// its own in there.
-const temporaryName = ".4294967295/s"
+// temporaryDir is the folder in which an instance's socket is made. Its name is the same
+// each time, so that what a killed daemon left is found.
+func temporaryDir(socket, instance string) string {
+	return filepath.Join(filepath.Dir(socket), ".narthex-"+instance)
+}
+
+// temporaryName is the socket's name in there.
+const temporaryName = "s"
+
+// removeTemporary removes what a daemon left that was killed while it made its socket, and
+// nothing else that may have the same name.
+func removeTemporary(socket, instance string) {
+	root, err := os.OpenRoot(filepath.Dir(socket)) // not to be led elsewhere by a link
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	name := filepath.Base(temporaryDir(socket, instance))
+	_ = root.Remove(filepath.Join(name, temporaryName))
+	_ = root.Remove(name)
+}
 
 // listenControl makes the control socket. It appears under its name all at once and with
 // its mode, for it is made in a folder that is closed to others. A socket that nobody
 // answers on is replaced; the caller holds the instance's lock.
-func listenControl(path string) (*net.UnixListener, error) {
-	longest := max(len(path), len(filepath.Join(filepath.Dir(path), temporaryName)))
+func listenControl(path, instance string) (*net.UnixListener, error) {
+	private := temporaryDir(path, instance)
+	made := filepath.Join(private, temporaryName)
+	longest := max(len(path), len(made))
 	if longest >= len(unix.RawSockaddrUnix{}.Path) {
 		return nil, fmt.Errorf("the path of the control socket %q is too long: name a shorter one with --socket", path)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make folder for the control socket: %w", err)
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no folder %q for the control socket: make it or name another path with --socket", filepath.Dir(path))
 	}
 	if err := checkReplaceable(path); err != nil {
 		return nil, err
 	}
-	private, err := os.MkdirTemp(filepath.Dir(path), ".")
-	if err != nil {
+	removeTemporary(path, instance)
+	if err := os.Mkdir(private, 0o700); err != nil {
 		return nil, fmt.Errorf("make control socket: %w", err)
 	}
-	defer os.RemoveAll(private)
-	made := filepath.Join(private, "s")
+	defer removeTemporary(path, instance)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("make control socket: %w", err)

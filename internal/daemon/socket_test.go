@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,7 +20,7 @@ import (
 func TestControlSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.sock")
-	first, err := listenControl(path)
+	first, err := listenControl(path, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,19 +35,51 @@ func TestControlSocket(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("in the folder: %v, %v; want the socket alone", entries, err)
 	}
-	if _, err := listenControl(path); err == nil || !strings.Contains(err.Error(), "another process listens on") {
+	if _, err := listenControl(path, "test"); err == nil || !strings.Contains(err.Error(), "another process listens on") {
 		t.Errorf("a socket in use: error %v", err)
 	}
 	first.Close()
-	second, err := listenControl(path)
+	second, err := listenControl(path, "test")
 	if err != nil {
 		t.Fatalf("a dead socket is not replaced: %v", err)
 	}
 	second.Close()
 
 	long := filepath.Join(dir, strings.Repeat("x", len(unix.RawSockaddrUnix{}.Path)))
-	if _, err := listenControl(long); err == nil || !strings.Contains(err.Error(), "name a shorter one with --socket") {
+	if _, err := listenControl(long, "test"); err == nil || !strings.Contains(err.Error(), "name a shorter one with --socket") {
 		t.Errorf("a long path: error %v", err)
+	}
+}
+
+func TestControlSocketAfterAKill(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.sock")
+	left := temporaryDir(path, "test")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, temporaryName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := listenControl(path, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("in the folder: %v, %v; want the socket alone", entries, err)
+	}
+}
+
+func TestControlSocketMakesNoFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	_, err := listenControl(filepath.Join(dir, "a.sock"), "test")
+	want := fmt.Sprintf("there is no folder %q for the control socket: make it or name another path with --socket", dir)
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder was made")
 	}
 }
 
@@ -78,7 +111,7 @@ func TestPeerIsCheckedOnEveryConnection(t *testing.T) {
 	}
 
 	path := filepath.Join(t.TempDir(), "s")
-	listener, err := listenControl(path)
+	listener, err := listenControl(path, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
