@@ -107,9 +107,9 @@ func (b *bench) overheadOf(ctx context.Context, w wiring, core *core) (f figure,
 		}
 	}
 	f.Samples = c.ratios
-	f.Note = fmt.Sprintf("%s µs per request without and %s µs with; the core was busy for %.0f %% of the time",
+	f.Note = fmt.Sprintf("%s µs per request without and %s µs with; the core was busy for %.0f %% of the time; %d and %d stalls",
 		number(median(c.costs[0])), number(median(c.costs[1])),
-		100*(core.meter.Busy()-busy).Seconds()/time.Since(begun).Seconds())
+		100*(core.meter.Busy()-busy).Seconds()/time.Since(begun).Seconds(), c.stalls[0], c.stalls[1])
 	b.progress("    × %s; %s", number(f.median()), f.Note)
 	return f, nil
 }
@@ -127,7 +127,11 @@ type comparison struct {
 
 	costs  [2][]float64 // work of the server's core per request, in microseconds
 	ratios []float64
+	stalls [2]int // slices without an answer, which have no cost per request
 }
+
+// errStalled says that no request was answered during a slice.
+var errStalled = errors.New("no request was answered")
 
 // pair measures both cases.
 func (c *comparison) pair(ctx context.Context, attachedFirst bool) error {
@@ -142,6 +146,11 @@ func (c *comparison) pair(ctx context.Context, attachedFirst bool) error {
 			return err
 		}
 		cost[attached], err = c.cost(ctx)
+		if errors.Is(err, errStalled) {
+			c.progress("    stalled, attached: %t; so far %s", attached == 1, outcomes(c.run.Total()))
+			c.stalls[attached]++
+			return detach()
+		}
 		if err := errors.Join(err, detach()); err != nil {
 			return err
 		}
@@ -215,7 +224,7 @@ func (c *comparison) cost(ctx context.Context) (float64, error) {
 	}
 	r := c.run.Interval()
 	if r.Outcomes[load.OK] == 0 {
-		return 0, fmt.Errorf("no request was answered: %s", outcomes(r))
+		return 0, errStalled
 	}
 	return (after - before).Seconds() * 1e6 / float64(r.Outcomes[load.OK]), nil
 }
