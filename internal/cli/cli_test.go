@@ -165,8 +165,9 @@ func TestSentencesAndExitCodes(t *testing.T) {
 		{[]string{"check"}, 2, "narthex: name the policy file, not 0 arguments: see `narthex check --help`\n"},
 		{[]string{"check", w.dir + "/none"}, 1, "narthex: read policy \"DIR/none\": no such file or directory: name a policy file that exists\n"},
 		{[]string{"check", bad}, 2, "DIR/bad.yaml:2:11: \"services\" is empty; name a server to protect: - {name: web, listen: \"*:80\"}\n"},
-		{[]string{"status"}, 1, nobody},
-		{[]string{"status", "--socket", w.dir + "/other"}, 1, strings.Replace(nobody, "default.sock", "other", 1)},
+		{[]string{"status"}, 1, strings.Replace(nobody, "no daemon", "nothing is enforced: no daemon", 1)},
+		{[]string{"status", "--instance", "test"}, 1, "narthex: nothing is enforced: no daemon answers on DIR/test.sock: start it with `narthex run --policy FILE --instance test`\n"},
+		{[]string{"reload", "--socket", w.dir + "/other"}, 1, strings.Replace(nobody, "default.sock", "other", 1)},
 		{[]string{"reload"}, 1, nobody},
 		{[]string{"set", "connections.everyone.rate", "5/s"}, 1, nobody},
 		{[]string{"set", "connections.everyone.rate"}, 2, "narthex: a path and a value are needed: see `narthex set --help`\n"},
@@ -301,7 +302,7 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 	}{
 		{
 			[]string{"set", "connections.everyone.rate", "9/s"},
-			result{Out: "connections.everyone.rate is 9/s until the next reload\n"},
+			result{Out: "connections.everyone.rate is 9/s until the next reload; the buckets of its sources start full\n"},
 		},
 		{
 			[]string{"explain", "--from", "10.0.0.9", "--to", "192.0.2.1:80"},
@@ -321,7 +322,23 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 		},
 		{
 			[]string{"set", "connections.everyone.rate", "--policy"},
-			result{Out: "connections.everyone.rate is as in the policy\n"},
+			result{Out: "connections.everyone.rate is as in the policy; the buckets of its sources keep their level\n"},
+		},
+		{
+			[]string{"set", "connections.everyone.rate", "--policy"},
+			result{Out: "connections.everyone.rate is as in the policy: it was not overridden\n"},
+		},
+		{
+			[]string{"set", "connections.everyone.rat", "--policy"},
+			result{Code: 2, Err: "narthex: set \"connections.everyone.rat\": there is no such path; did you mean \"connections.everyone.rate\"?\n"},
+		},
+		{
+			[]string{"status", "--socket", w.dir + "/other"},
+			result{Out: "instance default: enforcing\nnote: process PID holds instance \"default\" and does not answer on DIR/other: name its socket with --socket\n"},
+		},
+		{
+			[]string{"reload", "--socket", w.dir + "/other"},
+			result{Code: 1, Err: "narthex: process PID holds instance \"default\" and does not answer on DIR/other: name its socket with --socket\n"},
 		},
 		{
 			[]string{"set", "connections.everyone.rate", "fast"},
@@ -337,7 +354,7 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 		},
 		{
 			[]string{"set", "connections.everyone.burst", "4"},
-			result{Out: "connections.everyone.burst is 4 until the next reload\n"},
+			result{Out: "connections.everyone.burst is 4 until the next reload; the buckets of its sources keep their level\n"},
 		},
 		{
 			[]string{"reload"},
@@ -347,6 +364,7 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 	for _, s := range steps {
 		got := w.do(s.args...)
 		got.Err = strings.ReplaceAll(got.Err, pidText(), "PID")
+		got.Out = strings.ReplaceAll(got.Out, pidText(), "PID")
 		if i := strings.Index(got.Out, "in force ("); i >= 0 {
 			got.Out = got.Out[:i] + "in force (HASH)\n"
 		}
@@ -361,6 +379,9 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 	for line := range strings.Lines(log) {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("log line is no JSON: %s", line)
+		}
+		if strings.Contains(line, `:""`) {
+			t.Errorf("log line with an empty value: %s", line)
 		}
 	}
 	if _, ok := w.kernel.State("default"); ok {
@@ -381,8 +402,15 @@ func TestEnforcingWithoutADaemon(t *testing.T) {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	var status api.Status
-	if err := json.Unmarshal([]byte(w.do("status", "--json").Out), &status); err != nil || !status.Enforcing || status.PID != 0 {
-		t.Errorf("status --json: %+v, %v", status, err)
+	text := w.do("status", "--json").Out
+	if err := json.Unmarshal([]byte(text), &status); err != nil || !status.Enforcing || status.PID != 0 || strings.Contains(text, "null") {
+		t.Errorf("status --json: %s, %v", text, err)
+	}
+	const goesOn = "narthex: enforcing without a daemon: `narthex run --policy FILE` takes it over, `narthex detach` ends it\n"
+	for _, args := range []string{"reload", "set connections.everyone.rate 5/s", "explain --from 10.0.0.1"} {
+		if diff := cmp.Diff(result{Code: 1, Err: goesOn}, w.do(strings.Fields(args)...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", args, diff)
+		}
 	}
 	if diff := cmp.Diff(result{Out: "instance default: detached\n"}, w.do("detach")); diff != "" {
 		t.Errorf("detach (-want +got):\n%s", diff)
@@ -422,8 +450,11 @@ func TestCompletion(t *testing.T) {
 		args, want []string
 	}{
 		{[]string{"status", "--instance", ""}, []string{"default", "orphan"}},
-		{[]string{"set", ""}, []string{"connections.everyone.rate", "connections.everyone.burst"}},
-		{[]string{"set", "--instance", "none", ""}, []string{}},
+		{[]string{"set", ""}, []string{"connections."}},
+		{[]string{"set", "connections.e"}, []string{"connections.everyone."}},
+		{[]string{"set", "connections.x"}, []string{}},
+		{[]string{"set", "connections.everyone."}, []string{"connections.everyone.rate", "connections.everyone.burst"}},
+		{[]string{"set", "--instance", "none", "connections."}, []string{}},
 		{[]string{"set", "connections.everyone.rate", ""}, []string{}},
 		{[]string{"completion", ""}, []string{"bash", "zsh", "fish"}},
 		{[]string{"run", "--log-level", ""}, []string{"debug", "info", "warn", "error"}},

@@ -68,22 +68,32 @@ func instances(env Env) []string {
 	return slices.Compact(found)
 }
 
-// settable lists the paths that can be set in a running instance.
-func settable(ctx context.Context, t *target) []string {
+// settable completes the next part of a path that can be set in a running instance: the
+// table, then the rule, then the limit. All paths of a large policy at once are of no use.
+func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.ShellCompDirective) {
+	const table, mostNames = "connections.", 100
+	const goesOn = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	name, found := strings.CutPrefix(prefix, table)
+	if !found {
+		return []string{table}, goesOn
+	}
+	if rule, _, chosen := strings.Cut(name, "."); chosen {
+		return []string{table + rule + ".rate", table + rule + ".burst"}, cobra.ShellCompDirectiveNoFileComp
+	}
 	if t.resolve() != nil {
-		return nil
+		return nil, goesOn
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	status, err := t.client().Status(ctx)
 	if err != nil {
-		return nil
+		return nil, goesOn
 	}
-	var paths []string
+	var names []string
 	for _, rule := range status.Rules {
-		if rule.Rate != "" {
-			paths = append(paths, "connections."+rule.Name+".rate", "connections."+rule.Name+".burst")
+		if rule.Rate != "" && strings.HasPrefix(rule.Name, name) && len(names) < mostNames {
+			names = append(names, table+rule.Name+".")
 		}
 	}
-	return paths
+	return names, goesOn
 }

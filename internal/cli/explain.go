@@ -59,7 +59,7 @@ What a request says (--url, --method, --sni, -H) matters to request rules.`,
 			result, err = t.client().Explain(cmd.Context(), req)
 		}
 		if err != nil {
-			return err
+			return t.explain(err)
 		}
 		if asJSON {
 			return printJSON(env, result)

@@ -35,7 +35,7 @@ end. On any error the old policy stays in force.`,
 		}
 		result, err := t.client().Reload(cmd.Context(), req)
 		if err != nil {
-			return err
+			return t.explain(err)
 		}
 		for _, line := range append(result.Warnings, result.Notes...) {
 			fmt.Fprintln(env.Stderr, line)

@@ -18,7 +18,10 @@ func setCommand(env Env) *cobra.Command {
 		Short: "Change one limit now",
 		Long: `Change one limit at once, without the policy file: connections.RULE.rate or
 connections.RULE.burst. The change outlives the daemon. It ends with the next reload,
-or with "narthex set PATH --policy". "narthex status" lists what is changed.`,
+or with "narthex set PATH --policy". "narthex status" lists what is changed.
+
+A rule's own bucket keeps its tokens. Buckets per source keep their level when the
+rate is lowered or only the burst changes, and start full when the rate is raised.`,
 		Example: `  narthex set connections.everyone.rate 50/s
   narthex set connections.everyone.burst 10
   narthex set connections.everyone.rate --policy`,
@@ -34,26 +37,37 @@ or with "narthex set PATH --policy". "narthex status" lists what is changed.`,
 		}
 		return nil
 	}
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return settable(cmd.Context(), t), cobra.ShellCompDirectiveNoFileComp
+		return settable(cmd.Context(), t, prefix)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := api.SetRequest{Path: args[0], Policy: back}
 		if !back {
 			req.Value = args[1]
 		}
-		if _, err := t.client().Set(cmd.Context(), req); err != nil {
-			return err
+		result, err := t.client().Set(cmd.Context(), req)
+		if err != nil {
+			return t.explain(err)
 		}
-		said := "as in the policy"
-		if !back {
-			said = req.Value + " until the next reload"
-		}
-		_, err := fmt.Fprintf(env.Stdout, "%s is %s\n", req.Path, said)
+		_, err = fmt.Fprintf(env.Stdout, "%s is %s\n", req.Path, setText(req, result))
 		return err
 	}
 	return cmd
+}
+
+func setText(req api.SetRequest, result api.SetResult) string {
+	text := req.Value + " until the next reload"
+	switch {
+	case !result.Changed:
+		return "as in the policy: it was not overridden"
+	case req.Policy:
+		text = "as in the policy"
+	}
+	if result.Buckets != "" {
+		text += "; " + result.Buckets
+	}
+	return text
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
 )
 
 func statusCommand(env Env) *cobra.Command {
@@ -21,7 +22,8 @@ func statusCommand(env Env) *cobra.Command {
 and what they dropped, and what is not as one might expect. Of many rules those that
 matched are shown, the ones that dropped most first.
 
-The exit code is 0 while a policy is enforced, also without a daemon, and 1 otherwise.`,
+The exit code is 0 while a policy is enforced, also without a daemon, and 1 otherwise.
+Without a daemon there are no counters to show, only that the policy is enforced.`,
 		Example: `  narthex status
   narthex status --json | jq '.rules[] | select(.dropped > 0)'`,
 		Args: none,
@@ -53,9 +55,13 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 	if !errors.Is(err, api.ErrNoDaemon) {
 		return status, err
 	}
-	pinned, pinErr := t.env.Pinned(t.instance)
-	if pinErr != nil || !pinned {
-		return api.Status{}, err
+	absence := t.absence()
+	switch {
+	case absence.enforced:
+	case absence.holder != 0:
+		return api.Status{}, errors.New(absence.sentence())
+	default:
+		return api.Status{}, fmt.Errorf("nothing is enforced: %s", absence.sentence())
 	}
 	return api.Status{
 		Instance:  t.instance,
@@ -65,7 +71,7 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 		Rules:     []api.RuleStatus{},
 		Overrides: []api.Override{},
 		Warnings:  []string{},
-		Notes: []string{fmt.Sprintf("enforcing without a daemon: `narthex run --policy FILE%s` takes it over, `narthex detach%s` ends it",
-			t.named(), t.named())},
+		Reasons:   map[string]datapath.Counts{},
+		Notes:     []string{absence.sentence()},
 	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"narthex/internal/daemon/api"
@@ -121,12 +122,13 @@ func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	if !req.Policy {
 		overrides = e.current.override(req.Path, req.Value)
 	} else if !e.current.overridden(req.Path) {
-		return api.SetResult{}, &api.Error{Usage: true, Message: fmt.Sprintf("%q is not overridden: `narthex status` lists what is", req.Path)}
+		return e.nothingToEnd(req.Path)
 	}
 	next, err := e.current.with(overrides)
 	if err != nil {
 		return api.SetResult{}, &api.Error{Usage: true, Message: err.Error()}
 	}
+	buckets := bucketsAfter(req.Path, e.current.policy, next.policy)
 	if err := e.apply(next, e.snap, e.plan); err != nil {
 		return api.SetResult{}, err
 	}
@@ -138,7 +140,18 @@ func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	if err != nil {
 		return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", req.Path, err)
 	}
-	return api.SetResult{Overrides: api.List(slices.Clone(next.overrides))}, nil
+	return api.SetResult{Changed: true, Buckets: buckets, Overrides: api.List(slices.Clone(next.overrides))}, nil
+}
+
+// nothingToEnd answers to the end of an override that there is not: what was asked for is
+// so already, if there is such a limit.
+func (e *engine) nothingToEnd(path string) (api.SetResult, error) {
+	if !slices.Contains(e.current.policy.Paths(), path) {
+		if err := e.current.policy.Clone().Override(path, ""); err != nil {
+			return api.SetResult{}, &api.Error{Usage: true, Message: err.Error()}
+		}
+	}
+	return api.SetResult{Overrides: api.List(slices.Clone(e.current.overrides))}, nil
 }
 
 // enforce puts a policy in force on the interfaces that there are now, all or nothing.
@@ -148,15 +161,32 @@ func (e *engine) enforce(next *enforceable) error {
 		return err
 	}
 	plan := netif.NewPlan(snap, next.wants())
-	if len(plan.Absent) > 0 {
-		first := plan.Absent[0]
-		return fmt.Errorf("service %q: %w", first.Service, first.Err)
+	for _, a := range plan.Absent {
+		if !e.waitsFor(a) {
+			return fmt.Errorf("service %q: %w", a.Service, a.Err)
+		}
 	}
 	if err := e.apply(next, snap, plan); err != nil {
-		return err
+		return adviseOnXDP(err)
 	}
 	e.trouble = nil
+	e.logSilent()
 	return nil
+}
+
+// waitsFor reports whether an absent interface is one that the policy in force names, too:
+// a reload must not fail because it is away for a moment.
+func (e *engine) waitsFor(a netif.Absent) bool {
+	return e.current != nil && errors.As(a.Err, new(netif.ErrMissing)) &&
+		slices.ContainsFunc(e.current.wants(), func(w netif.Want) bool { return slices.Contains(w.Interfaces, a.Interface) })
+}
+
+// adviseOnXDP says how to do without native XDP where a policy insists on it.
+func adviseOnXDP(err error) error {
+	if strings.Contains(err.Error(), "native XDP: the driver does not support it") {
+		return fmt.Errorf("%w: write `xdp: auto` or `xdp: generic` in the policy", err)
+	}
+	return err
 }
 
 // refresh follows a change of interfaces or addresses. What fails is tried again with the
@@ -183,7 +213,6 @@ func (e *engine) retry() error {
 
 func (e *engine) follow(snap netif.Snapshot) error {
 	plan := netif.NewPlan(snap, e.current.wants())
-	e.logLost(plan.Absent)
 	if e.trouble = e.apply(e.current, snap, plan); e.trouble != nil {
 		e.trouble = e.applyWhatWorks(snap, plan)
 	}
@@ -225,33 +254,13 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 	}
 	err := e.net.Do(func() error { return e.dp.Apply(state) })
 	if err == nil {
+		e.logPlan(plan)
 		e.current, e.snap, e.plan = next, snap, plan
 	}
 	now := e.dp.Attachments()
 	e.logAttachments(now)
 	e.attachments = now
 	return err
-}
-
-func (e *engine) logAttachments(now []datapath.Attachment) {
-	for _, a := range now {
-		if !slices.Contains(e.attachments, a) {
-			e.log.Info("policing", "interface", a.Name, "mode", a.Mode, "reason", a.Reason)
-		}
-	}
-	for _, a := range e.attachments {
-		if !slices.ContainsFunc(now, func(b datapath.Attachment) bool { return a.Index == b.Index }) {
-			e.log.Info("let go", "interface", a.Name)
-		}
-	}
-}
-
-func (e *engine) logLost(absent []netif.Absent) {
-	for _, a := range absent {
-		if !slices.ContainsFunc(e.plan.Absent, func(old netif.Absent) bool { return old.Interface == a.Interface }) {
-			e.log.Warn("lost an interface, waiting for it to come back", "interface", a.Interface, "service", a.Service)
-		}
-	}
 }
 
 // alive reports whether the maps can be read.

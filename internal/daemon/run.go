@@ -158,7 +158,7 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 	for _, w := range first.warningLines() {
 		d.log.Warn(w)
 	}
-	d.log.Info("in force", "policy", first.file, "hash", first.tables.Hash,
+	d.log.Info("in force", "policy", first.file, "hash", shortHash(first.tables.Hash),
 		"services", len(first.tables.Services), "rules", len(first.tables.Rules), "adopted", dp.Adopted())
 	return nil
 }

@@ -3,11 +3,14 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -375,6 +378,67 @@ func TestNamedInterfaceThatVanishesIsWaitedFor(t *testing.T) {
 	m.network.Become("eth0")
 	eventually(t, "eth0 again", func() bool { return r.status().Enforcing })
 	r.end()
+}
+
+func TestReloadWhileANamedInterfaceIsAway(t *testing.T) {
+	m := newMachine(t, "eth0")
+	named := func(names string) string {
+		return m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, interfaces: ["+names+"],", 1))
+	}
+	r := m.start(m.config(named("eth0")))
+	m.network.Become("lan0")
+	eventually(t, "eth0 let go", func() bool { return !r.status().Enforcing })
+	if _, err := r.client.Reload(t.Context(), api.ReloadRequest{File: named("eth0, lan0")}); err != nil {
+		t.Errorf("reload of a policy that names eth0 as before: %v", err)
+	}
+	if _, err := r.client.Reload(t.Context(), api.ReloadRequest{File: named("eth0, eth7")}); err == nil || !strings.Contains(err.Error(), `"eth7" does not exist`) {
+		t.Errorf("reload of a policy that names eth7 for the first time: %v", err)
+	}
+	m.network.Become("eth0", "lan0")
+	eventually(t, "eth0 and lan0", func() bool { s, _ := m.kernel.State("test"); return len(s.Targets) == 2 })
+	r.end()
+}
+
+func TestRunLogsWhatIsLeftOut(t *testing.T) {
+	m := newMachine(t, "eth0", "tun0")
+	var text bytes.Buffer
+	cfg := m.config(m.write("p.yaml", strings.Replace(onePolicy, `"*:80"`, `"*:81"`, 1)))
+	cfg.Log = slog.New(slog.NewTextHandler(&text, nil))
+	m.start(cfg).end()
+	for _, want := range []string{`msg="interface \"tun0\" has no Ethernet header`, `msg="no server listens" instance=test service=web on=[*:81]`} {
+		if strings.Count(text.String(), want) != 1 {
+			t.Errorf("not logged once: %s\n%s", want, &text)
+		}
+	}
+	if hash := regexp.MustCompile(`hash=(\w+)`).FindStringSubmatch(text.String()); len(hash) < 2 || len(hash[1]) != 12 {
+		t.Errorf("hash %q, want 12 digits", hash)
+	}
+}
+
+func TestBucketsAfterASet(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy+"  - {name: all, from: 10.0.0.0/8, rate: 5/s, burst: 3}\n")))
+	for _, tt := range []struct{ path, value, want string }{
+		{"connections.everyone.rate", "6/s", "the buckets of its sources start full"},
+		{"connections.everyone.rate", "5/s", "the buckets of its sources keep their level"},
+		{"connections.everyone.burst", "9", "the buckets of its sources keep their level"},
+		{"connections.all.rate", "6/s", "the rule's bucket keeps its tokens"},
+	} {
+		got, err := r.client.Set(t.Context(), api.SetRequest{Path: tt.path, Value: tt.value})
+		if err != nil || got.Buckets != tt.want || !got.Changed {
+			t.Errorf("%s %s: %+v, %v; want %q", tt.path, tt.value, got, err, tt.want)
+		}
+	}
+	r.end()
+}
+
+func TestNativeXDPThatTheDriverLacks(t *testing.T) {
+	m := newMachine(t, "eth0")
+	m.kernel.Refuse("eth0", errors.New("native XDP: the driver does not support it"))
+	err := Run(t.Context(), m.config(m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, xdp: native,", 1))))
+	if err == nil || !strings.HasSuffix(err.Error(), "write `xdp: auto` or `xdp: generic` in the policy") {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestWatchdog(t *testing.T) {

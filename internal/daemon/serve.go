@@ -106,7 +106,11 @@ func (d *daemon) reload(req api.ReloadRequest) (api.ReloadResult, error) {
 	for _, w := range result.Warnings {
 		d.log.Warn(w)
 	}
-	d.log.Info("reloaded", "policy", result.Policy.File, "hash", result.Policy.Hash, "ended_overrides", result.Ended)
+	about := []any{"policy", result.Policy.File, "hash", shortHash(result.Policy.Hash)}
+	if len(result.Ended) > 0 {
+		about = append(about, "ended_overrides", result.Ended)
+	}
+	d.log.Info("reloaded", about...)
 	d.cfg.Notifier.Notify(ready(d.summary()))
 	return result, nil
 }

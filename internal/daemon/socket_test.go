@@ -155,8 +155,7 @@ func TestAPIRefuses(t *testing.T) {
 		{"unknown key", "POST", "/v1/set", `{"pth": "x"}`, 400, `{"error":"read request: json: unknown field \"pth\"","usage":true}`},
 		{"two values", "POST", "/v1/set", `{} {}`, 400, `{"error":"read request: more than one value","usage":true}`},
 		{"large", "POST", "/v1/set", `{"path": "` + strings.Repeat("x", largestRequest) + `"}`, 400, `{"error":"read request: http: request body too large","usage":true}`},
-		{"override of nothing", "POST", "/v1/set", `{"path": "connections.everyone.rate", "policy": true}`, 422,
-			"{\"error\":\"\\\"connections.everyone.rate\\\" is not overridden: `narthex status` lists what is\",\"usage\":true}"},
+		{"override of nothing", "POST", "/v1/set", `{"path": "connections.everyone.rate", "policy": true}`, 200, `{"changed":false,"overrides":[]}`},
 		{"wrong value", "POST", "/v1/set", `{"path": "connections.everyone.rate", "value": "x"}`, 422,
 			`{"error":"set connections.everyone.rate: \"x\" is not a rate; write a whole number per second or per minute, as 100/s or 15/m","usage":true}`},
 	}

@@ -61,7 +61,6 @@ func (e *engine) services(stats datapath.Stats, listeners netif.Listeners) []api
 		list[i] = api.ServiceStatus{
 			Name:       s.Name,
 			Mode:       "enforce",
-			Listening:  true,
 			Limit:      "unlimited",
 			Interfaces: e.interfaces(i),
 			Counts:     counts(stats.Services, i),
@@ -71,13 +70,21 @@ func (e *engine) services(stats datapath.Stats, listeners netif.Listeners) []api
 		}
 		for _, l := range s.Listen {
 			list[i].Listen = append(list[i].Listen, l.String())
-			if !listeners.On(l.Addr, l.Port) {
-				list[i].Listening = false
-				list[i].Silent = append(list[i].Silent, l.String())
-			}
 		}
+		list[i].Silent = silentOf(s, listeners)
+		list[i].Listening = len(list[i].Silent) == 0
 	}
 	return list
+}
+
+// silentOf returns where a service should listen and no server does.
+func silentOf(s policy.ServiceTable, listeners netif.Listeners) (silent []string) {
+	for _, l := range s.Listen {
+		if !listeners.On(l.Addr, l.Port) {
+			silent = append(silent, l.String())
+		}
+	}
+	return silent
 }
 
 func (e *engine) interfaces(service int) []api.InterfaceStatus {

@@ -125,7 +125,9 @@ type SetRequest struct {
 
 // SetResult is the answer to it.
 type SetResult struct {
-	Overrides []Override `json:"overrides"` // all that are in force now
+	Changed   bool       `json:"changed"`           // false: it was so already
+	Buckets   string     `json:"buckets,omitempty"` // what becomes of the tokens, in a sentence
+	Overrides []Override `json:"overrides"`         // all that are in force now
 }
 
 // ExplainRequest is the body of POST /v1/explain: a connection, and the request on it.
