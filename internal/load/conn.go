@@ -14,6 +14,7 @@ import (
 type conn struct {
 	fd     int // -1 without a connection
 	id     int32
+	serial int32 // of the connection: an event with another is of an earlier one
 	source netip.Addr
 	answer answer
 
@@ -36,6 +37,7 @@ func (c *conn) open(ep int, target unix.Sockaddr) error {
 		return err
 	}
 	c.fd = fd
+	c.serial++
 	if c.source.IsValid() {
 		// The port is chosen at connect, where one is free as soon as it is for this target.
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
@@ -51,6 +53,7 @@ func (c *conn) open(ep int, target unix.Sockaddr) error {
 	return unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{
 		Events: unix.EPOLLIN | unix.EPOLLOUT | edgeTriggered,
 		Fd:     c.id, // whatever we like: it comes back with the event
+		Pad:    c.serial,
 	})
 }
 

@@ -150,7 +150,11 @@ func (l *loop) wait(timeout time.Duration) error {
 		return nil
 	}
 	for _, e := range events[:n] {
-		l.handle(l.conns[e.Fd])
+		// A process that was forked while the connection's predecessor was open keeps that
+		// open, and in the epoll, until it executes another program.
+		if c := l.conns[e.Fd]; c.serial == e.Pad {
+			l.handle(c)
+		}
 	}
 	return nil
 }
