@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"math"
 	"runtime"
 	"runtime/debug"
 )
@@ -11,11 +10,15 @@ import (
 // spareMemory is what answering clients may take beyond the policy in force.
 const spareMemory = 8 << 20
 
+// loadMemory is what reading and compiling a policy may take before the collector works
+// harder; a larger policy still loads.
+const loadMemory = 40 << 20
+
 // spend lets reading and compiling a policy take the memory that it needs. What it
 // returns gives that back, and keeps the daemon small until the next time: requests for
 // the status of thousands of rules leave garbage, too.
 func spend() (save func()) {
-	debug.SetMemoryLimit(math.MaxInt64)
+	debug.SetMemoryLimit(loadMemory)
 	return func() {
 		debug.FreeOSMemory()
 		var m runtime.MemStats

@@ -17,7 +17,8 @@ type Link struct {
 	Kind       string // rtnetlink's kind: vlan, bridge, veth…; empty for hardware
 	Ethernet   bool   // frames have an Ethernet header; true of the loopback device
 	Loopback   bool
-	Up         bool // administratively
+	MAC        string // hardware address, as its bytes
+	Up         bool   // administratively
 	HasAddress bool
 	Lower      int // index of the device it is stacked on (IFLA_LINK), 0 if none or in another namespace
 	Master     int // index of the bridge, bond or VRF it is a port of, 0 if none
@@ -41,6 +42,6 @@ func (s Snapshot) Equal(o Snapshot) bool {
 
 func (l Link) equal(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && slices.Equal(l.AltNames, o.AltNames) &&
-		l.Kind == o.Kind && l.Ethernet == o.Ethernet && l.Loopback == o.Loopback &&
+		l.Kind == o.Kind && l.Ethernet == o.Ethernet && l.Loopback == o.Loopback && l.MAC == o.MAC &&
 		l.Up == o.Up && l.HasAddress == o.HasAddress && l.Lower == o.Lower && l.Master == o.Master
 }

@@ -4,7 +4,9 @@ package netif
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 
 	"narthex/internal/policy"
 )
@@ -23,6 +25,11 @@ type Target struct {
 	Index    int
 	XDP      policy.XDPMode
 	Services []int
+	// Ports are the devices whose frames XDP on this one may show under their own index.
+	Ports []int
+	// Uppers are the hardware addresses of macvlan devices above that are targets
+	// themselves.
+	Uppers []net.HardwareAddr
 }
 
 // Absent is an interface that a service names and that cannot be policed.
@@ -56,10 +63,14 @@ func (e ErrMissing) Error() string {
 func NewPlan(snap Snapshot, wants []Want) Plan {
 	t := newTopology(snap.Links)
 	var p Plan
-	services := map[int][]int{}
+	wanted := make([]set, len(wants))
 	for i, w := range wants {
-		wanted := t.wanted(w, &p)
-		for index := range t.lowest(wanted) {
+		wanted[i] = t.wanted(w, &p)
+	}
+	t.separate(wanted)
+	services := map[int][]int{}
+	for i := range wants {
+		for index := range t.lowest(wanted[i]) {
 			if !t.byIndex[index].Ethernet {
 				p.leaveOut(t.byIndex[index])
 				continue
@@ -67,17 +78,54 @@ func NewPlan(snap Snapshot, wants []Want) Plan {
 			services[index] = append(services[index], i)
 		}
 	}
+	uppers := t.uppers(wanted)
 	for index, on := range services {
-		mode, conflict := xdpMode(wants, on)
-		name := t.byIndex[index].Name
-		if conflict {
-			p.note(fmt.Sprintf("services on interface %q ask for different modes of XDP: %q is used", name, mode))
+		target := Target{Name: t.byIndex[index].Name, Index: index, Services: on, Uppers: uppers[index]}
+		var conflict bool
+		if target.XDP, conflict = xdpMode(wants, on); conflict {
+			p.note(fmt.Sprintf("services on interface %q ask for different modes of XDP: %q is used", target.Name, target.XDP))
 		}
-		p.Targets = append(p.Targets, Target{Name: name, Index: index, XDP: mode, Services: on})
+		t.mindPorts(&target)
+		p.Targets = append(p.Targets, target)
 	}
+	p.noteBare(t, services)
 	slices.SortFunc(p.Targets, func(a, b Target) int { return a.Index - b.Index })
 	slices.Sort(p.Notes)
 	return p
+}
+
+// mindPorts settles what a bond's or a team's ports mean for XDP. Native XDP on a bond is
+// run by its ports, binds it to ports and modes that support it, and sees their index.
+func (t *topology) mindPorts(target *Target) {
+	switch t.byIndex[target.Index].Kind {
+	case "bridge":
+		return
+	case "bond", "team":
+		if target.XDP == policy.XDPAuto {
+			target.XDP = policy.XDPOff
+		}
+	}
+	target.Ports = t.ports[target.Index]
+}
+
+// uppers returns the hardware addresses that a device leaves to macvlan devices above it.
+func (t *topology) uppers(wanted []set) map[int][]net.HardwareAddr {
+	found := map[int][]net.HardwareAddr{}
+	for _, l := range t.links {
+		if !t.apart[l.Index] {
+			continue
+		}
+		below := set{}
+		for _, w := range wanted {
+			if w[l.Lower] || t.touched(l.Lower, w, set{}) {
+				t.expand(l.Lower, w, set{}, below)
+			}
+		}
+		for index := range below {
+			found[index] = append(found[index], net.HardwareAddr(l.MAC))
+		}
+	}
+	return found
 }
 
 // xdpMode returns the first explicit mode among the services on an interface.
@@ -97,6 +145,35 @@ func xdpMode(wants []Want, on []int) (mode policy.XDPMode, conflict bool) {
 
 func (p *Plan) leaveOut(l Link) {
 	p.note(fmt.Sprintf("interface %q has no Ethernet header: it is left out", l.Name))
+}
+
+// noteBare names interfaces without an address by which services may still be reached:
+// those that are not policed, nor below one that is.
+func (p *Plan) noteBare(t *topology, services map[int][]int) {
+	below := set{}
+	for index := range services {
+		for _, lower := range t.under(t.byIndex[index]) {
+			below[lower] = true
+		}
+		if t.apart[index] {
+			below[t.byIndex[index].Lower] = true
+		}
+	}
+	var names []string
+	for _, index := range t.bare {
+		if _, policed := services[index]; !policed && !below[index] {
+			names = append(names, t.byIndex[index].Name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	what := strings.Join(names[:min(len(names), 5)], ", ")
+	if len(names) > 5 {
+		what += fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	p.note(fmt.Sprintf("without an address and not policed: %s; name them in `interfaces` if clients come by them", what))
 }
 
 func (p *Plan) note(sentence string) {

@@ -4,6 +4,7 @@ package netif
 
 import (
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,9 +31,12 @@ func alt(names ...string) option {
 	return func(l *Link) { l.AltNames = names }
 }
 func vlan(lower int) option { return func(l *Link) { l.Kind, l.Lower = "vlan", lower } }
-func bare(l *Link)          { l.HasAddress = false }
-func down(l *Link)          { l.Up = false }
-func noEthernet(l *Link)    { l.Ethernet = false }
+func mac(address string) option {
+	return func(l *Link) { l.MAC = address }
+}
+func bare(l *Link)       { l.HasAddress = false }
+func down(l *Link)       { l.Up = false }
+func noEthernet(l *Link) { l.Ethernet = false }
 
 var lo = ether(1, "lo", func(l *Link) { l.Loopback = true })
 
@@ -150,6 +154,21 @@ func TestPlanTargets(t *testing.T) {
 			want:  []string{"eth0"},
 		},
 		{
+			name:  "macvlan with an address: siblings reach it directly",
+			links: []Link{ether(2, "eth0"), ether(3, "mv0", kind("macvlan"), on(2), mac("\x02aaaaa"))},
+			want:  []string{"eth0", "mv0"},
+		},
+		{
+			name:  "macvlan on a VLAN of a wanted device",
+			links: []Link{ether(2, "eth0"), ether(3, "eth0.10", vlan(2), bare), ether(4, "mv0", kind("macvlan"), on(3), mac("\x02aaaaa"))},
+			want:  []string{"eth0", "mv0"},
+		},
+		{
+			name:  "macvlan without an address of its own",
+			links: []Link{ether(2, "eth0"), ether(3, "mv0", kind("macvlan"), on(2), bare, mac("\x02aaaaa"))},
+			want:  []string{"eth0"},
+		},
+		{
 			name:  "macvlan whose lower device is in another namespace",
 			links: []Link{ether(2, "eth0"), ether(3, "mv0", kind("macvlan"))},
 			want:  []string{"eth0", "mv0"},
@@ -209,7 +228,7 @@ func TestPlanLeavesOutWhatHasNoEthernetHeader(t *testing.T) {
 		Targets: []Target{
 			{Name: "eth0", Index: 2, XDP: policy.XDPAuto, Services: []int{0}},
 			{Name: "eth1", Index: 5, XDP: policy.XDPAuto, Services: []int{1}},
-			{Name: "bond0", Index: 6, XDP: policy.XDPAuto, Services: []int{0}},
+			{Name: "bond0", Index: 6, XDP: policy.XDPOff, Services: []int{0}, Ports: []int{4, 5}},
 		},
 		Notes: []string{
 			`interface "ib0" has no Ethernet header: it is left out`,
@@ -261,6 +280,37 @@ func TestPlanServicesWithDifferentInterfaces(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, plan); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+// A lower device leaves the addresses of macvlan devices to these, but not if some service
+// wants it alone.
+func TestPlanUppers(t *testing.T) {
+	links := []Link{ether(2, "eth0"), ether(3, "mv0", kind("macvlan"), on(2), mac("\x02aaaaa")), ether(4, "eth0.10", vlan(2), bare), ether(5, "mv1", kind("macvlan"), on(4), mac("\x02bbbbb"))}
+	web := Want{Service: "web"}
+	plan := NewPlan(Snapshot{Links: links}, []Want{web})
+	want := []Target{
+		{Name: "eth0", Index: 2, XDP: policy.XDPAuto, Services: []int{0}, Uppers: []net.HardwareAddr{[]byte("\x02aaaaa"), []byte("\x02bbbbb")}},
+		{Name: "mv0", Index: 3, XDP: policy.XDPAuto, Services: []int{0}},
+		{Name: "mv1", Index: 5, XDP: policy.XDPAuto, Services: []int{0}},
+	}
+	if diff := cmp.Diff(want, plan.Targets); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+	plan = NewPlan(Snapshot{Links: links}, []Want{web, {Service: "lower", Interfaces: []string{"eth0"}}})
+	want = []Target{{Name: "eth0", Index: 2, XDP: policy.XDPAuto, Services: []int{0, 1}}}
+	if diff := cmp.Diff(want, plan.Targets); diff != "" {
+		t.Errorf("targets with a service on eth0 alone (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlanNotesInterfacesWithoutAddress(t *testing.T) {
+	plan := NewPlan(Snapshot{Links: []Link{
+		ether(2, "eth0"), ether(3, "eth1", bare), ether(4, "eth2", bare, down), ether(5, "eth3", bare), ether(6, "eth3.7", vlan(5)), ether(7, "eth4", bare, port(8)), ether(8, "br0", kind("bridge")),
+	}}, []Want{{Service: "web"}})
+	want := []string{"without an address and not policed: eth1; name them in `interfaces` if clients come by them"}
+	if diff := cmp.Diff(want, plan.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 }
 

@@ -90,6 +90,7 @@ func toLink(l netlink.Link, addressed set) Link {
 		Ethernet:   a.EncapType == "ether" || a.EncapType == "loopback",
 		Loopback:   a.EncapType == "loopback",
 		Up:         a.RawFlags&unix.IFF_UP != 0,
+		MAC:        string(a.HardwareAddr),
 		HasAddress: addressed[a.Index],
 		Master:     a.MasterIndex,
 	}

@@ -12,6 +12,8 @@ type topology struct {
 	links   []Link
 	byIndex map[int]Link
 	ports   map[int][]int // by index of the master
+	bare    []int         // up, but without an address
+	apart   set           // macvlan devices that are policed themselves; see separate
 }
 
 type set map[int]bool
@@ -33,6 +35,9 @@ func newTopology(links []Link) *topology {
 func (t *topology) under(l Link) []int {
 	switch l.Kind {
 	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
+		if t.apart[l.Index] {
+			return nil
+		}
 		if _, ok := t.byIndex[l.Lower]; ok {
 			return []int{l.Lower}
 		}
@@ -40,6 +45,25 @@ func (t *topology) under(l Link) []int {
 		return t.ports[l.Index]
 	}
 	return nil
+}
+
+// separate has macvlan devices policed themselves, and not at the device below: siblings
+// send to each other within it. The device below then leaves their hardware addresses
+// alone, for all services alike, so that no service may want only the device below.
+func (t *topology) separate(wanted []set) {
+	apart := set{}
+	for _, l := range t.links {
+		if _, ok := t.byIndex[l.Lower]; l.Kind != "macvlan" || !ok || l.MAC == "" {
+			continue
+		}
+		apart[l.Index] = true
+		for _, w := range wanted {
+			if !w[l.Index] && (w[l.Lower] || t.touched(l.Lower, w, set{})) {
+				apart[l.Index] = false
+			}
+		}
+	}
+	t.apart = apart
 }
 
 // swallowed reports whether a device's frames go to its master and never to its own
@@ -57,7 +81,9 @@ func (t *topology) wanted(w Want, p *Plan) set {
 	found := set{}
 	for _, l := range t.links {
 		switch {
-		case !l.Up || !l.HasAddress || l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case !l.Up || l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case !l.HasAddress:
+			t.leaveOutBare(l)
 		case !l.Ethernet:
 			p.leaveOut(l)
 		default:
@@ -65,6 +91,13 @@ func (t *topology) wanted(w Want, p *Plan) set {
 		}
 	}
 	return found
+}
+
+// leaveOutBare remembers an interface by which packets to the addresses of others may come.
+func (t *topology) leaveOutBare(l Link) {
+	if l.Ethernet && !slices.Contains(t.bare, l.Index) {
+		t.bare = append(t.bare, l.Index)
+	}
 }
 
 func (t *topology) named(w Want, p *Plan) set {

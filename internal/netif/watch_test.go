@@ -169,7 +169,7 @@ func TestWatchDeliversWhatChanges(t *testing.T) {
 	in(t, ns, anyIP("fd09::/48"))
 	until("the IPv6 AnyIP prefix", local("fd09::/48"))
 	in(t, ns, remove("eth0"))
-	until("eth0 gone", targets("eth1"))
+	until("eth0 gone", targets("eth1", "mv1"))
 }
 
 func TestSnapshotReadsWhatLiesBelowWhat(t *testing.T) {
@@ -203,6 +203,10 @@ func TestSnapshotReadsWhatLiesBelowWhat(t *testing.T) {
 	}
 	for _, l := range want {
 		l.Index = index(l.Name)
+		l.MAC = byName[l.Name].MAC // as the kernel made it up
+		if len(l.MAC) != 6 && !l.Loopback {
+			t.Errorf("%s: hardware address %q", l.Name, l.MAC)
+		}
 		if diff := cmp.Diff(l, byName[l.Name]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", l.Name, diff)
 		}
