@@ -16,9 +16,9 @@ func parseRange(s string) (Range, error) {
 	switch {
 	case s == "*" || s == "any" || s == "all":
 		return Range{}, fmt.Errorf("%s is not an address; to match anybody, leave the key out", quote(s))
-	case strings.ContainsAny(s, " \t"):
-		return Range{}, fmt.Errorf("%s has spaces in it; write %s", quote(s), quote(strings.Join(strings.Fields(s), "")))
-	case strings.Contains(s, "/") && strings.Contains(s, "-"):
+	case strings.ContainsAny(s, ", \t"):
+		return Range{}, several(s, parseRange, "[10.0.0.0/8, 11.0.0.0/8]")
+	case strings.Contains(s, "/") && strings.Contains(s, "-") && !strings.Contains(s, "/-"):
 		return Range{}, fmt.Errorf("%s mixes a range and a prefix length; write 10.2.0.5-10.2.0.9 or 10.2.0.0/24", quote(s))
 	case strings.Contains(s, "/"):
 		return parsePrefix(s)
@@ -43,6 +43,26 @@ func parseRange(s string) (Range, error) {
 	return Range{a, b}, nil
 }
 
+// several refuses what has spaces or commas in it: one value, or some that should be a
+// list.
+func several[T any](s string, parse func(string) (T, error), example string) error {
+	if one := strings.Join(strings.Fields(s), ""); one != s && !strings.Contains(one, ",") {
+		if _, err := parse(one); err == nil {
+			return fmt.Errorf("%s has spaces in it; write %q", quote(s), one)
+		}
+	}
+	parts := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(", \t", r) })
+	for i, part := range parts {
+		if _, err := parse(part); err != nil {
+			return fmt.Errorf("%s is not one value; write several as a list, as %s", quote(s), example)
+		}
+		if strings.Contains(part, ":") {
+			parts[i] = strconv.Quote(part)
+		}
+	}
+	return fmt.Errorf("%s is several values; write a list: [%s]", quote(s), strings.Join(parts[:min(len(parts), 8)], ", "))
+}
+
 func parsePrefix(s string) (Range, error) {
 	addr, length, _ := strings.Cut(s, "/")
 	a, err := parseAddr(addr)
@@ -55,7 +75,7 @@ func parsePrefix(s string) (Range, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return Range{}, fmt.Errorf("%s has no valid prefix length; write %s%s", quote(s), a, likelyLength(a, length))
+		return Range{}, fmt.Errorf("%s has no valid prefix length; write %s", quote(s), likelyPrefix(a, length))
 	}
 	if r := PrefixRange(p); r.First != a {
 		return Range{}, fmt.Errorf("%s has bits set beyond its length; write %s, or %s for the one address", quote(s), p.Masked(), a)
@@ -67,19 +87,20 @@ func parsePrefix(s string) (Range, error) {
 func mappedPrefix(s string, v4 netip.Addr, length string) error {
 	bits, err := strconv.Atoi(length)
 	if err != nil || bits < 96 || bits > 128 {
-		return fmt.Errorf("%s is an IPv4 address in IPv6 form with a length that is none of IPv4; write it as IPv4, %s/24 for instance", quote(s), v4)
+		return fmt.Errorf("%s is an IPv4 address in IPv6 form with a length that is none of IPv4; write it as IPv4, %s for instance", quote(s), netip.PrefixFrom(v4, 24).Masked())
 	}
 	return fmt.Errorf("%s is an IPv4 prefix in IPv6 form; write %s", quote(s), netip.PrefixFrom(v4, bits-96).Masked())
 }
 
-// likelyLength guesses the length that was meant by a netmask.
-func likelyLength(a netip.Addr, length string) string {
+// likelyPrefix guesses the prefix that was meant by a netmask.
+func likelyPrefix(a netip.Addr, length string) string {
 	if m, err := netip.ParseAddr(length); err == nil && m.Is4() && a.Is4() {
 		if ones, bits := net.IPMask(m.AsSlice()).Size(); bits != 0 {
-			return fmt.Sprintf("/%d", ones)
+			return netip.PrefixFrom(a, ones).Masked().String()
 		}
 	}
-	return fmt.Sprintf("/0 to %s/%d", a, a.BitLen())
+	host := min(toBits(a).trailingZeros(), a.BitLen())
+	return fmt.Sprintf("%s/%d to %s/%d", a, a.BitLen()-host, a, a.BitLen())
 }
 
 // mappedError refuses an IPv4 address in IPv6 form: packets carry IPv4 addresses as IPv4,
@@ -97,7 +118,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	case err != nil:
 		return a, fmt.Errorf("%s is not an IP address%s", quote(s), addressHint(s))
 	case a.Zone() != "":
-		return a, fmt.Errorf("%s names a zone, which a packet does not carry; write %s", quote(s), a.WithZone(""))
+		return a, fmt.Errorf("%s names a zone, which a packet does not carry; write %s", quote(s), a.WithZone("").Unmap())
 	case a.Is4In6():
 		return a, &mappedError{a.Unmap()}
 	}
@@ -120,6 +141,9 @@ func addressHint(s string) string {
 
 // parsePorts reads a port or FIRST-LAST.
 func parsePorts(s string) (PortRange, error) {
+	if strings.ContainsAny(s, ", \t") {
+		return PortRange{}, several(s, parsePorts, "[80, 1024-65535]")
+	}
 	first, last, isRange := strings.Cut(s, "-")
 	a, err := strconv.ParseUint(first, 10, 16)
 	b := a
@@ -131,6 +155,8 @@ func parsePorts(s string) (PortRange, error) {
 		return PortRange{}, fmt.Errorf("%s is not a port or a range of ports; write 1024 or 1024-65535", quote(s))
 	case b < a:
 		return PortRange{}, fmt.Errorf("%s ends before it begins; write %d-%d", quote(s), b, a)
+	case hasLeadingZero(first) || isRange && hasLeadingZero(last):
+		return PortRange{}, leadingZero(s, PortRange{uint16(a), uint16(b)}.String())
 	}
 	return PortRange{uint16(a), uint16(b)}, nil
 }

@@ -38,6 +38,8 @@ func (d *decoder) loopbackSeen(s *Service) {
 	}
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // parseListen reads ADDRESS:PORT or *:PORT.
 func parseListen(s string) (Listen, error) {
 	host, port, err := net.SplitHostPort(s)
@@ -47,6 +49,9 @@ func parseListen(s string) (Listen, error) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
 		return Listen{}, fmt.Errorf(`%s has no valid port; write one port from 1 to 65535, as "*:80"`, quote(s))
+	}
+	if hasLeadingZero(port) {
+		return Listen{}, leadingZero(s, strconv.Quote(net.JoinHostPort(host, strconv.Itoa(int(n)))))
 	}
 	if host == "*" {
 		return Listen{Port: uint16(n)}, nil
@@ -59,8 +64,12 @@ func parseListen(s string) (Listen, error) {
 	switch {
 	case errors.As(err, &mapped):
 		return Listen{}, fmt.Errorf(`%s is an IPv4 address in IPv6 form; write "%s:%d"`, quote(s), mapped.v4, n)
+	case a.Zone() != "":
+		return Listen{}, fmt.Errorf("%s names a zone, which a packet does not carry; write %q", quote(s), netip.AddrPortFrom(a.WithZone("").Unmap(), uint16(n)))
 	case err != nil:
 		return Listen{}, err
+	case a == broadcast:
+		return Listen{}, fmt.Errorf("%s is the broadcast address, which no TCP server has; write an address of this host", quote(s))
 	case a.IsUnspecified():
 		return Listen{}, fmt.Errorf(`%s is no address of a packet; write "*:%d" for every local address`, quote(s), n)
 	case a.IsMulticast():
@@ -69,17 +78,23 @@ func parseListen(s string) (Listen, error) {
 	return Listen{a, uint16(n)}, nil
 }
 
+// likelyListen guesses the listen that was meant.
 func likelyListen(s string) string {
-	if last := strings.LastIndexByte(s, ':'); last > 0 {
-		if a, err := netip.ParseAddr(s[:last]); err == nil && a.Is6() {
-			return strconv.Quote(net.JoinHostPort(s[:last], s[last+1:]))
+	last := strings.LastIndexByte(s, ':')
+	guesses := []string{net.JoinHostPort(s, "80"), "*:" + s}
+	if last > 0 {
+		guesses = slices.Insert(guesses, 0, net.JoinHostPort(s[:last], s[last+1:]))
+	}
+	for _, g := range guesses {
+		if _, _, err := net.SplitHostPort(g); err != nil {
+			continue // parseListen would ask for another guess
 		}
-	}
-	if _, err := netip.ParseAddr(s); err == nil {
-		return strconv.Quote(net.JoinHostPort(s, "80"))
-	}
-	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
-		return fmt.Sprintf(`"*:%d" for every local address`, n)
+		if _, err := parseListen(g); err == nil {
+			if g == "*:"+s {
+				return strconv.Quote(g) + " for every local address"
+			}
+			return strconv.Quote(g)
+		}
 	}
 	return `"*:80", "192.0.2.1:80" or "[2001:db8::1]:80"`
 }

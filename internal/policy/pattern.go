@@ -79,11 +79,18 @@ func parseGlob(s string) (string, error) {
 func parsePath(s string) (string, error) {
 	switch {
 	case s[0] != '/' && s[0] != '*':
-		return "", fmt.Errorf("%s matches no path; begin it with / or *, as %s", quote(s), quote("/"+s))
+		return "", fmt.Errorf("%s matches no path; begin it with / or *, as %s", quote(s), quote("/"+withoutQuery(s)))
 	case strings.ContainsAny(s, "?#"):
-		return "", fmt.Errorf("%s has a query or fragment, and paths match without them; write %s", quote(s), quote(s[:strings.IndexAny(s, "?#")]))
+		return "", fmt.Errorf("%s has a query or fragment, and paths match without them; write %s", quote(s), quote(withoutQuery(s)))
 	}
 	return parseGlob(s)
+}
+
+func withoutQuery(s string) string {
+	if at := strings.IndexAny(s, "?#"); at >= 0 {
+		return s[:at]
+	}
+	return s
 }
 
 var hostForm = regexp.MustCompile(`^[^\s/@?#]+$`)
@@ -91,7 +98,11 @@ var hostForm = regexp.MustCompile(`^[^\s/@?#]+$`)
 // parseHost reads a pattern of host names, in lower case.
 func parseHost(s string) (string, error) {
 	if _, rest, ok := strings.Cut(s, "://"); ok {
-		host, _, _ := strings.Cut(rest, "/")
+		host, _, _ := strings.Cut(withoutQuery(rest), "/")
+		host = host[strings.LastIndexByte(host, '@')+1:]
+		if !hostForm.MatchString(host) {
+			host = "*.example.com"
+		}
 		return "", fmt.Errorf("%s is a URL; write the host alone, as %s", quote(s), quote(host))
 	}
 	if !hostForm.MatchString(s) {
@@ -141,7 +152,11 @@ func (d *decoder) pairs(n *yaml.Node, what string, parse func(string) (string, e
 	if !d.plain(n) {
 		return nil
 	}
-	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		d.errorAt(n, "%s is empty; write patterns by name, as {name: pattern}, or remove the key", what)
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
 		d.errorAt(n, "%s is a mapping of names to patterns, as {name: pattern}, not %s", what, kindOf(n))
 		return nil
 	}

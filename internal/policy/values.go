@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -63,6 +64,8 @@ func parseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("%s is more than can be counted; the most is %d/%s", quote(s), most, m[2])
 	case n == 0:
 		return Rate{}, fmt.Errorf(`%s lets nothing pass; write "action: drop" for that`, quote(s))
+	case hasLeadingZero(s):
+		return Rate{}, leadingZero(s, fmt.Sprintf("%d/%s", n, m[2]))
 	}
 	return Rate{n, unit}, nil
 }
@@ -76,35 +79,52 @@ func likelyRate(s string) string {
 	if m == nil {
 		return form
 	}
-	unit := strings.ToLower(m[3])
+	unit, whole := strings.ToLower(m[3]), m[2] == ""
 	n, err := strconv.ParseFloat(m[1]+m[2], 64)
-	if err != nil || n > MaxRate {
+	if err != nil || n > MaxRate || n == 0 {
 		return form
 	}
 	switch {
+	case unit == "" && whole:
+		return fmt.Sprintf("%.0f/s or %.0f/m: a rate has a unit", n, n)
 	case unit == "":
-		return fmt.Sprintf("%s/s or %s/m: a rate has a unit", m[1], m[1])
+		return form
 	case unit[0] == 'h' && n >= 60:
 		return fmt.Sprintf("%d/m: a rate is per second or per minute", int(n/60))
-	case m[2] != "" && (unit[0] == 's' || unit == "rps"):
+	case !whole && (unit[0] == 's' || unit == "rps") && n*60 < 0.5:
+		return "1/m, the lowest rate"
+	case !whole && (unit[0] == 's' || unit == "rps"):
 		return fmt.Sprintf("%d/m: a rate is a whole number", int(n*60+0.5))
-	case m[2] == "" && (unit[0] == 's' || unit == "ps" || unit == "rps"):
-		return m[1] + "/s"
-	case m[2] == "" && strings.HasPrefix(unit, "m") && unit != "ms":
-		return m[1] + "/m"
+	case whole && (unit[0] == 's' || unit == "ps" || unit == "rps"):
+		return fmt.Sprintf("%.0f/s", n)
+	case whole && strings.HasPrefix(unit, "m") && unit != "ms":
+		return fmt.Sprintf("%.0f/m", n)
 	}
 	return form
+}
+
+// hasLeadingZero reports a number that some read as octal.
+func hasLeadingZero(s string) bool {
+	return len(s) > 1 && s[0] == '0' && s[1] >= '0' && s[1] <= '9'
+}
+
+func leadingZero(s, better string) error {
+	return fmt.Errorf("%s begins with a zero, which some read as octal; write %s", quote(s), better)
 }
 
 // parseInt reads a whole number between two bounds.
 func parseInt(least, most int) func(string) (int, error) {
 	return func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
-		if err != nil || s[0] == '+' {
+		switch {
+		case errors.Is(err, strconv.ErrRange) && s[0] != '+':
+			return 0, fmt.Errorf("%s is out of range; write a number from %d to %d", s, least, most)
+		case err != nil || s[0] == '+':
 			return 0, fmt.Errorf("%s is not a whole number; write one from %d to %d", quote(s), least, most)
-		}
-		if n < least || n > most {
+		case n < least || n > most:
 			return 0, fmt.Errorf("%d is out of range; write a number from %d to %d", n, least, most)
+		case hasLeadingZero(s):
+			return 0, leadingZero(s, strconv.Itoa(n))
 		}
 		return n, nil
 	}
@@ -117,33 +137,57 @@ var parseBurst = parseInt(1, MaxBurst)
 func parsePercent(s string) (int, error) {
 	digits, ok := strings.CutSuffix(s, "%")
 	n, err := strconv.Atoi(digits)
+	tooMuch := errors.Is(err, strconv.ErrRange)
 	switch {
-	case err != nil || digits[0] == '+':
+	case err != nil && !tooMuch || digits[0] == '+':
 		return 0, fmt.Errorf("%s is not a share; write a whole number of percent, as 10%%", quote(s))
+	case tooMuch || n < 1 || n > 100:
+		return 0, fmt.Errorf("%s is out of range; write 1%% to 100%%", quote(s))
 	case !ok:
 		return 0, fmt.Errorf("%s has no unit; write %d%%", quote(s), n)
-	case n < 1 || n > 100:
-		return 0, fmt.Errorf("%s is out of range; write 1%% to 100%%", quote(s))
+	case hasLeadingZero(s):
+		return 0, leadingZero(s, fmt.Sprintf("%d%%", n))
 	}
 	return n, nil
 }
 
 // parseDuration reads 5s, 200ms or 1m30s between two bounds, in multiples of a step.
 func parseDuration(least, most, step time.Duration) func(string) (time.Duration, error) {
+	fit := func(v time.Duration) bool { return v >= least && v <= most && v%step == 0 }
 	return func(s string) (time.Duration, error) {
 		v, err := time.ParseDuration(s)
-		if n, bad := strconv.Atoi(s); bad == nil {
-			return 0, fmt.Errorf("%d has no unit; write %ds or %dms", n, n, n)
-		}
+		_, noNumber := strconv.Atoi(s)
 		switch {
+		case noNumber == nil:
+			return 0, fmt.Errorf("%s has no unit; write %s", quote(s), fitting(fit, least, most, s+"s", s+"ms"))
 		case err != nil:
-			return 0, fmt.Errorf("%s is not a duration; write a number with a unit, as 200ms, 5s or 1m30s", quote(s))
+			return 0, fmt.Errorf("%s is not a duration; write a number with a unit, as %s", quote(s), fitting(fit, least, most, "200ms", "5s", "1m30s"))
 		case v < least || v > most:
 			return 0, fmt.Errorf("%s is out of range; write %s to %s", s, span(least), span(most))
 		case v%step != 0:
 			return 0, fmt.Errorf("%s is finer than this is counted; write a multiple of %s", s, span(step))
+		case hasLeadingZero(s):
+			return 0, leadingZero(s, strings.TrimLeft(s, "0"))
 		}
 		return v, nil
+	}
+}
+
+// fitting returns those of the durations that are accepted, or the bounds of all.
+func fitting(fit func(time.Duration) bool, least, most time.Duration, texts ...string) string {
+	var fine []string
+	for _, s := range texts {
+		if v, err := time.ParseDuration(s); err == nil && fit(v) && !hasLeadingZero(s) {
+			fine = append(fine, s)
+		}
+	}
+	switch n := len(fine); n {
+	case 0:
+		return fmt.Sprintf("%s to %s", span(least), span(most))
+	case 1:
+		return fine[0]
+	default:
+		return strings.Join(fine[:n-1], ", ") + " or " + fine[n-1]
 	}
 }
 
