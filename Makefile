@@ -7,6 +7,7 @@ BENCH     ?= .
 BENCHPKGS ?= ./test/packet
 BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
+SYNARGS   ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -49,8 +50,10 @@ generate: ## compile the eBPF programs (clang-19), write the manual pages
 	go generate ./...
 
 .PHONY: bench
-bench: ## nanoseconds per packet; BENCH=regexp, BENCHPKGS=packages (root)
+bench: build ## nanoseconds per decision, then the figures of a running Narthex (7 min, root)
+	@scripts/setup test
 	go test $(if $(SUDO),-exec '$(SUDO)') -run '^$$' -bench '$(BENCH)' $(BENCHARGS) $(BENCHPKGS)
+	$(SUDO) go run ./experiments/syn -narthex bin/narthex $(SYNARGS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME

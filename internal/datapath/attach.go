@@ -212,7 +212,7 @@ func whyNot(m Mode, err error) string {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Sprintf("%s XDP: another XDP program is attached", m)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, link.ErrNotSupported):
-		return fmt.Sprintf("%s XDP: the driver does not support it (xdp: auto takes what it does)", m)
+		return fmt.Sprintf("%s XDP: the driver does not support it", m)
 	}
 	return fmt.Sprintf("%s XDP: %v", m, err)
 }
