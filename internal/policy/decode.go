@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -191,18 +192,20 @@ func (d *decoder) table(n *yaml.Node, what string) []*yaml.Node {
 	return n.Content
 }
 
-// scalar decodes one value with a parser whose error says what would be right.
-func scalar[T any](d *decoder, n *yaml.Node, what string, into *T, parse func(string) (T, error)) {
+// scalar decodes one value with a parser whose error says what would be right, and
+// reports whether it could.
+func scalar[T any](d *decoder, n *yaml.Node, what string, into *T, parse func(string) (T, error)) bool {
 	s, ok := d.text(n, what)
 	if !ok {
-		return
+		return false
 	}
 	v, err := parse(s)
 	if err != nil {
 		d.errorAt(n, "%s: %v", what, err)
-		return
+		return false
 	}
 	*into = v
+	return true
 }
 
 // values decodes a list of values with the same parser.
@@ -210,16 +213,40 @@ func values[T any](d *decoder, n *yaml.Node, what string, parse func(string) (T,
 	nodes := d.list(n, what)
 	out := make([]T, 0, len(nodes))
 	for _, e := range nodes {
-		s, ok := d.text(e, what)
-		if !ok {
-			continue
+		var v T
+		if scalar(d, e, what, &v, parse) {
+			out = append(out, v)
 		}
-		v, err := parse(s)
-		if err != nil {
-			d.errorAt(e, "%s: %v", what, err)
-			continue
-		}
-		out = append(out, v)
 	}
 	return out
+}
+
+// distinct decodes a list of values of which no two are equal.
+func distinct[T comparable](d *decoder, n *yaml.Node, what string, parse func(string) (T, error)) []T {
+	nodes := d.list(n, what)
+	out := make([]T, 0, len(nodes))
+	once := onlyOnce[T](d, what, len(nodes))
+	for _, e := range nodes {
+		var v T
+		if scalar(d, e, what, &v, parse) && once(v, position(e)) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// onlyOnce returns a function that reports a value of a list if it was there before.
+func onlyOnce[T comparable](d *decoder, what string, entries int) func(T, Pos) bool {
+	if entries < 2 { // most lists: save the map
+		return func(T, Pos) bool { return true }
+	}
+	first := make(map[T]Pos, entries)
+	return func(v T, at Pos) bool {
+		if before, twice := first[v]; twice {
+			d.errorf(at, "%s: %s is there twice, first at line %d; remove one", what, quote(fmt.Sprint(v)), before.Line)
+			return false
+		}
+		first[v] = at
+		return true
+	}
 }

@@ -26,9 +26,9 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 	act := ""
 	seen := d.mapping(n, "a connection rule", []field{
 		{"name", func(n *yaml.Node) { scalar(d, n, "name", &c.Name, parseName) }},
-		{"from", func(n *yaml.Node) { c.From = values(d, n, "from", parseRange) }},
-		{"from_port", func(n *yaml.Node) { c.FromPort = values(d, n, "from_port", parsePorts) }},
-		{"to", func(n *yaml.Node) { c.to = d.refs(n, "to") }},
+		{"from", func(n *yaml.Node) { c.From = distinct(d, n, "from", parseRange) }},
+		{"from_port", func(n *yaml.Node) { c.FromPort = distinct(d, n, "from_port", parsePorts) }},
+		{"to", func(n *yaml.Node) { c.to = d.differing("to", d.refs(n, "to")) }},
 		{"learned", func(n *yaml.Node) { c.learned = d.refs(n, "learned") }},
 		{"action", func(n *yaml.Node) { scalar(d, n, "action", &act, parseWord("drop", "pass")) }},
 		{"rate", func(n *yaml.Node) { scalar(d, n, "rate", &c.Rate, parseRate) }},

@@ -32,7 +32,7 @@ func (d *decoder) service(n *yaml.Node) Service {
 	seen := d.mapping(n, "a service", []field{
 		{"name", func(n *yaml.Node) { scalar(d, n, "name", &s.Name, parseName) }},
 		{"listen", func(n *yaml.Node) { d.listens(n, &s) }},
-		{"interfaces", func(n *yaml.Node) { s.Interfaces = d.interfaces(n) }},
+		{"interfaces", func(n *yaml.Node) { s.Interfaces = distinct(d, n, "interfaces", parseInterface) }},
 		{"xdp", func(n *yaml.Node) { scalar(d, n, "xdp", &s.XDP, parseWord(XDPAuto, XDPNative, XDPGeneric, XDPOff)) }},
 		{"protocol", func(n *yaml.Node) { scalar(d, n, "protocol", &s.Protocol, parseWord(HTTP, TLS, TCP)) }},
 		{"concurrency", func(n *yaml.Node) {
@@ -108,24 +108,6 @@ func (c Concurrency) String() string {
 		return fmt.Sprint(c.Limit)
 	}
 	return "auto"
-}
-
-func (d *decoder) interfaces(n *yaml.Node) []string {
-	var out []string
-	at := map[string]int{}
-	for _, e := range d.list(n, "interfaces") {
-		var name string
-		scalar(d, e, "interfaces", &name, parseInterface)
-		if line, twice := at[name]; twice && name != "" {
-			d.errorAt(e, "interfaces: %s is there twice, first at line %d; remove one", quote(name), line)
-			continue
-		}
-		if name != "" {
-			at[name] = e.Line
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // parseInterface checks a name as the kernel's dev_valid_name does.

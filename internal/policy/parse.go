@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -147,4 +148,10 @@ func (d *decoder) refs(n *yaml.Node, what string) []reference {
 		}
 	}
 	return out
+}
+
+// differing returns the names of a list once each and reports those that are there twice.
+func (d *decoder) differing(what string, refs []reference) []reference {
+	once := onlyOnce[string](d, what, len(refs))
+	return slices.DeleteFunc(refs, func(r reference) bool { return !once(r.name, r.pos) })
 }

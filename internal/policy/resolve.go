@@ -118,7 +118,6 @@ func (d *decoder) resolveConnections(p *Policy, r *raw, services, classes map[st
 			}
 		}
 		slices.Sort(c.To)
-		c.To = slices.Compact(c.To)
 		for _, l := range c.learned {
 			if class := d.lookup(l, "class", "learned", classes); class >= 0 {
 				c.Learned = append(c.Learned, class)
