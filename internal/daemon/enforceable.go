@@ -64,7 +64,7 @@ func load(file string) (*enforceable, error) {
 		asWritten: p,
 		policy:    p,
 		tables:    tables,
-		warnings:  append(warnings, more...),
+		warnings:  policy.MergeWarnings(warnings, more),
 		loaded:    time.Now(),
 	}, nil
 }
