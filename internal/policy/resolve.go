@@ -85,7 +85,8 @@ func (d *decoder) resolveClasses(p *Policy, r *raw) map[string]int {
 		p.Classes = []Class{{Name: implicitClass, Priority: 1}}
 	}
 	p.Default = len(p.Classes) - 1
-	if r.defaultClass.name != "" {
+	implied := len(r.classes) == 0 && r.defaultClass.name == implicitClass
+	if r.defaultClass.name != "" && !implied {
 		p.Default = d.lookup(r.defaultClass, "class", "default_class", index)
 	}
 	return index
