@@ -33,7 +33,10 @@ func (d *decoder) service(n *yaml.Node) Service {
 		{"name", func(n *yaml.Node) { scalar(d, n, "name", &s.Name, parseName) }},
 		{"listen", func(n *yaml.Node) { d.listens(n, &s) }},
 		{"interfaces", func(n *yaml.Node) { s.Interfaces = distinct(d, n, "interfaces", parseInterface) }},
-		{"xdp", func(n *yaml.Node) { scalar(d, n, "xdp", &s.XDP, parseWord(XDPAuto, XDPNative, XDPGeneric, XDPOff)) }},
+		{"xdp", func(n *yaml.Node) {
+			scalar(d, n, "xdp", &s.XDP, parseWord(XDPAuto, XDPNative, XDPGeneric, XDPOff))
+			s.xdpAt = position(n)
+		}},
 		{"protocol", func(n *yaml.Node) { scalar(d, n, "protocol", &s.Protocol, parseWord(HTTP, TLS, TCP)) }},
 		{"concurrency", func(n *yaml.Node) {
 			scalar(d, n, "concurrency", &s.Concurrency, parseConcurrency)
@@ -160,8 +163,14 @@ func (d *decoder) class(n *yaml.Node) Class {
 	c := Class{Pos: position(n)}
 	seen := d.mapping(n, "a class", []field{
 		{"name", func(n *yaml.Node) { scalar(d, n, "name", &c.Name, parseName) }},
-		{"priority", func(n *yaml.Node) { scalar(d, n, "priority", &c.Priority, parseInt(1, 65_535)) }},
-		{"reserve", func(n *yaml.Node) { scalar(d, n, "reserve", &c.Reserve, parsePercent) }},
+		{"priority", func(n *yaml.Node) {
+			scalar(d, n, "priority", &c.Priority, parseInt(1, 65_535))
+			c.priorityAt = position(n)
+		}},
+		{"reserve", func(n *yaml.Node) {
+			scalar(d, n, "reserve", &c.Reserve, parsePercent)
+			c.reserveAt = position(n)
+		}},
 		{"max", func(n *yaml.Node) {
 			scalar(d, n, "max", &c.Max, parseInt(1, maxConcurrency))
 			c.MaxPos = position(n)

@@ -82,6 +82,7 @@ type Service struct {
 	listenAt       []Pos    // of each Listen
 	Interfaces     []string // empty: those with an address
 	XDP            XDPMode
+	xdpAt          Pos // of the value of XDP
 	Protocol       Protocol
 	Concurrency    Concurrency
 	Queue          Queue
@@ -131,6 +132,8 @@ type Class struct {
 	Reserve  int // percent of the admissions; 0: none
 	Max      int // requests in service at once; 0: no bound
 	MaxPos   Pos // of the value of Max
+
+	priorityAt, reserveAt Pos // of the values
 }
 
 // Connection is a connection rule: it polices SYNs.

@@ -100,11 +100,11 @@ func (d *decoder) checkClasses(classes []Class) {
 	for i := range classes {
 		c := &classes[i]
 		if first := byPriority[c.Priority]; first != nil && c.Priority != 0 {
-			d.errorf(c.Pos, "class %q has priority %d like class %q at line %d; priorities are unique", c.Name, c.Priority, first.Name, first.Pos.Line)
+			d.errorf(c.priorityAt, "class %q has priority %d like class %q at line %d; priorities are unique", c.Name, c.Priority, first.Name, first.Pos.Line)
 		}
 		byPriority[c.Priority] = c
 		if reserved <= 100 && reserved+c.Reserve > 100 {
-			d.errorf(c.Pos, "class %q brings the reserves to %d%%; together they are at most 100%%", c.Name, reserved+c.Reserve)
+			d.errorf(c.reserveAt, "class %q brings the reserves to %d%%; together they are at most 100%%", c.Name, reserved+c.Reserve)
 		}
 		reserved += c.Reserve
 	}

@@ -60,7 +60,7 @@ func (d *decoder) checkModes(p *Policy) {
 		}
 		for _, mode := range explicit {
 			if other := claims[mode].clash(s); mode != s.XDP && other != nil {
-				d.errorf(s.Pos, "service %q has xdp %s, but service %q at line %d has xdp %s and both can be on one interface; give them one mode or different interfaces",
+				d.errorf(s.xdpAt, "service %q has xdp %s, but service %q at line %d has xdp %s and both can be on one interface; give them one mode or different interfaces",
 					s.Name, s.XDP, other.Name, other.Pos.Line, mode)
 				break
 			}
