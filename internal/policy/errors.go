@@ -174,10 +174,19 @@ func didYouMean(guess string) string {
 // nearest returns the candidate that is most like word, or nothing if none is alike.
 func nearest(word string, candidates []string) string {
 	const longest = 64
-	best, bestAt := "", len(word)/3+1
+	if len(word) > longest {
+		return ""
+	}
+	return nearestWithin(len(word)/3+1, word, candidates)
+}
+
+// nearestWithin returns the candidate that is most like word and at most so many edits
+// away, or nothing.
+func nearestWithin(most int, word string, candidates []string) string {
+	best, bestAt := "", most
 	for _, c := range candidates {
-		if len(word) > longest || len(c) > longest {
-			continue
+		if len(c) > len(word)+bestAt || len(word) > len(c)+bestAt {
+			continue // comparing is slow
 		}
 		if at := distance(strings.ToLower(word), strings.ToLower(c)); at <= bestAt && (best == "" || at < bestAt) {
 			best, bestAt = c, at

@@ -12,7 +12,7 @@ import (
 type Setting struct {
 	Path     string // as connections.NAME.rate
 	Value    string // as in a policy, or none
-	Enforced bool   // this version does something with it
+	Enforced bool   // Override accepts it, or some values of it, in this version
 }
 
 // setting is a Setting with the way to change it. The parser's error says what would be
@@ -62,44 +62,62 @@ func (p *Policy) Override(path, value string) error {
 	return nil
 }
 
-// noPath says which paths there are instead of one that is not.
+// noPath says which paths there are instead of one that is not: first those of use now.
 func (p *Policy) noPath(path string, all []setting) error {
-	const most = 8
-	var names []string
-	for _, s := range all {
-		names = append(names, s.Path)
-	}
 	if part := strings.Split(path, "."); len(part) == 3 && part[0] == "connections" {
 		i := slices.IndexFunc(p.Connections, func(c Connection) bool { return c.Name == part[1] })
 		if i >= 0 && p.Connections[i].Action != ActionPolice && (part[2] == "rate" || part[2] == "burst") {
 			return fmt.Errorf("set %s: rule %q has no rate; give it one in the policy first", path, part[1])
 		}
 	}
-	if hint := didYouMean(nearest(path, names)); hint != "" {
-		return fmt.Errorf("set %s: there is no such path%s", quote(path), hint)
+	var now, later []string
+	for _, s := range all {
+		if s.Enforced {
+			now = append(now, s.Path)
+		} else {
+			later = append(later, s.Path)
+		}
 	}
-	if len(names) > most {
-		return fmt.Errorf("set %s: there is no such path; there are %s and %d more: write connections.RULE.rate or connections.RULE.burst",
-			quote(path), strings.Join(names[:most], ", "), len(names)-most)
+	const typo = 2 // edits; more and another setting may be meant
+	if guess := nearestWithin(typo, path, now); guess != "" {
+		return fmt.Errorf("set %s: there is no such path%s", quote(path), didYouMean(guess))
 	}
-	if len(names) == 0 {
-		return fmt.Errorf("set %s: there is no such path: the policy has nothing that can be set", quote(path))
+	hint := ""
+	if len(now) > 0 {
+		hint = "; what can be set now: " + firstOf(now)
 	}
-	return fmt.Errorf("set %s: there is no such path; there is %s", quote(path), strings.Join(names, ", "))
+	if len(later) > 0 {
+		hint += "; in a later version: " + firstOf(later)
+	}
+	return fmt.Errorf("set %s: there is no such path%s", quote(path), hint)
 }
 
-// settings lists everything that can be set, in the order of the policy file.
+// firstOf lists the first names, and how many more there are.
+func firstOf(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// settings lists everything that can be set: first the limits of connections, which have
+// an effect in this version, then the rest in the order of the policy file.
 func (p *Policy) settings() []setting {
 	var out []setting
 	add := func(enforced bool, value string, set func(string) error, path ...string) {
 		out = append(out, setting{Setting{strings.Join(path, "."), value, enforced}, set})
 	}
+	for i := range p.Connections {
+		c := &p.Connections[i]
+		if c.Action == ActionPolice {
+			add(true, c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
+			add(true, fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
+		}
+	}
 	for i := range p.Services {
 		s := &p.Services[i]
-		add(false, s.Concurrency.String(), func(v string) (err error) {
-			_, err = parseConcurrency(v)
-			return err
-		}, "services", s.Name, "concurrency")
+		add(true, s.Concurrency.String(), setConcurrency(&s.Concurrency), "services", s.Name, "concurrency")
 	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
@@ -108,13 +126,6 @@ func (p *Policy) settings() []setting {
 			_, err := parseInt(1, maxConcurrency)(v)
 			return err
 		}, "classes", c.Name, "max")
-	}
-	for i := range p.Connections {
-		c := &p.Connections[i]
-		if c.Action == ActionPolice {
-			add(true, c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
-			add(true, fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
-		}
 	}
 	for i := range p.Requests {
 		q := &p.Requests[i]
@@ -156,6 +167,21 @@ func setBurst(burst *int, burstSet *bool) func(string) error {
 			return err
 		}
 		*burst, *burstSet = b, true
+		return nil
+	}
+}
+
+// setConcurrency accepts what is so in this version anyway: no limit.
+func setConcurrency(c *Concurrency) func(string) error {
+	return func(v string) error {
+		n, err := parseConcurrency(v)
+		switch {
+		case err != nil:
+			return err
+		case n.Mode == ConcurrencyFixed:
+			return fmt.Errorf("concurrency %d is %w; write unlimited or auto", n.Limit, ErrNotEnforced)
+		}
+		c.Mode, c.Limit = n.Mode, n.Limit
 		return nil
 	}
 }

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -93,9 +94,12 @@ func TestOverrideErrors(t *testing.T) {
 		{"connections.everyone.burst", "0", `set connections.everyone.burst: 0 is out of range; write a number from 1 to 1000000`, false},
 		{"connections.block.rate", "1/s", `set connections.block.rate: rule "block" has no rate`, false},
 		{"connections.evryone.rate", "1/s", `did you mean "connections.everyone.rate"?`, false},
-		{"nonsense", "1", `"nonsense": there is no such path; there are services.web.concurrency, `, false},
-		{"", "", `"": there is no such path`, false},
-		{"services.web.concurrency", "64", `concurrency is not enforced by this version yet`, true},
+		{"connections.evryone.brst", "1", `did you mean "connections.everyone.burst"?`, false},
+		{"connections.nobody.rate", "1/s", `"connections.nobody.rate": there is no such path; what can be set now: connections.partner.rate, `, false},
+		{"connections.everyone", "1/s", `there is no such path; what can be set now: `, false},
+		{"classes.gold.maxx", "1", `there is no such path; what can be set now: `, false}, // classes.gold.max cannot
+		{"", "", `"": there is no such path; what can be set now: `, false},
+		{"services.web.concurrency", "64", `set services.web.concurrency: concurrency 64 is not enforced by this version yet; write unlimited or auto`, true},
 		{"services.web.concurrency", "some", `"some" is not a whole number`, false},
 		{"classes.bronze.reserve", "40%", `reserve is not enforced`, true},
 		{"classes.bronze.reserve", "41%", `"41%" brings the reserves to 101%`, false},
@@ -120,6 +124,54 @@ func TestOverrideErrors(t *testing.T) {
 	}
 }
 
+func TestOverrideUnknownPath(t *testing.T) {
+	tests := []struct{ policy, want string }{
+		{overridable, `set "nonsense": there is no such path; what can be set now: connections.partner.rate, connections.partner.burst, ` +
+			`connections.everyone.rate, connections.everyone.burst, services.web.concurrency; ` +
+			`in a later version: classes.gold.reserve, classes.gold.max, classes.bronze.reserve, classes.bronze.max, requests.index.rate, requests.index.burst`},
+		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set now: services.web.concurrency; in a later version: classes.default.reserve, classes.default.max`},
+		{manyRated(5), `set "nonsense": there is no such path; what can be set now: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
+			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 3 more; in a later version: classes.default.reserve, classes.default.max`},
+	}
+	for _, test := range tests {
+		if err := parsed(t, test.policy).Override("nonsense", "1"); err == nil || err.Error() != test.want {
+			t.Errorf("error %v\nwant  %s", err, test.want)
+		}
+	}
+}
+
+// manyRated returns a policy with n rules that have a rate.
+func manyRated(n int) string {
+	text := "version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\nconnections:\n"
+	for i := range n {
+		text += fmt.Sprintf("  - {name: r%d, from: 10.0.0.%d, rate: 1/s}\n", i, i)
+	}
+	return text
+}
+
+// TestOverrideConcurrency says in an override what is in force whatever the policy says.
+func TestOverrideConcurrency(t *testing.T) {
+	const path = "services.web.concurrency"
+	for _, written := range []string{"auto", "unlimited", "64"} {
+		for _, value := range []string{"auto", "unlimited"} {
+			text := strings.Replace(overridable, `"*:80"`, `"*:80", concurrency: `+written, 1)
+			p := parsed(t, text)
+			at := p.Services[0].Concurrency.Pos
+			if err := p.Override(path, value); err != nil {
+				t.Errorf("%s over %s: %v", value, written, err)
+				continue
+			}
+			i := slices.IndexFunc(p.Settings(), func(s Setting) bool { return s.Path == path })
+			if got := p.Settings()[i]; got != (Setting{path, value, true}) {
+				t.Errorf("%s over %s: setting %+v", value, written, got)
+			}
+			if got := p.Services[0].Concurrency; got.Limit != 0 || got.Pos != at {
+				t.Errorf("%s over %s: concurrency %+v, want no limit, at %v", value, written, got, at)
+			}
+		}
+	}
+}
+
 // TestSettings sets every path to the value that it has: that changes nothing but where
 // a value comes from.
 func TestSettings(t *testing.T) {
@@ -134,7 +186,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("set %s %s: error %v, enforced: %v", s.Path, s.Value, err, s.Enforced)
 		}
 	}
-	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst"}
+	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst", "services.web.concurrency"}
 	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(enforced, want) {
 		t.Errorf("paths %q, enforced settings %q, want %q", got, enforced, want)
 	}
