@@ -67,6 +67,7 @@ struct node {
   __u8 shift;      /* bits */
   __u16 pad;       /* 0 */
   __u32 child[16]; /* entries */
+  __u8 size[40];   /* 0; makes it two cells */
 };
 
 /* Interfaces of a service are compared only if services differ in them. */
@@ -107,19 +108,24 @@ struct rule {
   __u8 pad[3]; /* 0 */
 };
 
-/* A policy image is a sequence of cells: cell 0 is the header; nodes, services and rules
- * follow. It is stored in pages, because a step within a page needs no map look-up. */
+/* A policy image is a sequence of cells of 64 bytes: cell 0 is the header; nodes, which
+ * take two cells from an even one on, services and rules follow. So a rule is in one cache
+ * line wherever the kernel begins a map's values, which is at a multiple of 16 but no more. */
 union cell {
   struct header header;
   struct service service;
   struct rule rule;
-  struct node node;
+  __u8 size[64];
 };
 
+/* Cells are stored in pages, because a step within a page needs no map look-up. */
 #define PAGE_CELLS 64
 
 struct page {
-  union cell cell[PAGE_CELLS];
+  union {
+    union cell cell[PAGE_CELLS];
+    struct node node[PAGE_CELLS / 2];
+  };
 };
 
 /* The token bucket of one source under one rule. A tag of 0 is nobody's. */

@@ -116,8 +116,7 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
 }
 
 /* Takes a token for the packet from the rule's bucket or from its source's. */
-static __always_inline int police(const struct rule *r, const struct packet *p) {
-  __u64 now = bpf_ktime_get_ns();
+static __always_inline int police(const struct rule *r, const struct packet *p, __u64 now) {
   if (r->per_source)
     return take_per_source(r, p, now);
   __u32 index = r->bucket;

@@ -27,7 +27,8 @@ static __always_inline const struct header *open_image(struct image *im) {
   return im->page ? &im->page->cell[0].header : NULL;
 }
 
-static __always_inline const union cell *cell_at(struct image *im, __u32 index) {
+/* Makes the page of a cell the image's current one. */
+static __always_inline const struct page *page_of(struct image *im, __u32 index) {
   __u32 number = index / PAGE_CELLS;
   if (number != im->number) {
     const struct page *page = bpf_map_lookup_elem(im->map, &number);
@@ -36,7 +37,12 @@ static __always_inline const union cell *cell_at(struct image *im, __u32 index) 
     im->page = page;
     im->number = number;
   }
-  return &im->page->cell[index % PAGE_CELLS];
+  return im->page;
+}
+
+static __always_inline const union cell *cell_at(struct image *im, __u32 index) {
+  const struct page *page = page_of(im, index);
+  return page ? &page->cell[index % PAGE_CELLS] : NULL;
 }
 
 /* Walks from an entry to the cell that it leads to for the key; ENTRY_NONE if to none. */
@@ -44,10 +50,10 @@ static __always_inline __u32 walk(struct image *im, __u32 entry, const struct ke
   for (int i = 0; i < MAX_STEPS; i++) {
     if (!(entry & ENTRY_NODE))
       return entry;
-    const union cell *c = cell_at(im, entry & ~ENTRY_NODE);
-    if (!c)
+    const struct page *page = page_of(im, entry & ~ENTRY_NODE);
+    if (!page)
       return ENTRY_NONE;
-    const struct node *n = &c->node;
+    const struct node *n = &page->node[entry % PAGE_CELLS / 2];
     __u64 w = key->word[n->word & 3];
     if ((w ^ n->key) & n->mask)
       entry = n->miss;

@@ -9,6 +9,7 @@
 struct decision {
   const struct service *service; /* NULL: to none */
   const struct rule *rule;       /* NULL: decided by reason */
+  struct counts *counts;         /* of the rule */
   __u32 reason;                  /* enum reason; with a rule: why beside it, or 0 */
   bool drop;
   bool shadow; /* count only */
@@ -20,21 +21,23 @@ static __always_inline bool account(const struct decision *d) {
     __u32 slot = d->service->slot;
     count(bpf_map_lookup_elem(&service_counts, &slot), d->drop, d->shadow);
   }
-  if (d->rule) {
-    __u32 slot = d->rule->slot;
-    count(bpf_map_lookup_elem(&rule_counts, &slot), d->drop, d->shadow);
-  }
+  if (d->rule)
+    count(d->counts, d->drop, d->shadow);
   if (!d->rule || d->reason)
     count_reason(d->reason, d->drop, d->shadow);
   return d->drop && !d->shadow;
 }
 
-static __always_inline void decide_by_rule(struct decision *d, const struct packet *p) {
+static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u64 now) {
   const struct rule *r = d->rule;
+  __u32 slot = r->slot;
+  d->counts = bpf_map_lookup_elem(&rule_counts, &slot);
+  if (d->counts)
+    (void)*(volatile __u64 *)&d->counts->passed; /* on its way while the bucket's line is */
   if (r->action == ACTION_DROP) {
     d->drop = true;
   } else if (r->action == ACTION_POLICE) {
-    int taken = police(r, p);
+    int taken = police(r, p, now);
     d->drop = taken != TAKEN;
     if (taken == CONTENDED)
       d->reason = REASON_CONTENDED;
@@ -51,6 +54,9 @@ static __always_inline void decide_for_service(struct image *im, struct decision
     d->drop = true;
     return;
   }
+  /* Here, because reading the clock waits for every load before it: those of the look-up
+   * are the slow ones. */
+  __u64 now = bpf_ktime_get_ns();
   __u32 entry = find_rule(im, d->service, p);
   if (entry == ENTRY_NONE) {
     d->reason = REASON_NO_RULE;
@@ -63,7 +69,7 @@ static __always_inline void decide_for_service(struct image *im, struct decision
   }
   d->rule = &c->rule;
   d->reason = 0;
-  decide_by_rule(d, p);
+  decide_by_rule(d, p, now);
 }
 
 static __always_inline void decide(struct decision *d, const struct packet *p, __u32 ifindex) {

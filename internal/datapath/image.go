@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	cellSize   = int(unsafe.Sizeof(narthexNode{})) // the largest of a cell's forms
+	nodeSize   = int(unsafe.Sizeof(narthexNode{}))
 	pageSize   = int(unsafe.Sizeof(narthexPage{}))
+	cellSize   = 64
 	pageCells  = pageSize / cellSize
+	nodeCells  = nodeSize / cellSize
 	entryNode  = 1 << 31
 	groupAny   = ^uint32(0)
 	noClass    = 0xff
@@ -33,20 +35,16 @@ type image struct {
 	listenNodes, services, rules, nodes int // first cell of each kind
 }
 
-func (im *image) at(cell int) []byte {
-	offset := cell/pageCells*pageSize + cell%pageCells*cellSize
-	return im.pages[offset : offset+cellSize]
-}
 
 // put writes a struct into a cell.
 func put[T any](im *image, cell int, v *T) {
-	copy(im.at(cell), unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
+	copy(im.pages[cell*cellSize:], unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
 }
 
 // entry turns an outcome or a node of the compiler's into a cell's number.
 func entry(e policy.Entry, nodes, outcomes int) uint32 {
 	if i, ok := e.Node(); ok {
-		return uint32(nodes+i) | entryNode
+		return uint32(nodes+nodeCells*i) | entryNode
 	}
 	if i, ok := e.Rule(); ok {
 		return uint32(outcomes + i)
@@ -61,17 +59,17 @@ func (im *image) putNodes(list []policy.Node, first, outcomes int) {
 		for c := range n.Child {
 			n.Child[c] = entry(from.Child[c], first, outcomes)
 		}
-		put(im, first+i, &n)
+		put(im, first+nodeCells*i, &n)
 	}
 }
 
 // buildImage packs tables for the slots that rules and services have.
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
-	im := &image{listenNodes: 1}
-	im.services = im.listenNodes + len(listens.Nodes)
+	im := &image{listenNodes: nodeCells}
+	im.services = im.listenNodes + nodeCells*len(listens.Nodes)
 	im.rules = im.services + len(t.Services)
-	im.nodes = im.rules + len(t.Rules)
-	im.cells = im.nodes + len(t.Nodes)
+	im.nodes = (im.rules + len(t.Rules) + nodeCells - 1) / nodeCells * nodeCells
+	im.cells = im.nodes + nodeCells*len(t.Nodes)
 	im.pages = make([]byte, (im.cells+pageCells-1)/pageCells*pageSize)
 
 	h := narthexHeader{

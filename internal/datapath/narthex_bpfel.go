@@ -51,6 +51,7 @@ type narthexNode struct {
 	Shift uint8
 	Pad   uint16
 	Child [16]uint32
+	Size  [40]uint8
 }
 
 type narthexNote struct {
@@ -63,7 +64,7 @@ type narthexPage struct {
 	Cell [64]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [64]byte
+		_      [40]byte
 	}
 }
 

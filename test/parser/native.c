@@ -12,12 +12,9 @@ static __u32 test_mask, test_ways;
 
 #include "lib/bucket.h"
 
-static __u64 clock;
 static __u64 rule_bucket;
 static struct secret secret;
 static struct source_set sets[TEST_SETS];
-
-static __u64 test_ktime(void) { return clock; }
 
 static void *test_lookup(void *map, const void *key) {
   __u32 index = *(const __u32 *)key;
@@ -42,7 +39,6 @@ __u64 native_siphash13(__u64 key0, __u64 key1, __u64 a, __u64 b, __u64 c) {
 
 void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
   bpf_map_lookup_elem = test_lookup;
-  bpf_ktime_get_ns = test_ktime;
   test_mask = n - 1;
   test_ways = ways;
   rule_bucket = 0;
@@ -51,8 +47,7 @@ void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
 }
 
 int native_police(const struct rule *r, const struct packet *p, __u64 now) {
-  clock = now;
-  return police(r, p) == TAKEN;
+  return police(r, p, now) == TAKEN;
 }
 
 __u64 native_source_tag(const struct rule *r, const struct packet *p) { return source_tag(r, p, &secret); }
