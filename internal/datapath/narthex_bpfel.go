@@ -61,7 +61,7 @@ type narthexNote struct {
 
 type narthexPage struct {
 	_    structs.HostLayout
-	Cell [64]struct {
+	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
 		_      [40]byte
