@@ -35,7 +35,6 @@ type image struct {
 	listenNodes, services, rules, nodes int // first cell of each kind
 }
 
-
 // put writes a struct into a cell.
 func put[T any](im *image, cell int, v *T) {
 	copy(im.pages[cell*cellSize:], unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
