@@ -70,10 +70,21 @@ struct node {
   __u8 size[40];   /* 0; makes it two cells */
 };
 
+/* What a look-up that ends at a cell still has to compare: a step that leads to one outcome
+ * only needs no node of its own, and no cache line. */
+struct guard {
+  __u64 key;
+  __u64 mask; /* (word ^ key) & mask must be 0; a mask of 0 lets everything in */
+  __u32 miss; /* entry: where the look-up goes on otherwise */
+  __u8 word;
+  __u8 pad[3]; /* 0 */
+};
+
 /* Interfaces of a service are compared only if services differ in them. */
 #define GROUP_ANY 0xffffffffU
 
 struct service {
+  struct guard guard;
   __u32 slot;    /* index into service_counts */
   __u32 group;   /* bit in interface_groups, or GROUP_ANY */
   __u32 root_v4; /* entry: (source address, port) → rule */
@@ -95,6 +106,7 @@ enum action {
 /* A connection rule without its match. The bucket is a GCRA (ITU-T I.371): a theoretical
  * arrival time that each pass moves on by the interval. */
 struct rule {
+  struct guard guard;
   __u64 interval;  /* ns for one token */
   __u64 tolerance; /* ns: interval × (burst − 1) */
   __u64 id;        /* tells this rule's per-source buckets from any other's, ever */
@@ -113,6 +125,7 @@ struct rule {
  * line wherever the kernel begins a map's values, which is at a multiple of 16 but no more. */
 union cell {
   struct header header;
+  struct guard guard; /* of a service or a rule */
   struct service service;
   struct rule rule;
   __u8 size[64];

@@ -40,19 +40,21 @@ static __always_inline const struct page *page_of(struct image *im, __u32 index)
   return im->page;
 }
 
-static __always_inline const union cell *cell_at(struct image *im, __u32 index) {
-  const struct page *page = page_of(im, index);
-  return page ? &page->cell[index % PAGE_CELLS] : NULL;
-}
-
-/* Walks from an entry to the cell that it leads to for the key; ENTRY_NONE if to none. */
-static __always_inline __u32 walk(struct image *im, __u32 entry, const struct key *key) {
-  for (int i = 0; i < MAX_STEPS; i++) {
-    if (!(entry & ENTRY_NODE))
-      return entry;
+/* Walks from an entry to the cell that it leads to for the key; NULL if to none. */
+static __always_inline const union cell *walk(struct image *im, __u32 entry, const struct key *key) {
+  for (int i = 0; i <= MAX_STEPS; i++) {
+    if (entry == ENTRY_NONE)
+      return NULL;
     const struct page *page = page_of(im, entry & ~ENTRY_NODE);
     if (!page)
-      return ENTRY_NONE;
+      return NULL;
+    if (!(entry & ENTRY_NODE)) {
+      const union cell *c = &page->cell[entry % PAGE_CELLS];
+      if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
+        return c;
+      entry = c->guard.miss;
+      continue;
+    }
     const struct node *n = &page->node[entry % PAGE_CELLS / 2];
     __u64 w = key->word[n->word & 3];
     if ((w ^ n->key) & n->mask)
@@ -60,23 +62,27 @@ static __always_inline __u32 walk(struct image *im, __u32 entry, const struct ke
     else
       entry = n->child[w >> (n->shift & 63) & 15];
   }
-  return entry & ENTRY_NODE ? ENTRY_NONE : entry;
+  return NULL;
 }
 
-/* The cell of the service that the packet is for. Without ports, that of one which listens
- * on the address. */
-static __always_inline __u32 find_service(struct image *im, const struct header *h, const struct packet *p) {
+/* The service that the packet is for, NULL if none. Without ports, one that listens on the
+ * address. */
+static __always_inline const struct service *find_service(struct image *im, const struct header *h,
+                                                          const struct packet *p) {
   struct key key = {{p->dst[0], p->dst[1], (__u64)p->dport << 48, 0}};
   __u32 entry = p->v6 ? h->listen_v6 : h->listen_v4;
   if (!p->has_ports)
     entry = p->v6 ? h->any_v6 : h->any_v4;
-  return walk(im, entry, &key);
+  const union cell *c = walk(im, entry, &key);
+  return c ? &c->service : NULL;
 }
 
-/* The cell of the first rule that matches the packet's source. */
-static __always_inline __u32 find_rule(struct image *im, const struct service *s, const struct packet *p) {
+/* The first rule that matches the packet's source, NULL if none. */
+static __always_inline const struct rule *find_rule(struct image *im, const struct service *s,
+                                                    const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
-  return walk(im, p->v6 ? s->root_v6 : s->root_v4, &key);
+  const union cell *c = walk(im, p->v6 ? s->root_v6 : s->root_v4, &key);
+  return c ? &c->rule : NULL;
 }
 
 /* Whether the service's policy holds on the interface. */

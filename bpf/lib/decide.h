@@ -57,17 +57,11 @@ static __always_inline void decide_for_service(struct image *im, struct decision
   /* Here, because reading the clock waits for every load before it: those of the look-up
    * are the slow ones. */
   __u64 now = bpf_ktime_get_ns();
-  __u32 entry = find_rule(im, d->service, p);
-  if (entry == ENTRY_NONE) {
+  d->rule = find_rule(im, d->service, p);
+  if (!d->rule) {
     d->reason = REASON_NO_RULE;
     return;
   }
-  const union cell *c = cell_at(im, entry);
-  if (!c) {
-    d->reason = REASON_MAP_FAULT;
-    return;
-  }
-  d->rule = &c->rule;
   d->reason = 0;
   decide_by_rule(d, p, now);
 }
@@ -87,17 +81,14 @@ static __always_inline void decide(struct decision *d, const struct packet *p, _
     return;
   }
   d->reason = REASON_NO_SERVICE;
-  __u32 entry = find_service(&im, h, p);
-  if (entry == ENTRY_NONE)
-    return;
-  const union cell *c = cell_at(&im, entry);
-  if (!c || (p->has_ports && !on_interface(&c->service, ifindex)))
+  const struct service *service = find_service(&im, h, p);
+  if (!service || (p->has_ports && !on_interface(service, ifindex)))
     return;
   if (for_upper(h, p, ifindex)) {
     d->reason = REASON_UPPER;
     return;
   }
-  d->service = &c->service;
+  d->service = service;
   decide_for_service(&im, d, p);
 }
 

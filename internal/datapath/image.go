@@ -19,20 +19,16 @@ const (
 	cellSize   = 64
 	pageCells  = pageSize / cellSize
 	nodeCells  = nodeSize / cellSize
-	entryNode  = 1 << 31
+	entryNode  = uint32(1) << 31
 	groupAny   = ^uint32(0)
 	noClass    = 0xff
 	cellHeader = 0
 )
 
 // image is a policy in the form in which the programs read it: cells in pages. The
-// header comes first, then the nodes that find services, so that what every SYN needs
-// shares a page; then services, rules, and the nodes that find rules.
+// header comes first, then what finds services, then what finds rules.
 type image struct {
 	pages []byte
-	cells int // in use
-
-	listenNodes, services, rules, nodes int // first cell of each kind
 }
 
 // put writes a struct into a cell.
@@ -40,59 +36,137 @@ func put[T any](im *image, cell int, v *T) {
 	copy(im.pages[cell*cellSize:], unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
 }
 
-// entry turns an outcome or a node of the compiler's into a cell's number.
-func entry(e policy.Entry, nodes, outcomes int) uint32 {
+// trie places a look-up's nodes and outcomes in an image.
+type trie struct {
+	nodes    []policy.Node
+	outcomes int      // first cell of the outcomes
+	entries  []uint32 // of the nodes
+	end      int      // cell behind
+}
+
+// newTrie gives cells to so many outcomes and to the nodes, from a cell on. A node that
+// leads to one outcome or on to a single other entry becomes a copy of the outcome with a
+// guard.
+func newTrie(nodes []policy.Node, outcomes, cell int) *trie {
+	t := &trie{nodes: nodes, outcomes: cell, entries: make([]uint32, len(nodes))}
+	cell += outcomes
+	for i := range nodes {
+		if _, _, guarded := t.guard(&nodes[i]); guarded {
+			t.entries[i] = uint32(cell)
+			cell++
+		}
+	}
+	cell = (cell + nodeCells - 1) / nodeCells * nodeCells
+	for i := range nodes {
+		if t.entries[i] == 0 {
+			t.entries[i] = uint32(cell) | entryNode
+			cell += nodeCells
+		}
+	}
+	t.end = cell
+	return t
+}
+
+// entry returns the cell of an outcome or of a node.
+func (t *trie) entry(e policy.Entry) uint32 {
 	if i, ok := e.Node(); ok {
-		return uint32(nodes+nodeCells*i) | entryNode
+		return t.entries[i]
 	}
 	if i, ok := e.Rule(); ok {
-		return uint32(outcomes + i)
+		return uint32(t.outcomes + i)
 	}
 	return 0
 }
 
-func (im *image) putNodes(list []policy.Node, first, outcomes int) {
-	for i := range list {
-		from := &list[i]
-		n := narthexNode{Key: from.Key, Mask: from.Mask, Word: from.Word, Shift: from.Shift, Miss: entry(from.Miss, first, outcomes)}
-		for c := range n.Child {
-			n.Child[c] = entry(from.Child[c], first, outcomes)
+// guard returns the guard that stands for a node which leads to one outcome under one
+// prefix and to one other entry elsewhere.
+func (t *trie) guard(n *policy.Node) (g narthexGuard, outcome int, ok bool) {
+	for first, child := range n.Child {
+		outcome, ok := child.Rule()
+		if !ok || first > 0 && n.Child[first-1] == child {
+			continue
 		}
-		put(im, first+nodeCells*i, &n)
+		size, other, ok := block(n, first)
+		if !ok || n.Mask != 0 && other != n.Miss {
+			continue
+		}
+		g.Mask = n.Mask | uint64(len(n.Child)-size)<<n.Shift
+		g.Key = n.Key | uint64(first)<<n.Shift
+		g.Word, g.Miss = n.Word, t.entry(other)
+		return g, outcome, true
+	}
+	return g, 0, false
+}
+
+// block reports whether the children equal to the one at first are those under one prefix
+// of the nibble, how many they are, and which entry all others are.
+func block(n *policy.Node, first int) (size int, other policy.Entry, ok bool) {
+	for first+size < len(n.Child) && n.Child[first+size] == n.Child[first] {
+		size++
+	}
+	if size == len(n.Child) || size&(size-1) != 0 || first%size != 0 {
+		return 0, 0, false
+	}
+	other = n.Child[(first+size)%len(n.Child)]
+	for i, c := range n.Child {
+		if (i < first || i >= first+size) && c != other {
+			return 0, 0, false
+		}
+	}
+	return size, other, true
+}
+
+// write puts the nodes into the image, those with a guard by a function that writes an
+// outcome to a cell.
+func (t *trie) write(im *image, outcome func(cell, i int, g narthexGuard)) {
+	for i := range t.nodes {
+		if g, o, guarded := t.guard(&t.nodes[i]); guarded {
+			outcome(int(t.entries[i]), o, g)
+			continue
+		}
+		from := &t.nodes[i]
+		n := narthexNode{Key: from.Key, Mask: from.Mask, Word: from.Word, Shift: from.Shift, Miss: t.entry(from.Miss)}
+		for c := range n.Child {
+			n.Child[c] = t.entry(from.Child[c])
+		}
+		put(im, int(t.entries[i]&^entryNode), &n)
 	}
 }
 
 // buildImage packs tables for the slots that rules and services have.
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
-	im := &image{listenNodes: nodeCells}
-	im.services = im.listenNodes + nodeCells*len(listens.Nodes)
-	im.rules = im.services + len(t.Services)
-	im.nodes = (im.rules + len(t.Rules) + nodeCells - 1) / nodeCells * nodeCells
-	im.cells = im.nodes + nodeCells*len(t.Nodes)
-	im.pages = make([]byte, (im.cells+pageCells-1)/pageCells*pageSize)
+	services := newTrie(listens.Nodes, len(t.Services), nodeCells)
+	rules := newTrie(t.Nodes, len(t.Rules), services.end)
+	im := &image{make([]byte, (rules.end+pageCells-1)/pageCells*pageSize)}
 
 	h := narthexHeader{
-		ListenV4:   entry(listens.V4, im.listenNodes, im.services),
-		ListenV6:   entry(listens.V6, im.listenNodes, im.services),
-		AnyV4:      entry(listens.AnyV4, im.listenNodes, im.services),
-		AnyV6:      entry(listens.AnyV6, im.listenNodes, im.services),
+		ListenV4: services.entry(listens.V4), ListenV6: services.entry(listens.V6),
+		AnyV4: services.entry(listens.AnyV4), AnyV6: services.entry(listens.AnyV6),
 		Generation: generation,
 		Shadow:     flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
 		Uppers:     flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
 	put(im, cellHeader, &h)
-	im.putNodes(listens.Nodes, im.listenNodes, im.services)
-	for i := range t.Services {
+	service := func(cell, i int, g narthexGuard) {
 		from := &t.Services[i]
-		put(im, im.services+i, &narthexService{
-			Slot: s.byName[from.Name], Group: groups[i], Shadow: flag(from.Shadow),
-			RootV4: entry(from.RootV4, im.nodes, im.rules), RootV6: entry(from.RootV6, im.nodes, im.rules),
+		put(im, cell, &narthexService{
+			Guard: g, Slot: s.byName[from.Name], Group: groups[i], Shadow: flag(from.Shadow),
+			RootV4: rules.entry(from.RootV4), RootV6: rules.entry(from.RootV6),
 		})
 	}
-	for i := range t.Rules {
-		put(im, im.rules+i, ruleCell(&t.Rules[i], s))
+	rule := func(cell, i int, g narthexGuard) {
+		r := ruleCell(&t.Rules[i], s)
+		r.Guard = g
+		put(im, cell, r)
 	}
-	im.putNodes(t.Nodes, im.nodes, im.rules)
+	for i := range t.Services {
+		service(services.outcomes+i, i, narthexGuard{})
+	}
+	for i := range t.Rules {
+		rule(rules.outcomes+i, i, narthexGuard{})
+	}
+	services.write(im, service)
+	rules.write(im, rule)
 	return im
 }
 

@@ -30,6 +30,15 @@ type narthexCounts struct {
 	WouldDrop uint64
 }
 
+type narthexGuard struct {
+	_    structs.HostLayout
+	Key  uint64
+	Mask uint64
+	Miss uint32
+	Word uint8
+	Pad  [3]uint8
+}
+
 type narthexHeader struct {
 	_          structs.HostLayout
 	ListenV4   uint32
@@ -94,6 +103,7 @@ const (
 
 type narthexRule struct {
 	_         structs.HostLayout
+	Guard     narthexGuard
 	Interval  uint64
 	Tolerance uint64
 	Id        uint64
@@ -127,6 +137,7 @@ type narthexSecret struct {
 
 type narthexService struct {
 	_      structs.HostLayout
+	Guard  narthexGuard
 	Slot   uint32
 	Group  uint32
 	RootV4 uint32
