@@ -56,7 +56,7 @@ func (b *bench) pollOnServer(lab *testnet.Lab) (threads workers, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lab.Server.Do(func() error { return writeSysfs("class/net/"+testnet.Dev+"/threaded", "1") }); err != nil {
+	if err := lab.Server.WriteSysfs("class/net/"+testnet.Dev+"/threaded", "1"); err != nil {
 		return nil, fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
 	}
 	after, err := kernelThreads(napiThread)
@@ -78,29 +78,4 @@ func (b *bench) pollOnServer(lab *testnet.Lab) (threads workers, err error) {
 		return nil, fmt.Errorf("have a kernel thread poll %q: there is none", testnet.Dev)
 	}
 	return threads, nil
-}
-
-// writeSysfs writes to a file of the sysfs that belongs to this thread's network
-// namespace; /sys shows that of the process.
-func writeSysfs(path, value string) error {
-	sb, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(sb)
-	if err := unix.FsconfigCreate(sb); err != nil {
-		return err
-	}
-	mount, err := unix.Fsmount(sb, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(mount)
-	fd, err := unix.Openat(mount, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	_, err = unix.Write(fd, []byte(value))
-	return err
 }

@@ -129,12 +129,15 @@ func (n *Namespace) SetRPS(dev string, cpus ...int) error {
 	for _, cpu := range cpus {
 		mask |= 1 << cpu
 	}
-	return n.Do(func() error {
-		if err := writeSysfs("class/net/"+dev+"/queues/rx-0/rps_cpus", fmt.Sprintf("%x", mask)); err != nil {
-			return fmt.Errorf("set receive packet steering of %q to cores %v: %w", dev, cpus, err)
-		}
-		return nil
-	})
+	if err := n.WriteSysfs("class/net/"+dev+"/queues/rx-0/rps_cpus", fmt.Sprintf("%x", mask)); err != nil {
+		return fmt.Errorf("set receive packet steering of %q to cores %v: %w", dev, cpus, err)
+	}
+	return nil
+}
+
+// WriteSysfs writes to a file of the namespace's sysfs, such as class/net/eth0/threaded.
+func (n *Namespace) WriteSysfs(path, value string) error {
+	return n.Do(func() error { return writeSysfs(path, value) })
 }
 
 // writeSysfs writes to a file of the sysfs that belongs to this thread's network
