@@ -190,19 +190,13 @@ func (c *compiler) buildFamily(all []rulePrefix, applies []bool) (Entry, error) 
 	}
 	var list []prefix
 	for i := range all {
-		p := &all[i]
-		if !applies[p.rule] {
-			continue
+		if applies[all[i].rule] {
+			list = append(list, all[i].prefix)
 		}
-		last := len(list) - 1
-		if last < 0 || list[last].word != p.word || list[last].bits != p.bits {
-			list = append(list, p.prefix)
-			continue
-		}
-		var err error
-		if list[last].entry, err = c.forest.firstOf(list[last].entry, p.entry); err != nil {
-			return none, err
-		}
+	}
+	list, err := c.forest.fold(list)
+	if err != nil {
+		return none, err
 	}
 	return c.forest.build(list, 0, none)
 }

@@ -158,12 +158,18 @@ func (b *listenBuilder) portTrie(ports []prefix, roots []Entry) (Entry, error) {
 	return place(root), nil
 }
 
-// merge sorts prefixes by address and length and makes one of those that are equal.
+// merge sorts prefixes by address and length and makes one of those that are equal. It
+// changes list.
 func (f *forest) merge(list []prefix) ([]prefix, error) {
 	slices.SortFunc(list, func(a, b prefix) int {
 		return cmp.Or(cmp.Compare(a.word[0], b.word[0]), cmp.Compare(a.word[1], b.word[1]),
 			cmp.Compare(a.bits, b.bits))
 	})
+	return f.fold(list)
+}
+
+// fold makes one of equal prefixes, given by address and length. It changes list.
+func (f *forest) fold(list []prefix) ([]prefix, error) {
 	merged := list[:0]
 	for _, p := range list {
 		last := len(merged) - 1
