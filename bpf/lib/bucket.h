@@ -40,7 +40,7 @@ struct {
 /* Attempts before a CPU gives up: each that fails means that another CPU took a token. */
 #define TAKE_ATTEMPTS 16
 
-enum taken { TAKEN, EMPTY, CONTENDED, CROWDED };
+enum taken { TAKEN, EMPTY, CONTENDED, CROWDED, FAULT };
 
 static __always_inline bool is_empty(__u64 time, const struct rule *r, __u64 now) {
   return (__s64)(time - now) > (__s64)r->tolerance;
@@ -98,12 +98,12 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
   if (!secret)
-    return TAKEN;
+    return FAULT;
   __u64 tag = source_tag(r, p, secret);
   __u32 index = tag >> 32 & source_set_mask;
   struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
   if (!set)
-    return TAKEN;
+    return FAULT;
   struct source *s = find_source(set, tag);
   if (s->tag == tag)
     return take(&s->time, r, now);
@@ -121,5 +121,5 @@ static __always_inline int police(const struct rule *r, const struct packet *p, 
     return take_per_source(r, p, now);
   __u32 index = r->bucket;
   __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
-  return time ? take(time, r, now) : TAKEN;
+  return time ? take(time, r, now) : FAULT;
 }

@@ -14,6 +14,7 @@ struct image {
   void *map;
   const struct page *page;
   __u32 number; /* of that page */
+  bool fault;   /* a look-up found no page, which cannot be */
 };
 
 /* Opens the policy in force. NULL: there is none. */
@@ -23,6 +24,7 @@ static __always_inline const struct header *open_image(struct image *im) {
   if (!im->map)
     return NULL;
   im->number = 0;
+  im->fault = false;
   im->page = bpf_map_lookup_elem(im->map, &zero);
   return im->page ? &im->page->cell[0].header : NULL;
 }
@@ -46,8 +48,10 @@ static __always_inline const union cell *walk(struct image *im, __u32 entry, con
     if (entry == ENTRY_NONE)
       return NULL;
     const struct page *page = page_of(im, entry & ~ENTRY_NODE);
-    if (!page)
+    if (!page) {
+      im->fault = true;
       return NULL;
+    }
     if (!(entry & ENTRY_NODE)) {
       const union cell *c = &page->cell[entry % PAGE_CELLS];
       if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))

@@ -38,8 +38,10 @@ static __always_inline void decide_by_rule(struct decision *d, const struct pack
     d->drop = true;
   } else if (r->action == ACTION_POLICE) {
     int taken = police(r, p, now);
-    d->drop = taken != TAKEN;
-    if (taken == CONTENDED)
+    d->drop = taken != TAKEN && taken != FAULT;
+    if (taken == FAULT)
+      d->reason = REASON_MAP_FAULT;
+    else if (taken == CONTENDED)
       d->reason = REASON_CONTENDED;
     else if (taken == CROWDED)
       d->reason = REASON_SOURCES;
@@ -59,7 +61,7 @@ static __always_inline void decide_for_service(struct image *im, struct decision
   __u64 now = bpf_ktime_get_ns();
   d->rule = find_rule(im, d->service, p);
   if (!d->rule) {
-    d->reason = REASON_NO_RULE;
+    d->reason = im->fault ? REASON_MAP_FAULT : REASON_NO_RULE;
     return;
   }
   d->reason = 0;
@@ -82,6 +84,8 @@ static __always_inline void decide(struct decision *d, const struct packet *p, _
   }
   d->reason = REASON_NO_SERVICE;
   const struct service *service = find_service(&im, h, p);
+  if (im.fault)
+    d->reason = REASON_MAP_FAULT;
   if (!service || (p->has_ports && !on_interface(service, ifindex)))
     return;
   if (for_upper(h, p, ifindex)) {

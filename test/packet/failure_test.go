@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
 
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
@@ -326,6 +327,27 @@ func TestNewcomerOnTwoCPUs(t *testing.T) {
 	for i := range passed {
 		if got := passed[i].Load(); got != 1 {
 			t.Errorf("source %d got %d tokens of one", i, got)
+		}
+	}
+}
+
+// An image that points beyond itself, which cannot be, passes packets and says so.
+func TestFaultIsCounted(t *testing.T) {
+	s := load(t, bucketPolicy("action: drop"))
+	image, err := ebpf.LoadPinnedMap(filepath.Join(root, instance, "maps", "image"), nil)
+	nettest.Check(t, err)
+	defer image.Close()
+	page := make([]byte, image.ValueSize())
+	nettest.Check(t, image.Lookup(uint32(0), &page))
+	binary.NativeEndian.PutUint32(page, 1<<30) // where look-ups of IPv4 destinations start
+	nettest.Check(t, image.Put(uint32(0), page))
+	for _, h := range s.hooks {
+		before := s.counters(t)
+		if h.send(t, syn("203.0.113.1:4000", "10.0.0.1:80").bytes(t)) {
+			t.Errorf("%s: dropped", h.name)
+		}
+		if diff := cmp.Diff(reason("map_fault", passed), s.counters(t).since(before)); diff != "" {
+			t.Errorf("%s: counters (-want +got):\n%s", h.name, diff)
 		}
 	}
 }
