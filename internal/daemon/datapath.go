@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"narthex/internal/datapath"
 	"narthex/internal/netif"
@@ -20,6 +21,10 @@ type Datapath interface {
 	Stats() (datapath.Stats, error)
 	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
 	Sources() (datapath.SourceUse, error)
+	Rooms() ([]datapath.Room, error)
+	Pool() (datapath.PoolUse, error)
+	Tick() error
+	Clear(limit time.Duration) error
 	MapBytes() (uint64, error)
 	Journal() (map[string]string, error)
 	Record(key, value string) error

@@ -24,11 +24,25 @@ const Root = "/sys/fs/bpf/narthex"
 // DefaultSources is how many per-source buckets an instance keeps.
 const DefaultSources = 262_144
 
+// Sizes of the waiting rooms' memory unless a Config says otherwise, and their bounds.
+const (
+	DefaultSlots    = 4096
+	MaxSlots        = 65_536
+	DefaultSlotSize = 8192
+	MinSlotSize     = 2048
+	MaxSlotSize     = 16_064 // what the kernel lets a program make of a packet
+	DefaultFlows    = 65_536
+	MaxFlows        = 4_194_304
+)
+
 // Config says which instance to open and how large its state may be.
 type Config struct {
 	Instance string       // name of the instance
 	Root     string       // bpffs folder of all instances; Root if empty
 	Sources  int          // per-source buckets kept at once; 0: DefaultSources, or what an adopted instance has
+	Slots    int          // requests that can be held at once; 0: DefaultSlots, or what an adopted instance has
+	SlotSize int          // bytes of a slot; 0: DefaultSlotSize, or what an adopted instance has
+	Flows    int          // connections that can be followed at once; 0: DefaultFlows, or what an adopted instance has
 	Log      *slog.Logger // nil discards
 }
 

@@ -44,10 +44,13 @@ func plainTables(p *Policy) *Tables {
 	for _, s := range p.Services {
 		t.Services = append(t.Services, ServiceTable{
 			Name: s.Name, Listen: s.Listen, Interfaces: s.Interfaces, XDP: s.XDP, Shadow: s.Shadow,
+			Room: RoomTable{
+				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject,
+			},
 		})
 	}
 	for _, c := range p.Classes {
-		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority})
+		t.Classes = append(t.Classes, ClassTable{Name: c.Name, Priority: c.Priority, Reserve: c.Reserve, Max: c.Max})
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {

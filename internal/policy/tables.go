@@ -38,6 +38,17 @@ type ServiceTable struct {
 	Shadow     bool
 	RootV4     Entry // where the look-up of an IPv4 source starts
 	RootV6     Entry // where the look-up of an IPv6 source starts
+	Room       RoomTable
+}
+
+// RoomTable is the waiting room of a service.
+type RoomTable struct {
+	Protocol Protocol // what is seen of a connection; only HTTP has a waiting room yet
+	Limit    int      // requests in service at once; 0: unlimited
+	Queue    Queue
+	Ends     ServiceEnd
+	Reject   Reject
+	Mark     uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of
@@ -49,8 +60,11 @@ type Listen struct {
 
 // ClassTable is one class.
 type ClassTable struct {
-	Name     string
-	Priority int
+	Name           string
+	Priority       int
+	Reserve        int // percent of the admissions while it has requests waiting; 0: none
+	Max            int // requests in service at once, per service; 0: no bound
+	SocketPriority int // SO_PRIORITY of accepted sockets, and of what is sent on them
 }
 
 // RuleTable is one connection rule without its match, which is in the nodes.
