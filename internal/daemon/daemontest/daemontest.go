@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,11 +23,19 @@ type Kernel struct {
 	mu        sync.Mutex
 	instances map[string]*Path
 	refuse    map[string]error // interfaces that cannot be policed
+	rooms     []datapath.Room
+	pool      datapath.PoolUse
+	opened    datapath.Config
+	ticks     int
+	end       []string
 }
 
 // NewKernel returns a kernel without instances.
 func NewKernel() *Kernel {
-	return &Kernel{instances: map[string]*Path{}, refuse: map[string]error{}}
+	return &Kernel{
+		instances: map[string]*Path{}, refuse: map[string]error{},
+		pool: datapath.PoolUse{Slots: 64, FreeSlots: 60, SlotSize: 8192, Flows: 128, UsedFlows: 5},
+	}
 }
 
 // Open adopts or makes an instance.
@@ -39,7 +48,15 @@ func (k *Kernel) Open(cfg datapath.Config) *Path {
 		k.instances[cfg.Instance] = dp
 	}
 	dp.adopted = found
+	k.opened = cfg
 	return dp
+}
+
+// Opened returns what the last instance was opened with.
+func (k *Kernel) Opened() datapath.Config {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.opened
 }
 
 // Remove removes an instance.
@@ -48,7 +65,36 @@ func (k *Kernel) Remove(instance string) (bool, error) {
 	defer k.mu.Unlock()
 	_, found := k.instances[instance]
 	delete(k.instances, instance)
+	k.end = append(k.end, "remove")
 	return found, nil
+}
+
+// End returns how instances ended, in order: clear and its limit, close, remove.
+func (k *Kernel) End() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.end)
+}
+
+// SetRooms makes the waiting rooms of all instances be these.
+func (k *Kernel) SetRooms(rooms ...datapath.Room) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rooms = rooms
+}
+
+// SetPool makes the memory of the waiting rooms be as full as that.
+func (k *Kernel) SetPool(pool datapath.PoolUse) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pool = pool
+}
+
+// Ticks returns how often an instance was told to tick.
+func (k *Kernel) Ticks() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ticks
 }
 
 // State returns what an instance enforces, and whether there is one.
@@ -90,8 +136,13 @@ func (p *Path) Adopted() bool { return p.adopted }
 // Notes returns none.
 func (p *Path) Notes() []string { return nil }
 
-// Close does nothing.
-func (p *Path) Close() error { return nil }
+// Close says that it was called.
+func (p *Path) Close() error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	p.kernel.end = append(p.kernel.end, "close")
+	return nil
+}
 
 // Apply keeps the state unless an interface is refused.
 func (p *Path) Apply(s datapath.State) error {
@@ -148,6 +199,37 @@ func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
 // Sources returns fixed numbers.
 func (p *Path) Sources() (datapath.SourceUse, error) {
 	return datapath.SourceUse{Size: 100, Used: 4, Debt: 2}, nil
+}
+
+// Rooms returns what SetRooms was given, and before that no room at all.
+func (p *Path) Rooms() ([]datapath.Room, error) {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	return p.kernel.rooms, nil
+}
+
+// Pool returns what SetPool was given, and before that fixed numbers.
+func (p *Path) Pool() (datapath.PoolUse, error) {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	return p.kernel.pool, nil
+}
+
+// Tick is counted.
+func (p *Path) Tick() error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	p.kernel.ticks++
+	return nil
+}
+
+// Clear empties the rooms.
+func (p *Path) Clear(limit time.Duration) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	p.kernel.rooms = nil
+	p.kernel.end = append(p.kernel.end, "clear "+limit.String())
+	return nil
 }
 
 // MapBytes returns a fixed number.
