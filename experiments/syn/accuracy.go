@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
 )
 
@@ -25,10 +26,10 @@ const (
 
 // accuracy offers a rule many more connections than it lets in. Each client gives up
 // before its SYN is repeated, so that connections, SYNs and attempts are the same number.
-func (b *bench) accuracy(ctx context.Context) ([]figure, error) {
-	var figures []figure
+func (b suite) accuracy(ctx context.Context) ([]bench.Figure, error) {
+	var figures []bench.Figure
 	for _, per := range []string{"rule", "source"} {
-		b.progress("  %d/s offered to %d/s, per: %s", accuracyOffered, accuracyRate, per)
+		b.Progress("  %d/s offered to %d/s, per: %s", accuracyOffered, accuracyRate, per)
 		f, err := b.accuracyPer(ctx, per)
 		if err != nil {
 			return figures, err
@@ -38,13 +39,13 @@ func (b *bench) accuracy(ctx context.Context) ([]figure, error) {
 	return figures, nil
 }
 
-func (b *bench) accuracyPer(ctx context.Context, per string) (figures []figure, err error) {
-	lab, err := b.lab("accuracy", 1)
+func (b suite) accuracyPer(ctx context.Context, per string) (figures []bench.Figure, err error) {
+	lab, err := b.Lab("accuracy", 1)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	if _, err := b.nginx(lab); err != nil {
+	if _, err := b.Nginx(lab); err != nil {
 		return nil, err
 	}
 	policy, err := writePolicy(lab, "", fmt.Sprintf("  - {name: limited, rate: %d/s, burst: %d, per: %s}\n",
@@ -52,11 +53,11 @@ func (b *bench) accuracyPer(ctx context.Context, per string) (figures []figure, 
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.start(ctx, lab.Server, policy)
+	n, err := b.Start(ctx, lab.Server, policy)
 	if err != nil {
 		return nil, err
 	}
-	client := b.client(lab, 0, web(lab), pick(b, 10*time.Second, 3*time.Second)+accuracyInterval/2)
+	client := b.client(lab, 0, pick(10*time.Second, 3*time.Second)+accuracyInterval/2)
 	client.ConnectTimeout, client.Record = load.OneSYN, true
 	run, err := load.Open{Client: client, Rate: accuracyOffered, ConnectOnly: true}.Start(ctx)
 	if err != nil {
@@ -66,11 +67,11 @@ func (b *bench) accuracyPer(ctx context.Context, per string) (figures []figure, 
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	status, err := n.status(ctx)
+	status, err := n.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limited, err := rule(status, "limited")
+	limited, err := bench.Rule(status, "limited")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (b *bench) accuracyPer(ctx context.Context, per string) (figures []figure, 
 // judgeAccuracy compares what was let in with rate × time + burst, where time is that
 // from the first SYN to the last. The rule's counters are exact, and must agree with what
 // the clients saw.
-func judgeAccuracy(per string, offered *load.Report, matched, passed uint64) ([]figure, error) {
+func judgeAccuracy(per string, offered *load.Report, matched, passed uint64) ([]bench.Figure, error) {
 	events := offered.Events
 	slices.SortFunc(events, func(a, b load.Event) int { return cmp.Compare(a.Begun, b.Begun) })
 	if matched != offered.Begun || len(events) != int(offered.Begun) || len(events) <= accuracyBurst {
@@ -96,9 +97,9 @@ func judgeAccuracy(per string, offered *load.Report, matched, passed uint64) ([]
 			atOnce++
 		}
 	}
-	return []figure{
-		{What: "let in − (rate × time + burst), per: " + per, Samples: []float64{float64(passed) - ideal}, Wanted: always(-1, 1), Note: note},
-		{What: "let in − connected, per: " + per, Samples: []float64{float64(passed) - float64(offered.Connected)}, Wanted: always(0, 0)},
-		{What: "of the first 5 SYNs let in, per: " + per, Samples: []float64{float64(atOnce)}, Wanted: always(accuracyBurst, accuracyBurst)},
+	return []bench.Figure{
+		{What: "let in − (rate × time + burst), per: " + per, Samples: []float64{float64(passed) - ideal}, Wanted: bench.Always(-1, 1), Note: note},
+		{What: "let in − connected, per: " + per, Samples: []float64{float64(passed) - float64(offered.Connected)}, Wanted: bench.Always(0, 0)},
+		{What: "of the first 5 SYNs let in, per: " + per, Samples: []float64{float64(atOnce)}, Wanted: bench.Always(accuracyBurst, accuracyBurst)},
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/origin"
@@ -25,7 +26,7 @@ const (
 type fairCase struct {
 	what   string
 	rules  string
-	second func(b *bench, c load.Client) starter
+	second func(b suite, c load.Client) starter
 }
 
 // starter is either kind of load.
@@ -43,12 +44,12 @@ var fairCases = []fairCase{
 		what: "a saturating closed loop, together / alone",
 		rules: fmt.Sprintf("  - {name: first, from: 10.77.1.1, rate: %d/s, burst: 5, per: source}\n", fairRate) +
 			fmt.Sprintf("  - {name: everyone, %s, per: source}\n", unlimited),
-		second: func(_ *bench, c load.Client) starter { return load.Closed{Client: c, Clients: fairClients} },
+		second: func(_ suite, c load.Client) starter { return load.Closed{Client: c, Clients: fairClients} },
 	},
 	{
 		what:  "48 connections/s under the same rule, together / alone",
 		rules: fmt.Sprintf("  - {name: everyone, rate: %d/s, burst: 5, per: source}\n", fairRate),
-		second: func(_ *bench, c load.Client) starter {
+		second: func(_ suite, c load.Client) starter {
 			c.ConnectTimeout = load.OneSYN
 			return load.Open{Client: c, Rate: 0.96 * fairRate}
 		},
@@ -56,10 +57,10 @@ var fairCases = []fairCase{
 }
 
 // fairness compares what the second client gets alone and while the first is policed.
-func (b *bench) fairness(ctx context.Context) ([]figure, error) {
-	var figures []figure
+func (b suite) fairness(ctx context.Context) ([]bench.Figure, error) {
+	var figures []bench.Figure
 	for _, c := range fairCases {
-		b.progress("  %s", c.what)
+		b.Progress("  %s", c.what)
 		f, err := b.fair(ctx, c)
 		if err != nil {
 			return figures, err
@@ -69,15 +70,15 @@ func (b *bench) fairness(ctx context.Context) ([]figure, error) {
 	return figures, nil
 }
 
-func (b *bench) fair(ctx context.Context, c fairCase) (f figure, err error) {
-	f = figure{What: c.what, Wanted: atLeast(0.98)}
-	lab, err := b.lab("fairness", 2)
+func (b suite) fair(ctx context.Context, c fairCase) (f bench.Figure, err error) {
+	f = bench.Figure{What: c.what, Wanted: bench.AtLeast(0.98)}
+	lab, err := b.Lab("fairness", 2)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	if _, err := origin.Start(lab.Server, origin.Config{
-		Listen: []netip.AddrPort{web(lab)}, Work: fairWork, Workers: 50, CPUs: b.serverCPUs,
+		Listen: []netip.AddrPort{bench.Web(lab)}, Work: fairWork, Workers: 50, CPUs: b.ServerCPUs,
 	}); err != nil {
 		return f, err
 	}
@@ -85,26 +86,26 @@ func (b *bench) fair(ctx context.Context, c fairCase) (f figure, err error) {
 	if err != nil {
 		return f, err
 	}
-	if _, err := b.start(ctx, lab.Server, policy); err != nil {
+	if _, err := b.Start(ctx, lab.Server, policy); err != nil {
 		return f, err
 	}
 	var alone, together []float64
-	for i := range pick(b, 7, 3) {
+	for i := range pick(7, 3) {
 		rates, err := b.fairPair(ctx, lab, c, i%2 == 1)
 		if err != nil {
 			return f, err
 		}
-		b.progress("    %4.0f/s alone, %4.0f/s together", rates[0], rates[1])
+		b.Progress("    %4.0f/s alone, %4.0f/s together", rates[0], rates[1])
 		alone, together = append(alone, rates[0]), append(together, rates[1])
 		f.Samples = append(f.Samples, rates[1]/rates[0])
 	}
-	f.Note = fmt.Sprintf("medians: %s/s alone, %s/s together", number(median(alone)), number(median(together)))
+	f.Note = fmt.Sprintf("medians: %s/s alone, %s/s together", bench.Number(bench.Median(alone)), bench.Number(bench.Median(together)))
 	return f, nil
 }
 
 // fairPair measures the second client alone and together with the first, or the other way
 // round, so that a drift weighs on both.
-func (b *bench) fairPair(ctx context.Context, lab *testnet.Lab, c fairCase, togetherFirst bool) (rates [2]float64, err error) {
+func (b suite) fairPair(ctx context.Context, lab *testnet.Lab, c fairCase, togetherFirst bool) (rates [2]float64, err error) {
 	order := []int{0, 1}
 	if togetherFirst {
 		order = []int{1, 0}
@@ -118,13 +119,13 @@ func (b *bench) fairPair(ctx context.Context, lab *testnet.Lab, c fairCase, toge
 }
 
 // fairOnce returns the requests/s of the second client.
-func (b *bench) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, together bool) (float64, error) {
+func (b suite) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, together bool) (float64, error) {
 	const warmUp = 300 * time.Millisecond
-	measured := pick(b, 1700*time.Millisecond, 1200*time.Millisecond)
+	measured := pick(1700*time.Millisecond, 1200*time.Millisecond)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if together {
-		first := b.client(lab, 0, web(lab), warmUp+measured+time.Second)
+		first := b.client(lab, 0, warmUp+measured+time.Second)
 		first.ConnectTimeout = load.OneSYN
 		run, err := load.Open{Client: first, Rate: fairOffered, ConnectOnly: true}.Start(ctx)
 		if err != nil {
@@ -135,7 +136,7 @@ func (b *bench) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, toge
 			<-run.Done()
 		}()
 	}
-	run, err := c.second(b, b.client(lab, 1, web(lab), warmUp+measured+time.Second)).Start(ctx)
+	run, err := c.second(b, b.client(lab, 1, warmUp+measured+time.Second)).Start(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -143,27 +144,16 @@ func (b *bench) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, toge
 		cancel()
 		<-run.Done()
 	}()
-	if err := sleep(ctx, warmUp); err != nil {
+	if err := bench.Sleep(ctx, warmUp); err != nil {
 		return 0, err
 	}
 	run.Interval()
-	if err := sleep(ctx, measured); err != nil {
+	if err := bench.Sleep(ctx, measured); err != nil {
 		return 0, err
 	}
 	r := run.Interval()
 	if r.Outcomes[load.OK] == 0 {
-		return 0, fmt.Errorf("the second client was not served: %s", outcomes(r))
+		return 0, fmt.Errorf("the second client was not served: %s", bench.Outcomes(r))
 	}
 	return r.Rate(), nil
-}
-
-// outcomes lists how requests ended.
-func outcomes(r *load.Report) string {
-	s := fmt.Sprintf("%d begun", r.Begun)
-	for o, n := range r.Outcomes {
-		if n > 0 {
-			s += fmt.Sprintf(", %d %s", n, load.Outcome(o))
-		}
-	}
-	return s
 }

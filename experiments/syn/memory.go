@@ -8,13 +8,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf"
-
-	"narthex/internal/datapath"
+	"narthex/experiments/internal/bench"
 	"narthex/internal/testnet"
 )
 
@@ -26,8 +23,8 @@ const (
 
 // memory is what a large policy and many sources take. The sources are half IPv4
 // addresses, half IPv6 prefixes, and each sends one SYN; no server need answer.
-func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
-	lab, err := b.lab("memory", 1)
+func (b suite) memory(ctx context.Context) (figures []bench.Figure, err error) {
+	lab, err := b.Lab("memory", 1)
 	if err != nil {
 		return nil, err
 	}
@@ -36,37 +33,37 @@ func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.start(ctx, lab.Server, policies[0])
+	n, err := b.Start(ctx, lab.Server, policies[0])
 	if err != nil {
 		return nil, err
 	}
-	b.progress("  %d sources", memorySources)
+	b.Progress("  %d sources", memorySources)
 	if err := sendFromMany(ctx, lab, memorySources); err != nil {
 		return nil, err
 	}
-	before, err := n.readMemory(ctx)
+	before, err := readMemory(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	b.progress("  %d reloads", memoryReloads)
+	b.Progress("  %d reloads", memoryReloads)
 	for i := range memoryReloads {
-		if _, err := n.reload(ctx, policies[(i+1)%2]); err != nil {
+		if _, err := n.Reload(ctx, policies[(i+1)%2]); err != nil {
 			return nil, err
 		}
 	}
-	after, err := n.readMemory(ctx)
+	after, err := readMemory(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	return []figure{
+	return []bench.Figure{
 		{
-			What: "SYNs of new sources that were decided", Samples: []float64{float64(before.everyone)}, Wanted: atLeast(memorySources),
+			What: "SYNs of new sources that were decided", Samples: []float64{float64(before.everyone)}, Wanted: bench.AtLeast(memorySources),
 			Note: fmt.Sprintf("of the %d buckets %d are in use", before.buckets, before.used),
 		},
-		{What: "maps, by status", Unit: "MiB", Samples: []float64{before.maps, after.maps}, Wanted: always(0, 96)},
-		{What: "maps, by the kernel", Unit: "MiB", Samples: []float64{before.kernelMaps, after.kernelMaps}, Wanted: always(0, 96)},
-		{What: "daemon's RSS", Unit: "MiB", Samples: []float64{before.rss}, Wanted: atMost(48)},
-		{What: "daemon's RSS after 20 reloads", Unit: "MiB", Samples: []float64{after.rss}, Wanted: atMost(48)},
+		{What: "maps, by status", Unit: "MiB", Samples: []float64{before.maps, after.maps}, Wanted: bench.Always(0, 96)},
+		{What: "maps, by the kernel", Unit: "MiB", Samples: []float64{before.kernelMaps, after.kernelMaps}, Wanted: bench.Always(0, 96)},
+		{What: "daemon's RSS", Unit: "MiB", Samples: []float64{before.rss}, Wanted: bench.AtMost(48)},
+		{What: "daemon's RSS after 20 reloads", Unit: "MiB", Samples: []float64{after.rss}, Wanted: bench.AtMost(48)},
 		{What: "daemon's highest RSS before", Unit: "MiB", Samples: []float64{before.peak}},
 		{What: "daemon's highest RSS after", Unit: "MiB", Samples: []float64{after.peak}},
 	}, nil
@@ -80,7 +77,7 @@ func sendFromMany(ctx context.Context, lab *testnet.Lab, sources int) error {
 		return err
 	}
 	defer raw.Close()
-	syn, err := lab.NewSYN(netip.AddrPort{}, web(lab))
+	syn, err := lab.NewSYN(netip.AddrPort{}, bench.Web(lab))
 	if err != nil {
 		return err
 	}
@@ -90,10 +87,10 @@ func sendFromMany(ctx context.Context, lab *testnet.Lab, sources int) error {
 		}
 		j := i / 2
 		from := netip.AddrFrom4([4]byte{10, 128 + byte(j>>16), byte(j >> 8), byte(j)})
-		syn.To = web(lab)
+		syn.To = bench.Web(lab)
 		if i%2 == 1 {
 			from = netip.AddrFrom16([16]byte{0xfd, 0x99, 5: byte(j >> 16), 6: byte(j >> 8), 7: byte(j), 15: 1})
-			syn.To = netip.AddrPortFrom(lab.ServerV6, web(lab).Port())
+			syn.To = netip.AddrPortFrom(lab.ServerV6, bench.Web(lab).Port())
 		}
 		syn.From = netip.AddrPortFrom(from, 1024)
 		frame, err := syn.Frame()
@@ -115,18 +112,18 @@ type memoryUse struct {
 	rss, peak        float64
 }
 
-func (n *narthex) readMemory(ctx context.Context) (m memoryUse, err error) {
-	s, err := n.status(ctx)
+func readMemory(ctx context.Context, n *bench.Narthex) (m memoryUse, err error) {
+	s, err := n.Status(ctx)
 	if err != nil {
 		return m, err
 	}
-	everyone, err := rule(s, "everyone")
+	everyone, err := bench.Rule(s, "everyone")
 	if err != nil {
 		return m, err
 	}
 	m.everyone, m.buckets, m.used = everyone.Matched, s.Sources.Size, s.Sources.Used
 	m.maps = float64(s.MapBytes) / mebibyte
-	if m.kernelMaps, err = mapMemory(n.instance); err != nil {
+	if m.kernelMaps, err = bench.MapMemory(n.Instance); err != nil {
 		return m, err
 	}
 	if m.rss, err = procStatus(s.PID, "VmRSS"); err != nil {
@@ -134,93 +131,6 @@ func (n *narthex) readMemory(ctx context.Context) (m memoryUse, err error) {
 	}
 	m.peak, err = procStatus(s.PID, "VmHWM")
 	return m, err
-}
-
-// mapMemory sums what the kernel says of all maps that the instance has pinned or that its
-// pinned programs use, and of the maps in those.
-func mapMemory(instance string) (mib float64, err error) {
-	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "programs", "*"))
-	if err != nil || len(files) == 0 {
-		return 0, fmt.Errorf("find the programs of %q: %v", instance, err)
-	}
-	ids, err := pinnedMaps(instance)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range files {
-		p, err := ebpf.LoadPinnedProgram(f, nil)
-		if err != nil {
-			return 0, fmt.Errorf("open pinned program %q: %w", f, err)
-		}
-		info, err := p.Info()
-		p.Close()
-		if err != nil {
-			return 0, fmt.Errorf("read pinned program %q: %w", f, err)
-		}
-		used, _ := info.MapIDs()
-		for _, id := range used {
-			ids[id] = true
-		}
-	}
-	var sum uint64
-	counted := map[ebpf.MapID]bool{0: true}
-	for id := range ids {
-		// A map and at most one in it: maps nest no deeper.
-		for !counted[id] {
-			counted[id] = true
-			bytes, inner, err := mapBytes(id)
-			if err != nil {
-				return 0, err
-			}
-			sum, id = sum+bytes, inner
-		}
-	}
-	return float64(sum) / mebibyte, nil
-}
-
-// pinnedMaps lists the maps that the instance has pinned.
-func pinnedMaps(instance string) (map[ebpf.MapID]bool, error) {
-	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "maps", "*"))
-	if err != nil {
-		return nil, err
-	}
-	ids := map[ebpf.MapID]bool{}
-	for _, f := range files {
-		m, err := ebpf.LoadPinnedMap(f, nil)
-		if err != nil {
-			return nil, fmt.Errorf("open pinned map %q: %w", f, err)
-		}
-		info, err := m.Info()
-		m.Close()
-		if err != nil {
-			return nil, fmt.Errorf("read pinned map %q: %w", f, err)
-		}
-		if id, ok := info.ID(); ok {
-			ids[id] = true
-		}
-	}
-	return ids, nil
-}
-
-// mapBytes returns what a map takes, and the first map in it if it holds maps.
-func mapBytes(id ebpf.MapID) (bytes uint64, inner ebpf.MapID, err error) {
-	m, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		return 0, 0, fmt.Errorf("open map %d: %w", id, err)
-	}
-	defer m.Close()
-	info, err := m.Info()
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the size of map %d: %w", id, err)
-	}
-	bytes, ok := info.Memlock()
-	if !ok {
-		return 0, 0, errors.New("the kernel does not say how large maps are")
-	}
-	if m.Type() == ebpf.ArrayOfMaps {
-		err = m.Lookup(uint32(0), &inner)
-	}
-	return bytes, inner, err
 }
 
 // procStatus reads a size from a process's status, in MiB.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
 	"narthex/internal/testnet"
 )
@@ -42,13 +43,13 @@ type wiring struct {
 	empty   bool   // instead of nothing, an XDP program that passes everything
 	nothing bool   // instead of Narthex, nothing
 	sharp   bool   // needs many samples
-	wanted  *bound
+	wanted  *bench.Bound
 }
 
 var wirings = []wiring{
 	{what: "nothing / nothing, which shows the noise", nothing: true, sharp: true},
-	{what: "tcx / nothing", xdp: "off", sharp: true, wanted: atMost(1.02)},
-	{what: "native XDP / empty XDP, NAPI in both", xdp: "native", napi: true, empty: true, sharp: true, wanted: atMost(1.02)},
+	{what: "tcx / nothing", xdp: "off", sharp: true, wanted: bench.AtMost(1.02)},
+	{what: "native XDP / empty XDP, NAPI in both", xdp: "native", napi: true, empty: true, sharp: true, wanted: bench.AtMost(1.02)},
 	{what: "native XDP / nothing, as is", xdp: "native"},
 	{what: "native XDP / nothing, NAPI in both", xdp: "native", napi: true},
 }
@@ -56,14 +57,14 @@ var wirings = []wiring{
 // overhead measures for how long the server's core is at work per request, process and
 // softirq, with Narthex attached and a rule that polices every source but limits none, and
 // without it.
-func (b *bench) overhead(ctx context.Context) (figures []figure, err error) {
-	core, err := newCore(b.serverCPUs[0])
+func (b suite) overhead(ctx context.Context) (figures []bench.Figure, err error) {
+	core, err := bench.NewCore(b.ServerCPUs[0])
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, core.close()) }()
+	defer func() { err = errors.Join(err, core.Close()) }()
 	for _, w := range wirings {
-		b.progress("  %s", w.what)
+		b.Progress("  %s", w.what)
 		f, err := b.overheadOf(ctx, w, core)
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", w.what, err)
@@ -73,20 +74,20 @@ func (b *bench) overhead(ctx context.Context) (figures []figure, err error) {
 	return figures, nil
 }
 
-func (b *bench) overheadOf(ctx context.Context, w wiring, core *core) (f figure, err error) {
-	f = figure{What: w.what, Wanted: w.wanted}
-	lab, err := b.lab("overhead", 8)
+func (b suite) overheadOf(ctx context.Context, w wiring, core *bench.Core) (f bench.Figure, err error) {
+	f = bench.Figure{What: w.what, Wanted: w.wanted}
+	lab, err := b.Lab("overhead", 8)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	c := comparison{bench: b, lab: lab, wiring: w, core: core}
+	c := comparison{suite: b, lab: lab, wiring: w, core: core}
 	if err := c.begin(ctx); err != nil {
 		return f, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := b.client(lab, 0, web(lab), load.MaxDuration)
+	client := b.client(lab, 0, load.MaxDuration)
 	client.Sources, client.Path = lab.ClientsV4, testnet.NginxFile
 	c.run, err = load.Closed{Client: client, Clients: overheadClients}.Start(ctx)
 	if err != nil {
@@ -96,11 +97,11 @@ func (b *bench) overheadOf(ctx context.Context, w wiring, core *core) (f figure,
 		cancel()
 		<-c.run.Done()
 	}()
-	pairs := pick(b, 75, 25)
+	pairs := pick(75, 25)
 	if !w.sharp {
-		pairs = pick(b, 31, 7)
+		pairs = pick(31, 7)
 	}
-	busy, begun := core.meter.Busy(), time.Now()
+	busy, begun := core.Busy(), time.Now()
 	for i := range pairs {
 		if err := c.pair(ctx, i%2 == 1); err != nil {
 			return f, err
@@ -108,22 +109,22 @@ func (b *bench) overheadOf(ctx context.Context, w wiring, core *core) (f figure,
 	}
 	f.Samples = c.ratios
 	f.Note = fmt.Sprintf("%s µs per request without and %s µs with; the core was busy for %.0f %% of the time; %d and %d stalls",
-		number(median(c.costs[0])), number(median(c.costs[1])),
-		100*(core.meter.Busy()-busy).Seconds()/time.Since(begun).Seconds(), c.stalls[0], c.stalls[1])
-	b.progress("    × %s; %s", number(f.median()), f.Note)
+		bench.Number(bench.Median(c.costs[0])), bench.Number(bench.Median(c.costs[1])),
+		100*(core.Busy()-busy).Seconds()/time.Since(begun).Seconds(), c.stalls[0], c.stalls[1])
+	b.Progress("    × %s; %s", bench.Number(f.Median()), f.Note)
 	return f, nil
 }
 
 // comparison is under way. Index 1 is with Narthex, 0 without.
 type comparison struct {
-	*bench
+	suite
 	lab      *testnet.Lab
 	wiring   wiring
-	narthex  *narthex
+	narthex  *bench.Narthex
 	policies [2]string // without and with the lab's link
 	run      *load.Run
-	core     *core
-	workers  workers
+	core     *bench.Core
+	workers  bench.Workers
 
 	costs  [2][]float64 // work of the server's core per request, in microseconds
 	ratios []float64
@@ -147,7 +148,7 @@ func (c *comparison) pair(ctx context.Context, attachedFirst bool) error {
 		}
 		cost[attached], err = c.cost(ctx)
 		if errors.Is(err, errStalled) {
-			c.progress("    stalled, attached: %t; so far %s", attached == 1, outcomes(c.run.Total()))
+			c.Progress("    stalled, attached: %t; so far %s", attached == 1, bench.Outcomes(c.run.Total()))
 			c.stalls[attached]++
 			return detach()
 		}
@@ -169,7 +170,7 @@ func (c *comparison) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	server, err := c.nginx(c.lab)
+	server, err := c.Nginx(c.lab)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (c *comparison) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.narthex, err = c.start(ctx, c.lab.Server, c.policies[0])
+	c.narthex, err = c.Start(ctx, c.lab.Server, c.policies[0])
 	return err
 }
 
@@ -196,29 +197,29 @@ func (c *comparison) attach(ctx context.Context, narthex bool) (detach func() er
 	if narthex && !c.wiring.nothing {
 		policy = c.policies[1]
 	}
-	if _, err := c.narthex.swap(ctx, policy); err != nil {
+	if _, err := c.narthex.Swap(ctx, policy); err != nil {
 		return nil, err
 	}
 	return func() error {
-		_, err := c.narthex.swap(ctx, c.policies[0])
+		_, err := c.narthex.Swap(ctx, c.policies[0])
 		return err
 	}, nil
 }
 
 // cost is the work of the server's core per request, in microseconds.
 func (c *comparison) cost(ctx context.Context) (float64, error) {
-	if err := sleep(ctx, overheadSettle); err != nil {
+	if err := bench.Sleep(ctx, overheadSettle); err != nil {
 		return 0, err
 	}
 	c.run.Interval()
-	before, err := c.core.spent(c.workers)
+	before, err := c.core.Spent(c.workers)
 	if err != nil {
 		return 0, err
 	}
-	if err := sleep(ctx, overheadSlice); err != nil {
+	if err := bench.Sleep(ctx, overheadSlice); err != nil {
 		return 0, err
 	}
-	after, err := c.core.spent(c.workers)
+	after, err := c.core.Spent(c.workers)
 	if err != nil {
 		return 0, err
 	}

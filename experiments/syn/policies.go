@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/testnet"
 )
 
@@ -27,7 +28,7 @@ func writePolicy(lab *testnet.Lab, service, rules string) (path string, err erro
 		return "", err
 	}
 	text := fmt.Sprintf("version: 1\nservices:\n  - {name: web, listen: [\"%s\", \"[%s]:80\"]%s}\nconnections:\n%s",
-		web(lab), lab.ServerV6, service, rules)
+		bench.Web(lab), lab.ServerV6, service, rules)
 	path = filepath.Join(dir, "policy.yaml")
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/testnet"
 )
 
@@ -46,25 +47,25 @@ func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err er
 // pollOnServer has both ends of the link receive by NAPI, as a veth does while GRO is on
 // or XDP attached, and the server's in a kernel thread on the server's core, which it
 // returns.
-func (b *bench) pollOnServer(lab *testnet.Lab) (threads workers, err error) {
+func (b suite) pollOnServer(lab *testnet.Lab) (threads bench.Workers, err error) {
 	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
 		if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
 			return nil, err
 		}
 	}
-	before, err := kernelThreads(napiThread)
+	before, err := bench.KernelThreads(napiThread)
 	if err != nil {
 		return nil, err
 	}
 	if err := lab.Server.WriteSysfs("class/net/"+testnet.Dev+"/threaded", "1"); err != nil {
 		return nil, fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
 	}
-	after, err := kernelThreads(napiThread)
+	after, err := bench.KernelThreads(napiThread)
 	if err != nil {
 		return nil, err
 	}
 	var core unix.CPUSet
-	core.Set(b.serverCPUs[0])
+	core.Set(b.ServerCPUs[0])
 	for pid := range after {
 		if before[pid] {
 			continue

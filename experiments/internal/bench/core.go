@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bench
 
 import (
 	"errors"
@@ -16,28 +16,29 @@ import (
 	"narthex/internal/testnet/busy"
 )
 
-// core tells how long the server's core has been at work for the server: how long it was
+// Core tells how long the server's core has been at work for the server: how long it was
 // busy, without what other processes of the machine took. A kernel that does not account
 // for interrupts by themselves charges those to whom they interrupt, and that is the
 // server, the threads of the kernel that handle packets, or the meter, which soaks up the
 // time that nobody wants. So the work is what these were charged with, but for the time in
 // which the meter found the core idle.
-type core struct {
+type Core struct {
 	cpu    int
 	meter  *busy.Meter
 	soaker int // the meter's process
 	begun  time.Time
 }
 
-// workers are processes whose time counts.
-type workers []int
+// Workers are processes whose time counts.
+type Workers []int
 
-func newCore(cpu int) (*core, error) {
+// NewCore begins to measure a core.
+func NewCore(cpu int) (*Core, error) {
 	before, err := children()
 	if err != nil {
 		return nil, err
 	}
-	c := &core{cpu: cpu, begun: time.Now()}
+	c := &Core{cpu: cpu, begun: time.Now()}
 	if c.meter, err = busy.Start(cpu); err != nil {
 		return nil, err
 	}
@@ -55,14 +56,18 @@ func newCore(cpu int) (*core, error) {
 	return c, nil
 }
 
-func (c *core) close() error { return c.meter.Close() }
+// Close ends the measurement.
+func (c *Core) Close() error { return c.meter.Close() }
+
+// Busy is for how long the core has been busy, whoever it worked for, but for a constant.
+func (c *Core) Busy() time.Duration { return c.meter.Busy() }
 
 // idle is for how long the core has been idle, but for a constant.
-func (c *core) idle() time.Duration { return time.Since(c.begun) - c.meter.Busy() }
+func (c *Core) idle() time.Duration { return time.Since(c.begun) - c.meter.Busy() }
 
-// spent is for how long the core has been at work for the workers, but for a constant.
-func (c *core) spent(w workers) (sum time.Duration, err error) {
-	softirq, err := kernelThreads(fmt.Sprintf("ksoftirqd/%d\n", c.cpu))
+// Spent is for how long the core has been at work for the workers, but for a constant.
+func (c *Core) Spent(w Workers) (sum time.Duration, err error) {
+	softirq, err := KernelThreads(fmt.Sprintf("ksoftirqd/%d\n", c.cpu))
 	if err != nil {
 		return 0, err
 	}
@@ -102,8 +107,8 @@ func children() (map[int]bool, error) {
 	return all, nil
 }
 
-// kernelThreads lists the threads of the kernel whose name, as comm has it, begins so.
-func kernelThreads(prefix string) (map[int]bool, error) {
+// KernelThreads lists the threads of the kernel whose name, as comm has it, begins so.
+func KernelThreads(prefix string) (map[int]bool, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return nil, err

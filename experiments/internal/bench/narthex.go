@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bench
 
 import (
 	"bytes"
@@ -25,28 +25,30 @@ const (
 	commandTimeout = 30 * time.Second
 )
 
-// narthex is a running instance, started as a user would start it.
-type narthex struct {
-	program, instance, socket string
+// Narthex is a running instance, started as a user would start it.
+type Narthex struct {
+	Instance string // its name
 
 	Startup time.Duration // from the start of the process until it said that it is ready
+
+	program, socket string
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	done   chan struct{} // closed once the process has been waited for
 }
 
-// start runs narthex on a namespace and waits until it reports that the policy is in
-// force, as it would to systemd. It stops with the namespace, or with stop.
-func (b *bench) start(ctx context.Context, ns *testnet.Namespace, policy string) (*narthex, error) {
-	dir, err := ns.TempDir("syn")
+// Start runs narthex on a namespace and waits until it reports that the policy is in
+// force, as it would to systemd. It stops with the namespace, or with Stop.
+func (b *Bench) Start(ctx context.Context, ns *testnet.Namespace, policy string, flags ...string) (*Narthex, error) {
+	dir, err := ns.TempDir(b.name)
 	if err != nil {
 		return nil, err
 	}
 	b.daemons++
-	n := &narthex{
-		program:  b.narthex,
-		instance: fmt.Sprintf("syn-%d-%d", os.Getpid(), b.daemons),
+	n := &Narthex{
+		program:  b.Program,
+		Instance: fmt.Sprintf("%s-%d-%d", b.name, os.Getpid(), b.daemons),
 		socket:   filepath.Join(dir, "control.sock"),
 		done:     make(chan struct{}),
 	}
@@ -55,7 +57,8 @@ func (b *bench) start(ctx context.Context, ns *testnet.Namespace, policy string)
 		return nil, err
 	}
 	defer notify.Close()
-	n.cmd = exec.Command(n.program, "run", "--policy", policy, "--netns", ns.Name(), "--instance", n.instance, "--socket", n.socket)
+	args := []string{"run", "--policy", policy, "--netns", ns.Name(), "--instance", n.Instance, "--socket", n.socket}
+	n.cmd = exec.Command(n.program, append(args, flags...)...)
 	n.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
 	n.cmd.Stderr = &n.stderr
 	n.cmd.WaitDelay = time.Second
@@ -63,23 +66,23 @@ func (b *bench) start(ctx context.Context, ns *testnet.Namespace, policy string)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	begun := time.Now()
 	// On the clients' core it does not disturb the server.
-	if err := testnet.Pinned(b.clientCPUs, n.cmd.Start); err != nil {
+	if err := testnet.Pinned(b.ClientCPUs, n.cmd.Start); err != nil {
 		return nil, fmt.Errorf("start narthex: %w", err)
 	}
 	go func() {
 		_ = n.cmd.Wait() // what it wrote says more than its exit status
 		close(n.done)
 	}()
-	ns.OnClose(n.stop)
+	ns.OnClose(n.Stop)
 	if err := n.awaitReady(ctx, notify); err != nil {
-		return nil, errors.Join(err, n.stop())
+		return nil, errors.Join(err, n.Stop())
 	}
 	n.Startup = time.Since(begun)
 	return n, nil
 }
 
 // awaitReady waits for READY=1 on the socket of sd_notify(3).
-func (n *narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
+func (n *Narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
 	buf := make([]byte, 4096)
 	deadline := time.Now().Add(readyTimeout)
 	for {
@@ -103,8 +106,8 @@ func (n *narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
 	}
 }
 
-// stop ends narthex and removes its every trace. Stopping twice is no error.
-func (n *narthex) stop() error {
+// Stop ends narthex and removes its every trace. Stopping twice is no error.
+func (n *Narthex) Stop() error {
 	ended := testnet.Terminate(n.cmd.Process, n.done)
 	// Whatever the context says, this must still be done.
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
@@ -113,8 +116,8 @@ func (n *narthex) stop() error {
 	return errors.Join(ended, err)
 }
 
-// status reads the counters.
-func (n *narthex) status(ctx context.Context) (s api.Status, err error) {
+// Status reads the counters.
+func (n *Narthex) Status(ctx context.Context) (s api.Status, err error) {
 	out, err := n.run(ctx, "status", "--json")
 	if err != nil {
 		return s, err
@@ -125,8 +128,8 @@ func (n *narthex) status(ctx context.Context) (s api.Status, err error) {
 	return s, nil
 }
 
-// rule finds a rule's counters.
-func rule(s api.Status, name string) (api.RuleStatus, error) {
+// Rule finds a rule's counters.
+func Rule(s api.Status, name string) (api.RuleStatus, error) {
 	for _, r := range s.Rules {
 		if r.Name == name {
 			return r, nil
@@ -135,29 +138,29 @@ func rule(s api.Status, name string) (api.RuleStatus, error) {
 	return api.RuleStatus{}, fmt.Errorf("status: no rule %q", name)
 }
 
-// reload puts a policy in force and returns how long the command took.
-func (n *narthex) reload(ctx context.Context, policy string) (time.Duration, error) {
+// Reload puts a policy in force and returns how long the command took.
+func (n *Narthex) Reload(ctx context.Context, policy string) (time.Duration, error) {
 	begun := time.Now()
 	_, err := n.run(ctx, "reload", policy)
 	return time.Since(begun), err
 }
 
-// swap puts a policy in force as the command reload does, but from this process. To start
+// Swap puts a policy in force as the command reload does, but from this process. To start
 // a process is to fork, and the fork holds the clients' sockets until it is the other
 // program: for connections that were closed meanwhile events still come.
-func (n *narthex) swap(ctx context.Context, policy string) (time.Duration, error) {
+func (n *Narthex) Swap(ctx context.Context, policy string) (time.Duration, error) {
 	begun := time.Now()
 	_, err := api.NewClient(n.socket).Reload(ctx, api.ReloadRequest{File: policy})
 	return time.Since(begun), err
 }
 
 // run runs one of narthex's commands on the instance and returns what it printed.
-func (n *narthex) run(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return command(ctx, n.program, append([]string{name, "--instance", n.instance, "--socket", n.socket}, args...)...)
+func (n *Narthex) run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return Command(ctx, n.program, append([]string{name, "--instance", n.Instance, "--socket", n.socket}, args...)...)
 }
 
-// command runs a program and adds to an error what it wrote to its standard error.
-func command(ctx context.Context, program string, args ...string) ([]byte, error) {
+// Command runs a program and adds to an error what it wrote to its standard error.
+func Command(ctx context.Context, program string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bench
 
 import (
 	"encoding/json"
@@ -12,67 +12,70 @@ import (
 	"text/tabwriter"
 )
 
-// figure is one row of the table.
-type figure struct {
+// Figure is one row of the table.
+type Figure struct {
 	Part, What, Unit string
 	Samples          []float64
-	Wanted           *bound // nil: for information
+	Wanted           *Bound // nil: for information
 	Note             string // on how to read it, or why it was not measured
 }
 
-// bound is what a figure must keep to.
-type bound struct {
+// Bound is what a figure must keep to.
+type Bound struct {
 	least, most float64
 	every       bool // each sample must, not just their median
 }
 
-func atMost(v float64) *bound  { return &bound{least: math.Inf(-1), most: v} }
-func atLeast(v float64) *bound { return &bound{least: v, most: math.Inf(1)} }
+// AtMost is a bound of the median from above, AtLeast one from below.
+func AtMost(v float64) *Bound  { return &Bound{least: math.Inf(-1), most: v} }
+func AtLeast(v float64) *Bound { return &Bound{least: v, most: math.Inf(1)} }
 
-// always is a bound that no sample may exceed.
-func always(least, most float64) *bound { return &bound{least, most, true} }
+// Always is a bound that no sample may exceed.
+func Always(least, most float64) *Bound { return &Bound{least, most, true} }
 
-func (b *bound) String() string {
+func (b *Bound) String() string {
 	switch {
 	case b == nil:
 		return ""
 	case b.least == b.most:
-		return number(b.least)
+		return Number(b.least)
 	case b.least == -b.most:
-		return "±" + number(b.most)
+		return "±" + Number(b.most)
 	case math.IsInf(b.least, -1):
-		return "≤ " + number(b.most)
+		return "≤ " + Number(b.most)
 	case math.IsInf(b.most, 1):
-		return "≥ " + number(b.least)
+		return "≥ " + Number(b.least)
 	}
-	return number(b.least) + "–" + number(b.most)
+	return Number(b.least) + "–" + Number(b.most)
 }
 
 // holds reports whether the figure keeps to its bound. One without samples does not.
-func (f *figure) holds() bool {
+func (f *Figure) holds() bool {
 	if f.Wanted == nil {
 		return true
 	}
 	if len(f.Samples) == 0 {
 		return false
 	}
-	judged := []float64{f.median()}
+	judged := []float64{f.Median()}
 	if f.Wanted.every {
 		judged = f.Samples
 	}
 	return !slices.ContainsFunc(judged, func(v float64) bool { return !(v >= f.Wanted.least && v <= f.Wanted.most) })
 }
 
-func allHold(figures []figure) bool {
-	return !slices.ContainsFunc(figures, func(f figure) bool { return !f.holds() })
+func allHold(figures []Figure) bool {
+	return !slices.ContainsFunc(figures, func(f Figure) bool { return !f.holds() })
 }
 
-func (f *figure) median() float64 { return f.quantile(0.5) }
+// Median is the sample in the middle, NaN without samples.
+func (f *Figure) Median() float64 { return f.quantile(0.5) }
 
-func median(samples []float64) float64 { return (&figure{Samples: samples}).median() }
+// Median is that of the samples, NaN if there are none.
+func Median(samples []float64) float64 { return (&Figure{Samples: samples}).Median() }
 
 // quantile interpolates between samples.
-func (f *figure) quantile(share float64) float64 {
+func (f *Figure) quantile(share float64) float64 {
 	if len(f.Samples) == 0 {
 		return math.NaN()
 	}
@@ -84,7 +87,7 @@ func (f *figure) quantile(share float64) float64 {
 }
 
 // verdict is the last column.
-func (f *figure) verdict() string {
+func (f *Figure) verdict() string {
 	switch {
 	case f.Wanted == nil:
 		return ""
@@ -97,14 +100,14 @@ func (f *figure) verdict() string {
 }
 
 // spread is the quartiles, or nothing for a single sample.
-func (f *figure) spread() string {
+func (f *Figure) spread() string {
 	if len(f.Samples) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%s–%s (%d)", number(f.quantile(0.25)), number(f.quantile(0.75)), len(f.Samples))
+	return fmt.Sprintf("%s–%s (%d)", Number(f.quantile(0.25)), Number(f.quantile(0.75)), len(f.Samples))
 }
 
-func printTable(w io.Writer, figures []figure) {
+func printTable(w io.Writer, figures []Figure) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tfigure\tmedian\tquartiles (samples)\twanted\tholds?")
 	last := ""
@@ -115,7 +118,7 @@ func printTable(w io.Writer, figures []figure) {
 		}
 		last = f.Part
 		if len(f.Samples) > 0 {
-			median = strings.TrimSpace(number(f.median()) + " " + f.Unit)
+			median = strings.TrimSpace(Number(f.Median()) + " " + f.Unit)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", part, f.What, median, f.spread(), f.Wanted, f.verdict())
 	}
@@ -127,8 +130,8 @@ func printTable(w io.Writer, figures []figure) {
 	}
 }
 
-// number writes four significant digits.
-func number(v float64) string {
+// Number writes four significant digits.
+func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v), a >= 1000:
 		return fmt.Sprintf("%.0f", v)
@@ -141,10 +144,10 @@ func number(v float64) string {
 }
 
 // MarshalJSON adds what follows from the samples.
-func (f figure) MarshalJSON() ([]byte, error) {
+func (f Figure) MarshalJSON() ([]byte, error) {
 	row := map[string]any{"part": f.Part, "what": f.What, "unit": f.Unit, "note": f.Note, "samples": f.Samples}
 	if len(f.Samples) > 0 {
-		row["median"] = f.median()
+		row["median"] = f.Median()
 		row["quartiles"] = [2]float64{f.quantile(0.25), f.quantile(0.75)}
 	}
 	if f.Wanted != nil {

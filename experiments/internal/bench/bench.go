@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench is what the experiments share: the command line, the table of figures, the
+// program under measurement, and the meter of the server's core. The server has the first
+// core, its clients have the last.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/load"
+	"narthex/internal/testnet"
+)
+
+// Bench is what all parts of an experiment share.
+type Bench struct {
+	Program                string // narthex
+	ServerCPUs, ClientCPUs []int
+
+	name    string             // of the experiment
+	home    *testnet.Namespace // holds what goes with the program; nil if it was not built
+	begun   time.Time
+	daemons int // started so far
+}
+
+func newBench(ctx context.Context, name, program string) (*Bench, error) {
+	cpus, err := testnet.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	if err := goFirst(); err != nil {
+		return nil, err
+	}
+	b := &Bench{
+		Program:    program,
+		ServerCPUs: cpus[:1],
+		ClientCPUs: cpus[len(cpus)-1:],
+		name:       name,
+		begun:      time.Now(),
+	}
+	if program != "" {
+		b.Program, err = filepath.Abs(program)
+		return b, err
+	}
+	if err := b.build(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// goFirst has this process and those that it starts run before others on the machine,
+// whose work would be taken for the server's.
+func goFirst() error {
+	const nice = -10
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		id, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		// Threads that start later inherit it.
+		if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("take a higher priority: %w; run it as root", err)
+		}
+	}
+	return nil
+}
+
+// build builds narthex into a folder that goes with the bench, or when the next one
+// starts, should this one be killed.
+func (b *Bench) build(ctx context.Context) (err error) {
+	if b.home, err = testnet.New(b.name + "-build"); err != nil {
+		return err
+	}
+	dir, err := b.home.TempDir(b.name + "-build")
+	if err != nil {
+		return err
+	}
+	b.Program = filepath.Join(dir, "narthex")
+	b.Progress("building narthex")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", b.Program, "narthex/cmd/narthex")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build narthex: %w: %s; run it within the module, or use -narthex", err, out)
+	}
+	return nil
+}
+
+func (b *Bench) close() error {
+	if b.home == nil {
+		return nil
+	}
+	return b.home.Close()
+}
+
+// Progress says on stderr what is going on.
+func (b *Bench) Progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Lab makes the namespaces. What the server's end receives is handled on the server's
+// core, where a network card would have it; on a veth it would otherwise be handled on
+// the core that sends. That is by RPS, and XDP programs still run on the sender's core.
+func (b *Bench) Lab(purpose string, clients int) (*testnet.Lab, error) {
+	lab, err := testnet.NewLab(purpose, clients)
+	if err != nil {
+		return nil, err
+	}
+	if err := lab.Server.SetRPS(testnet.Dev, b.ServerCPUs...); err != nil {
+		_ = lab.Close() // the first error says what is wrong
+		return nil, err
+	}
+	return lab, nil
+}
+
+// Nginx starts the web server on its core.
+func (b *Bench) Nginx(lab *testnet.Lab) (*testnet.Server, error) {
+	return lab.Server.StartNginx(testnet.NginxConfig{
+		Listen:  []netip.AddrPort{Web(lab)},
+		Backlog: 4096,
+		CPUs:    b.ServerCPUs,
+	})
+}
+
+// Client is clients with the given addresses, on the clients' core.
+func (b *Bench) Client(lab *testnet.Lab, sources []netip.Addr, duration time.Duration) load.Client {
+	return load.Client{
+		NS:       lab.Client,
+		CPUs:     b.ClientCPUs,
+		Target:   Web(lab),
+		Sources:  sources,
+		Duration: duration,
+	}
+}
+
+// Web is the service in the lab.
+func Web(lab *testnet.Lab) netip.AddrPort { return netip.AddrPortFrom(lab.ServerV4, 80) }
+
+// Sleep waits, or returns the context's error.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// Outcomes lists how requests ended.
+func Outcomes(r *load.Report) string {
+	s := fmt.Sprintf("%d begun", r.Begun)
+	for o, n := range r.Outcomes {
+		if n > 0 {
+			s += fmt.Sprintf(", %d %s", n, load.Outcome(o))
+		}
+	}
+	return s
+}
