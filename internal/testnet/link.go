@@ -115,6 +115,17 @@ func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
+// AddNeighbour says which hardware address has an IP address on a device. With one for a
+// source that no kernel has, a server answers that source, and nobody else does anything
+// about it.
+func (n *Namespace) AddNeighbour(dev string, addr netip.Addr, mac net.HardwareAddr) error {
+	return n.onLink("tell a neighbour of", dev, func(link netlink.Link) error {
+		return n.links.NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
+		})
+	})
+}
+
 // AddBridge makes a bridge that is up and takes devices into it.
 func (n *Namespace) AddBridge(name string, ports ...string) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}

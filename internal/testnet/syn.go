@@ -35,36 +35,40 @@ func (l *Lab) NewSYN(from, to netip.AddrPort) (SYN, error) {
 
 // Frame returns the frame with correct checksums.
 func (s SYN) Frame() ([]byte, error) {
-	tcp := &layers.TCP{
+	return frame(s.SrcMAC, s.DstMAC, s.Tags, s.From, s.To, &layers.TCP{
 		SrcPort: layers.TCPPort(s.From.Port()),
 		DstPort: layers.TCPPort(s.To.Port()),
 		Seq:     s.Seq,
 		SYN:     true,
 		Window:  64240,
 		Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{0x05, 0xb4}}},
-	}
-	ethertype, ip := s.network(tcp)
+	}, nil)
+}
+
+// frame returns an Ethernet frame with the segment, with lengths and checksums filled in.
+func frame(srcMAC, dstMAC net.HardwareAddr, tags []VLANTag, from, to netip.AddrPort, tcp *layers.TCP, payload []byte) ([]byte, error) {
+	ethertype, ip := network(from.Addr(), to.Addr(), tcp)
 
 	var stack []gopacket.SerializableLayer
-	types := append(tagTypes(s.Tags), ethertype)
-	stack = append(stack, &layers.Ethernet{SrcMAC: s.SrcMAC, DstMAC: s.DstMAC, EthernetType: types[0]})
-	for i, tag := range s.Tags {
+	types := append(tagTypes(tags), ethertype)
+	stack = append(stack, &layers.Ethernet{SrcMAC: srcMAC, DstMAC: dstMAC, EthernetType: types[0]})
+	for i, tag := range tags {
 		stack = append(stack, &layers.Dot1Q{VLANIdentifier: tag.ID, Type: types[i+1]})
 	}
-	stack = append(stack, ip, tcp)
+	stack = append(stack, ip, tcp, gopacket.Payload(payload))
 
 	buf := gopacket.NewSerializeBuffer()
 	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
 	if err := gopacket.SerializeLayers(buf, opts, stack...); err != nil {
-		return nil, fmt.Errorf("build a SYN from %s to %s: %w", s.From, s.To, err)
+		return nil, fmt.Errorf("build a segment from %s to %s: %w", from, to, err)
 	}
 	return buf.Bytes(), nil
 }
 
 // network returns the IP header for the segment and its Ethernet type.
-func (s SYN) network(tcp *layers.TCP) (layers.EthernetType, gopacket.SerializableLayer) {
-	src, dst := net.IP(s.From.Addr().AsSlice()), net.IP(s.To.Addr().AsSlice())
-	if s.From.Addr().Is4() {
+func network(from, to netip.Addr, tcp *layers.TCP) (layers.EthernetType, gopacket.SerializableLayer) {
+	src, dst := net.IP(from.AsSlice()), net.IP(to.AsSlice())
+	if from.Is4() {
 		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: src, DstIP: dst}
 		// Fails only for layers that are not IP.
 		_ = tcp.SetNetworkLayerForChecksum(ip)

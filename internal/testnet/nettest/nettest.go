@@ -68,6 +68,15 @@ func raw(tb testing.TB, dev string, open func(string) (*testnet.Raw, error)) *te
 	return r
 }
 
+// Peer makes a peer at the lab's client device.
+func Peer(tb testing.TB, l *testnet.Lab, cfg testnet.PeerConfig) *testnet.Peer {
+	tb.Helper()
+	p, err := l.NewPeer(cfg)
+	Check(tb, err)
+	tb.Cleanup(func() { checkClose(tb, p.Close) })
+	return p
+}
+
 // Check fails the test if there is an error.
 func Check(tb testing.TB, err error) {
 	tb.Helper()

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package origin is an HTTP server that burns a known amount of CPU per request, for
-// experiments in which the server must be the bottleneck. It runs as a process of its
-// own; see package reexec.
+// Package origin is an HTTP server for experiments and tests. It burns a known amount of
+// CPU per request, so that the server can be made the bottleneck, or waits where a test
+// tells it to. It runs as a process of its own; see package reexec.
+//
+// Any path is answered with a body of fixed length, except these:
+//
+//	/wait?ms=N      answers after so many milliseconds
+//	/wait?for=NAME  answers once somebody has asked for /go?for=NAME, after a minute with 504
+//	/go?for=NAME    lets the requests that wait for the name, and all later ones, be answered
+//	/echo           answers with the body of the request, with a length as the request had
+//	/socket         answers with SO_PRIORITY and SO_MARK of the connection, as Socket
+//	/asked          answers with the requests that have come, in order, as []Request
 package origin
 
 import (
@@ -10,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"narthex/internal/testnet"
@@ -19,11 +29,30 @@ import (
 // Config says how the server runs.
 type Config struct {
 	Listen  []netip.AddrPort
-	Work    time.Duration // CPU time that each request burns, on an undisturbed core
-	Workers int           // connections that it serves at once; unlimited if 0
-	Backlog int           // of each listener; the system's maximum if 0
-	Body    int           // bytes in a response's body; testnet.FileBytes if 0
-	CPUs    []int         // cores that it runs on; any if empty
+	Control []netip.AddrPort // more addresses, for /go and /asked past whatever is in front of the others
+	Work    time.Duration    // CPU time that each request burns, on an undisturbed core
+	Sleep   time.Duration    // time that each request takes without work
+	Workers int              // connections that it serves at once; unlimited if 0
+	Backlog int              // of each listener; the system's maximum if 0
+	Body    int              // bytes in a response's body; testnet.FileBytes if 0
+	CPUs    []int            // cores that it runs on; any if empty
+
+	NoKeepAlive bool          // close every connection after its answer
+	IdleTimeout time.Duration // after which an idle connection is closed; never if 0
+	NoMPTCP     bool          // plain TCP listeners; Go's default is MPTCP
+}
+
+// Request is a request that has come to the server.
+type Request struct {
+	From   netip.AddrPort
+	Method string
+	URI    string
+}
+
+// Socket is what the server sees of a connection.
+type Socket struct {
+	Priority int // SO_PRIORITY
+	Mark     int // SO_MARK
 }
 
 const helper = "origin"
@@ -53,7 +82,7 @@ func Start(n *testnet.Namespace, cfg Config) (*testnet.Server, error) {
 	}
 	cmd := n.Command(program)
 	cmd.Env, cmd.CPUs = env, cfg.CPUs
-	s, err := n.Serve(cmd, cfg.Listen...)
+	s, err := n.Serve(cmd, slices.Concat(cfg.Listen, cfg.Control)...)
 	if err != nil {
 		return nil, fmt.Errorf("start origin server: %w", err)
 	}

@@ -3,8 +3,12 @@
 package origin_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -112,5 +116,101 @@ func TestStartSaysWhyNot(t *testing.T) {
 	}
 	if _, err := origin.Start(n, origin.Config{}); err == nil {
 		t.Error(fmt.Sprint("a server without an address started: ", err))
+	}
+}
+
+// fetch asks for a path on a connection of its own.
+func fetch(t *testing.T, n *testnet.Namespace, to netip.AddrPort, method, path, body string) (status int, answer string) {
+	t.Helper()
+	var conn net.Conn
+	nettest.Check(t, n.Do(func() (err error) {
+		conn, err = net.Dial("tcp", to.String())
+		return err
+	}))
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	req, err := http.NewRequest(method, "http://x"+path, strings.NewReader(body))
+	nettest.Check(t, err)
+	nettest.Check(t, req.Write(conn))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	nettest.Check(t, err)
+	b, err := io.ReadAll(resp.Body)
+	nettest.Check(t, err)
+	return resp.StatusCode, string(b)
+}
+
+func TestWaitsUntilTold(t *testing.T) {
+	control := netip.MustParseAddrPort("127.0.0.1:81")
+	n, _ := start(t, origin.Config{Control: []netip.AddrPort{control}, Workers: 1})
+	answered := make(chan int)
+	go func() {
+		status, _ := fetch(t, n, addr, "GET", "/wait?for=x", "")
+		answered <- status
+	}()
+	for asked := ""; !strings.Contains(asked, "/wait?for=x"); _, asked = fetch(t, n, control, "GET", "/asked", "") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	select {
+	case status := <-answered:
+		t.Fatalf("answered with %d before it was told", status)
+	case <-time.After(100 * time.Millisecond):
+	}
+	fetch(t, n, control, "GET", "/go?for=x", "")
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("answered with %d", status)
+	}
+	if status, _ := fetch(t, n, addr, "GET", "/wait?ms=10", ""); status != http.StatusOK {
+		t.Errorf("a wait of 10 ms: %d", status)
+	}
+	if status, _ := fetch(t, n, addr, "GET", "/wait", ""); status != http.StatusBadRequest {
+		t.Errorf("a wait for nothing: %d", status)
+	}
+	var asked []origin.Request
+	_, list := fetch(t, n, control, "GET", "/asked", "")
+	nettest.Check(t, json.Unmarshal([]byte(list), &asked))
+	if len(asked) != 3 || asked[1].URI != "/wait?ms=10" || asked[0].Method != "GET" || !asked[0].From.IsValid() {
+		t.Errorf("asked: %+v", asked)
+	}
+}
+
+func TestEchoes(t *testing.T) {
+	n, _ := start(t, origin.Config{})
+	body := strings.Repeat("0123456789abcdef", 1<<16)
+	if status, got := fetch(t, n, addr, "POST", "/echo", body); status != http.StatusOK || got != body {
+		t.Errorf("status %d, %d bytes", status, len(got))
+	}
+}
+
+func TestTellsSocketOptions(t *testing.T) {
+	for _, workers := range []int{0, 1} {
+		n, _ := start(t, origin.Config{Workers: workers, NoMPTCP: true})
+		if status, got := fetch(t, n, addr, "GET", "/socket", ""); status != http.StatusOK || got != `{"Priority":0,"Mark":0}` {
+			t.Errorf("status %d, %q", status, got)
+		}
+	}
+}
+
+func TestConnectionsEnd(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		cfg     origin.Config
+		atLeast time.Duration
+	}{
+		{"after an answer", origin.Config{NoKeepAlive: true, Sleep: 50 * time.Millisecond}, 50 * time.Millisecond},
+		{"idle", origin.Config{IdleTimeout: 300 * time.Millisecond}, 300 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, _ := start(t, c.cfg)
+			began := time.Now()
+			conn := ask(t, n)
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			b, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200") {
+				t.Errorf("%.40q, error %v", b, err)
+			}
+			if took := time.Since(began); took < c.atLeast {
+				t.Errorf("closed after %v, want at least %v", took, c.atLeast)
+			}
+		})
 	}
 }

@@ -3,13 +3,12 @@
 package origin
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +17,8 @@ import (
 // serve runs the server until a listener fails.
 func serve(cfg Config) error {
 	debug.SetGCPercent(800) // few pauses; a request leaves little garbage
-	rounds := int(float64(cfg.Work.Nanoseconds()) * calibrate())
-	body := bytes.Repeat([]byte("narthex\n"), (cfg.Body+7)/8)[:cfg.Body]
-	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		burn(rounds)
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = w.Write(body) // an error here is the client's
-	})}
+	handler := newHandler(cfg)
+	server, control := newServer(cfg, handler), newServer(cfg, handler)
 
 	var slots chan struct{}
 	if cfg.Workers > 0 {
@@ -32,7 +26,7 @@ func serve(cfg Config) error {
 	}
 	ended := make(chan error)
 	for _, addr := range cfg.Listen {
-		l, err := listen(addr.String(), cfg.Backlog)
+		l, err := listen(cfg, addr)
 		if err != nil {
 			return err
 		}
@@ -41,13 +35,28 @@ func serve(cfg Config) error {
 		}
 		go func() { ended <- server.Serve(l) }()
 	}
+	for _, addr := range cfg.Control {
+		l, err := listen(cfg, addr)
+		if err != nil {
+			return err
+		}
+		go func() { ended <- control.Serve(l) }()
+	}
 	return <-ended
 }
 
-// listen opens a listener with a backlog, or with the system's maximum if it is 0.
-func listen(addr string, backlog int) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
-	if err != nil || backlog == 0 {
+func newServer(cfg Config, handler http.Handler) *http.Server {
+	s := &http.Server{Handler: handler, IdleTimeout: cfg.IdleTimeout, ConnContext: withConn}
+	s.SetKeepAlivesEnabled(!cfg.NoKeepAlive)
+	return s
+}
+
+// listen opens a listener with a backlog, or with the system's maximum if that is 0.
+func listen(cfg Config, addr netip.AddrPort) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(!cfg.NoMPTCP)
+	l, err := lc.Listen(context.Background(), "tcp", addr.String())
+	if err != nil || cfg.Backlog == 0 {
 		return l, err
 	}
 	raw, err := l.(*net.TCPListener).SyscallConn()
@@ -56,11 +65,11 @@ func listen(addr string, backlog int) (net.Listener, error) {
 	}
 	// To listen again changes nothing but the backlog.
 	var listenErr error
-	if err := raw.Control(func(fd uintptr) { listenErr = unix.Listen(int(fd), backlog) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { listenErr = unix.Listen(int(fd), cfg.Backlog) }); err != nil {
 		return nil, err
 	}
 	if listenErr != nil {
-		return nil, fmt.Errorf("set backlog of %s to %d: %w", addr, backlog, listenErr)
+		return nil, fmt.Errorf("set backlog of %s to %d: %w", addr, cfg.Backlog, listenErr)
 	}
 	return l, nil
 }
