@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Follows the framing of HTTP/1.x (RFC 9112) through the bytes of a connection: where a
+ * request's head ends, how long its body is, whether the connection outlives it. Calls no
+ * helper: the same source is compiled natively and compared with plain Go.
+ *
+ * It goes by one rule: what two readers could frame differently is not followed. */
+#pragma once
+#include "../types.h"
+
+#define HTTP_CHUNK 512
+#define HTTP_MAX_LENGTH (1U << 30) /* of a body */
+
+struct http_chunk {
+  __u8 byte[HTTP_CHUNK];
+};
+
+/* Where in a request's head the bytes read so far end; all zero before the first. Kept
+ * between segments, which may cut a head anywhere. `length` and `flags` are valid once the
+ * head has ended, the rest is http_scan()'s own. */
+struct http_head {
+  __u64 length; /* Content-Length, 0 without one */
+  __u8 flags;   /* enum http_flag */
+  __u8 place;   /* enum http_place */
+  __u8 word;    /* enum http_word_id, what is being compared */
+  __u8 at;      /* bytes of it that were there; in a target: 1 if it has begun */
+  __u8 set;     /* enum http_set: words that are looked for */
+  __u8 pad;     /* 0 */
+  __u16 seen;   /* enum http_seen */
+};
+
+enum http_flag {
+  HTTP_CLOSES = 1,       /* the connection ends with this request */
+  HTTP_CHUNKED = 2,      /* a Transfer-Encoding is there, of any value */
+  HTTP_UPGRADE = 4,      /* asks to leave HTTP/1: Upgrade with Connection: upgrade, or CONNECT */
+  HTTP_EXPECT = 8,       /* Expect: 100-continue */
+  HTTP_HEAD_METHOD = 16, /* the response has no body */
+};
+
+enum http_step {
+  HTTP_MORE, /* all bytes used, the head goes on */
+  HTTP_END,  /* the head ended after `used` bytes */
+  HTTP_LOST, /* cannot be followed */
+};
+
+struct http_answer {
+  __u16 status; /* 0: no HTTP/1.x status line */
+  bool closes;  /* HTTP/1.0 without keep-alive, or Connection: close, as far as was read */
+  bool ended;   /* the head ended within the bytes */
+};
+
+enum http_place {
+  HTTP_AT_START,     /* before the request line; empty lines may come */
+  HTTP_AT_START_LF,  /* after the CR of one */
+  HTTP_AT_LINE,      /* at the start of a header line, or of the line that ends the head */
+  HTTP_AT_LAST_LF,   /* after the CR of that */
+  HTTP_AT_LIST,      /* before an element of a list */
+  HTTP_AT_WORD,      /* in what may be http_head.word */
+  HTTP_AT_METHOD,    /* in any other method */
+  HTTP_AT_TARGET,    /* in or before the target */
+  HTTP_AT_NAME,      /* in any other header's name */
+  HTTP_AT_VALUE,     /* in a value that does not matter */
+  HTTP_AT_ELEMENT,   /* in any other element of a list */
+  HTTP_AT_TOKEN_END, /* after http_head.word in a list: if the element ends here it is that */
+  HTTP_AT_LENGTH,    /* before the digits of Content-Length */
+  HTTP_AT_DIGITS,    /* in them */
+  HTTP_AT_SPACE,     /* behind them */
+  HTTP_AT_EOL,       /* where a line must end */
+  HTTP_AT_LF,        /* after its CR */
+  HTTP_AT_END,       /* behind the head */
+  HTTP_AT_LOST,
+};
+
+enum http_seen {
+  HTTP_SEEN_CLOSE = 1, /* tokens of Connection */
+  HTTP_SEEN_KEEP_ALIVE = 2,
+  HTTP_SEEN_SWITCH = 4,  /* "upgrade" */
+  HTTP_SEEN_UPGRADE = 8, /* headers */
+  HTTP_SEEN_LENGTH = 16, /* Content-Length */
+  HTTP_SEEN_CODING = 32, /* Transfer-Encoding */
+  HTTP_SEEN_EXPECT = 64, /* 100-continue */
+  HTTP_SEEN_OLD = 128,   /* HTTP/1.0 */
+  HTTP_SEEN_HEAD = 256,  /* methods */
+  HTTP_SEEN_CONNECT = 512,
+  HTTP_SEEN_ANSWER = 1024, /* it is a response, of which the body's framing does not matter */
+};
+
+enum http_word_id {
+  HTTP_WORD_NONE,
+  HTTP_WORD_GET,
+  HTTP_WORD_POST,
+  HTTP_WORD_HEAD,
+  HTTP_WORD_CONNECT,
+  HTTP_WORD_11,
+  HTTP_WORD_10,
+  HTTP_WORD_CONNECTION,
+  HTTP_WORD_LENGTH,
+  HTTP_WORD_CODING,
+  HTTP_WORD_UPGRADE,
+  HTTP_WORD_EXPECT,
+  HTTP_WORD_CLOSE,
+  HTTP_WORD_KEEP_ALIVE,
+  HTTP_WORD_SWITCH,
+  HTTP_WORD_CONTINUE,
+  HTTP_WORD_LEN
+};
+
+/* A word that matters. Lower-case letters stand for both cases. */
+struct http_word {
+  __u8 text[24];
+  __u8 size;      /* of the text */
+  __u8 next;      /* enum http_place behind it */
+  __u8 otherwise; /* enum http_place, from the first byte that differs */
+  __u8 other;     /* the word that differs from it only from byte other_at on */
+  __u8 other_at;
+  __u8 set; /* enum http_set behind it */
+  __u16 seen;
+};
+
+_Static_assert(sizeof(struct http_word) == 32, "words are read at multiples of 32");
+
+/* What a place's words are found by: their first letter. */
+enum http_set { HTTP_METHODS, HTTP_NAMES, HTTP_CONNECTION, HTTP_EXPECTATIONS, HTTP_SETS };
+
+/* One more than there are words: eight bytes are read from within the last. */
+static const struct http_word http_words[HTTP_WORD_LEN + 1] = {
+    [HTTP_WORD_GET] = {"GET ", 4, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
+    [HTTP_WORD_POST] = {"POST ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
+    [HTTP_WORD_HEAD] = {"HEAD ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_HEAD},
+    [HTTP_WORD_CONNECT] = {"CONNECT ", 8, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_CONNECT},
+    [HTTP_WORD_11] = {"HTTP/1.1", 8, HTTP_AT_EOL, HTTP_AT_LOST, HTTP_WORD_10, 7, 0, 0},
+    [HTTP_WORD_10] = {"HTTP/1.0", 8, HTTP_AT_EOL, HTTP_AT_LOST, 0, 0, 0, HTTP_SEEN_OLD},
+    [HTTP_WORD_CONNECTION] = {"connection:", 11, HTTP_AT_LIST, HTTP_AT_NAME, HTTP_WORD_LENGTH, 3,
+                              HTTP_CONNECTION, 0},
+    [HTTP_WORD_LENGTH] = {"content-length:", 15, HTTP_AT_LENGTH, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_LENGTH},
+    [HTTP_WORD_CODING] = {"transfer-encoding:", 18, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_CODING},
+    [HTTP_WORD_UPGRADE] = {"upgrade:", 8, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_UPGRADE},
+    [HTTP_WORD_EXPECT] = {"expect:", 7, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_EXPECTATIONS, 0},
+    [HTTP_WORD_CLOSE] = {"close", 5, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
+                         HTTP_SEEN_CLOSE},
+    [HTTP_WORD_KEEP_ALIVE] = {"keep-alive", 10, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
+                              HTTP_SEEN_KEEP_ALIVE},
+    [HTTP_WORD_SWITCH] = {"upgrade", 7, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
+                          HTTP_SEEN_SWITCH},
+    [HTTP_WORD_CONTINUE] = {"100-continue", 12, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_EXPECTATIONS,
+                            HTTP_SEEN_EXPECT},
+};
+
+#define HTTP_LETTER(byte) ((byte) & 31)
+
+/* Which word may begin with a letter; the comparison tells. */
+static const __u8 http_first[HTTP_SETS][32] = {
+    [HTTP_METHODS][HTTP_LETTER('G')] = HTTP_WORD_GET,
+    [HTTP_METHODS][HTTP_LETTER('P')] = HTTP_WORD_POST,
+    [HTTP_METHODS][HTTP_LETTER('H')] = HTTP_WORD_HEAD,
+    [HTTP_METHODS][HTTP_LETTER('C')] = HTTP_WORD_CONNECT,
+    [HTTP_NAMES][HTTP_LETTER('c')] = HTTP_WORD_CONNECTION,
+    [HTTP_NAMES][HTTP_LETTER('t')] = HTTP_WORD_CODING,
+    [HTTP_NAMES][HTTP_LETTER('u')] = HTTP_WORD_UPGRADE,
+    [HTTP_NAMES][HTTP_LETTER('e')] = HTTP_WORD_EXPECT,
+    [HTTP_CONNECTION][HTTP_LETTER('c')] = HTTP_WORD_CLOSE,
+    [HTTP_CONNECTION][HTTP_LETTER('k')] = HTTP_WORD_KEEP_ALIVE,
+    [HTTP_CONNECTION][HTTP_LETTER('u')] = HTTP_WORD_SWITCH,
+    [HTTP_EXPECTATIONS][HTTP_LETTER('1')] = HTTP_WORD_CONTINUE,
+};
+
+/* Eight bytes at once, the first in the lowest bits. BPF has no ctz, but a multiplication. */
+typedef __u64 __attribute__((may_alias)) http_u64;
+#define HTTP_EACH(byte) (0x0101010101010101ULL * (byte))
+
+/* The number of zero bytes before the first that is not zero. */
+static __always_inline __u32 http_zeros(__u64 w) {
+  return (((((w - 1) & ~w) >> 7) & HTTP_EACH(1)) * HTTP_EACH(1)) >> 56;
+}
+
+/* Not zero in the first byte that is below `least`, which is at most 0x80; zero in those
+ * before it. */
+static __always_inline __u64 http_below(__u64 w, __u8 least) {
+  return (w - HTTP_EACH(least)) & ~w & HTTP_EACH(0x80);
+}
+
+/* The same for the first that cannot be in a name: controls, space, and beyond ASCII; or
+ * that ends it. */
+static __always_inline __u64 http_no_name(__u64 w) {
+  __u64 colon = w ^ HTTP_EACH(':');
+  return (((w - HTTP_EACH(0x21)) | w) | ((colon - HTTP_EACH(1)) & ~colon)) & HTTP_EACH(0x80);
+}
+
+/* What is read, and how far it has been. */
+struct http_reader {
+  struct http_head *head;
+  const struct http_chunk *chunk;
+  __u32 pos;
+  __u32 length;
+};
+
+static __always_inline bool http_used_up(const struct http_reader *r) { return r->pos >= r->length; }
+
+/* The byte at hand; not to be asked for when all is used up. */
+static __always_inline __u8 http_byte(const struct http_reader *r) {
+  __u32 at = r->pos;
+  asm volatile("" : "+r"(at)); /* so that clang keeps the mask, which is for the verifier */
+  return r->chunk->byte[at & (HTTP_CHUNK - 1)];
+}
+
+/* The eight bytes at hand, zero beyond the chunk. What is beyond the length is anything. */
+static __always_inline __u64 http_bytes(const struct http_reader *r) {
+  __u32 at = r->pos, over = 0;
+  asm volatile("" : "+r"(at));
+  if (at > HTTP_CHUNK - 8) {
+    over = at - (HTTP_CHUNK - 8);
+    at = HTTP_CHUNK - 8;
+  }
+  return *(const http_u64 *)(r->chunk->byte + at) >> (over * 8 & 63);
+}
+
+/* Goes on by n bytes, but not beyond the end. */
+static __always_inline void http_skip(struct http_reader *r, __u32 n) {
+  r->pos += n;
+  if (r->pos > r->length)
+    r->pos = r->length;
+}
+
+/* Goes on to the first byte below `least`, or to the end. */
+static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
+  for (int i = 0; i < HTTP_CHUNK / 8 && !http_used_up(r); i++) {
+    __u64 found = http_below(http_bytes(r), least);
+    http_skip(r, http_zeros(found));
+    if (found)
+      return;
+  }
+}
+
+static __always_inline void http_find_no_name(struct http_reader *r) {
+  for (int i = 0; i < HTTP_CHUNK / 8 && !http_used_up(r); i++) {
+    __u64 found = http_no_name(http_bytes(r));
+    http_skip(r, http_zeros(found));
+    if (found)
+      return;
+  }
+}
+
+/* tchar of RFC 9110, 5.6.2. */
+static __always_inline bool http_is_token(__u8 b) {
+  __u64 set = b < 64 ? 0x03ff6cfa00000000 : b < 128 ? 0x57ffffffc7fffffe : 0;
+  return set >> (b & 63) & 1;
+}
+
+static __always_inline bool http_is_eol(__u8 b) { return b == '\r' || b == '\n'; }
+
+static __always_inline bool http_is_space(__u8 b) { return b == ' ' || b == '\t'; }
+
+/* Prepares for the word of a set that may begin with the byte. */
+static __always_inline int http_expect(struct http_head *h, __u32 set, __u8 byte, int otherwise) {
+  __u8 word = http_first[set & 3][HTTP_LETTER(byte)];
+  h->word = word;
+  h->at = 0;
+  return word ? HTTP_AT_WORD : otherwise;
+}
+
+/* The functions below go on in one place each and return in which they stop. Each uses at
+ * least a byte or stops in another place that will. */
+
+static __always_inline int http_start(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (http_is_eol(b)) {
+    r->pos++;
+    return b == '\r' ? HTTP_AT_START_LF : HTTP_AT_START;
+  }
+  if (b == ' ')
+    return HTTP_AT_LOST;
+  return http_expect(r->head, HTTP_METHODS, b, HTTP_AT_METHOD);
+}
+
+static __always_inline int http_line(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (http_is_eol(b)) {
+    r->pos++;
+    return b == '\r' ? HTTP_AT_LAST_LF : HTTP_AT_END;
+  }
+  if (b == ':')
+    return HTTP_AT_LOST;
+  return http_expect(r->head, HTTP_NAMES, b, HTTP_AT_NAME);
+}
+
+static __always_inline int http_list(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (http_is_space(b) || b == ',') {
+    r->pos++;
+    return HTTP_AT_LIST;
+  }
+  return http_is_eol(b) ? HTTP_AT_EOL : http_expect(r->head, r->head->set, b, HTTP_AT_ELEMENT);
+}
+
+/* A word is there. One that frames the body must be the only one. */
+static __always_inline int http_found(struct http_head *h, const struct http_word *w) {
+  const __u16 framing = HTTP_SEEN_LENGTH | HTTP_SEEN_CODING;
+  if (w->next == HTTP_AT_TOKEN_END)
+    return HTTP_AT_TOKEN_END;
+  h->at = 0;
+  h->set = w->set;
+  if (w->seen & framing && h->seen & HTTP_SEEN_ANSWER)
+    return HTTP_AT_VALUE;
+  __u16 both = h->seen | w->seen;
+  if ((both & framing) == framing || w->seen & h->seen & HTTP_SEEN_LENGTH)
+    return HTTP_AT_LOST;
+  h->seen = both;
+  return w->next;
+}
+
+/* Compares with the word as far as the bytes at hand go, eight of them at most. */
+static __always_inline int http_compare(struct http_reader *r) {
+  struct http_head *h = r->head;
+  const struct http_word *w = &http_words[h->word & 15];
+  __u32 at = h->at & 31, n = r->length - r->pos;
+  __u64 text = *(const http_u64 *)((const __u8 *)w + at);
+  /* Lower-case letters have both bits 5 and 6, and the first tells upper case from them. */
+  __u64 letter = text >> 1 & text & HTTP_EACH(0x20);
+  __u32 same = http_zeros((http_bytes(r) ^ text) & ~letter);
+  if (n > w->size - at)
+    n = w->size - at;
+  if (n > 8)
+    n = 8;
+  if (same > n)
+    same = n;
+  r->pos += same;
+  h->at = at + same;
+  if (h->at >= w->size)
+    return http_found(h, w);
+  if (same == n)
+    return HTTP_AT_WORD;
+  if (!w->other || h->at != w->other_at)
+    return w->otherwise;
+  h->word = w->other;
+  return HTTP_AT_WORD;
+}
+
+static __always_inline int http_word(struct http_reader *r) {
+  int place = HTTP_AT_WORD;
+  for (int i = 0; i < 4 && place == HTTP_AT_WORD && !http_used_up(r); i++)
+    place = http_compare(r);
+  return place;
+}
+
+static __always_inline int http_method(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (b == ' ') {
+    r->pos++;
+    r->head->at = 0;
+    return HTTP_AT_TARGET;
+  }
+  if (!http_is_token(b))
+    return HTTP_AT_LOST;
+  r->pos++;
+  return HTTP_AT_METHOD;
+}
+
+static __always_inline int http_target(struct http_reader *r) {
+  __u32 start = r->pos;
+  http_find_below(r, ' ' + 1);
+  if (r->pos > start)
+    r->head->at = 1;
+  if (http_used_up(r))
+    return HTTP_AT_TARGET;
+  if (http_byte(r) != ' ' || !r->head->at)
+    return HTTP_AT_LOST;
+  r->pos++;
+  r->head->word = HTTP_WORD_11;
+  r->head->at = 0;
+  return HTTP_AT_WORD;
+}
+
+static __always_inline int http_name(struct http_reader *r) {
+  http_find_no_name(r);
+  if (http_used_up(r))
+    return HTTP_AT_NAME;
+  if (http_byte(r) != ':')
+    return HTTP_AT_LOST;
+  r->pos++;
+  return HTTP_AT_VALUE;
+}
+
+static __always_inline int http_value(struct http_reader *r) {
+  http_find_below(r, ' ');
+  if (http_used_up(r))
+    return HTTP_AT_VALUE;
+  if (http_byte(r) != '\t')
+    return HTTP_AT_EOL;
+  r->pos++;
+  return HTTP_AT_VALUE;
+}
+
+static __always_inline int http_element(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (b < ' ' && b != '\t')
+    return HTTP_AT_EOL;
+  r->pos++;
+  return b == ',' ? HTTP_AT_LIST : HTTP_AT_ELEMENT;
+}
+
+static __always_inline int http_token_end(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (http_is_space(b)) {
+    r->pos++;
+    return HTTP_AT_TOKEN_END;
+  }
+  if (b != ',' && !http_is_eol(b))
+    return HTTP_AT_ELEMENT;
+  r->head->seen |= http_words[r->head->word & 15].seen;
+  return b == ',' ? HTTP_AT_LIST : HTTP_AT_EOL;
+}
+
+/* Content-Length: space, digits, space, one after the other. */
+static __always_inline int http_length(struct http_reader *r, int place) {
+  struct http_head *h = r->head;
+  __u8 b = http_byte(r);
+  r->pos++;
+  if (http_is_space(b))
+    return place == HTTP_AT_DIGITS ? HTTP_AT_SPACE : place;
+  if (b >= '0' && b <= '9' && place != HTTP_AT_SPACE) {
+    h->length = h->length * 10 + (b - '0');
+    return h->length > HTTP_MAX_LENGTH ? HTTP_AT_LOST : HTTP_AT_DIGITS;
+  }
+  r->pos--;
+  return place == HTTP_AT_LENGTH ? HTTP_AT_LOST : HTTP_AT_EOL;
+}
+
+static __always_inline int http_eol(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  r->pos++;
+  return b == '\n' ? HTTP_AT_LINE : b == '\r' ? HTTP_AT_LF : HTTP_AT_LOST;
+}
+
+static __always_inline int http_lf(struct http_reader *r, int next) {
+  __u8 b = http_byte(r);
+  r->pos++;
+  return b == '\n' ? next : HTTP_AT_LOST;
+}
+
+/* Where the places are in which a byte at a time is read. */
+static __always_inline int http_rare(struct http_reader *r, int place) {
+  switch (place) {
+  case HTTP_AT_START_LF:
+    return http_lf(r, HTTP_AT_START);
+  case HTTP_AT_LAST_LF:
+    return http_lf(r, HTTP_AT_END);
+  case HTTP_AT_LF:
+    return http_lf(r, HTTP_AT_LINE);
+  case HTTP_AT_EOL:
+    return http_eol(r);
+  case HTTP_AT_METHOD:
+    return http_method(r);
+  case HTTP_AT_ELEMENT:
+    return http_element(r);
+  case HTTP_AT_TOKEN_END:
+    return http_token_end(r);
+  case HTTP_AT_LENGTH:
+  case HTTP_AT_DIGITS:
+  case HTTP_AT_SPACE:
+    return http_length(r, place);
+  }
+  return place;
+}
+
+/* Goes through the places in the order in which they mostly come, as far as the bytes at
+ * hand go, and returns the last. */
+static __always_inline int http_places(struct http_reader *r, int place) {
+  if (place == HTTP_AT_START)
+    place = http_start(r);
+  else if (place == HTTP_AT_LINE)
+    place = http_line(r);
+  else if (place == HTTP_AT_LIST)
+    place = http_list(r);
+  if (place == HTTP_AT_WORD)
+    place = http_word(r);
+  if (place == HTTP_AT_TARGET)
+    return http_target(r);
+  if (place == HTTP_AT_NAME)
+    place = http_name(r);
+  if (place == HTTP_AT_VALUE)
+    place = http_value(r);
+  return http_used_up(r) ? place : http_rare(r, place);
+}
+
+#define HTTP_PLACE_SHIFT 16
+
+/* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
+ * it came and the place there. Not inlined, and not static, for the verifier's sake: it
+ * looks at a global function once, and not once for each turn. */
+__noinline int http_turn(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
+  if (!h || !c)
+    return 0;
+  struct http_reader r = {h, c, pos, length};
+  int place = http_places(&r, h->place);
+  h->place = place;
+  return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
+}
+
+/* Says in flags what was seen. HTTP/1.0 knows no Transfer-Encoding (RFC 9112, 6.1). */
+static __always_inline int http_finish(struct http_head *h) {
+  __u16 seen = h->seen;
+  if (seen & HTTP_SEEN_OLD && seen & HTTP_SEEN_CODING)
+    return HTTP_LOST;
+  __u8 flags = 0;
+  if (seen & HTTP_SEEN_CLOSE || (seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD)
+    flags |= HTTP_CLOSES;
+  if (seen & HTTP_SEEN_CODING)
+    flags |= HTTP_CHUNKED;
+  if (seen & HTTP_SEEN_CONNECT || (seen & HTTP_SEEN_UPGRADE && seen & HTTP_SEEN_SWITCH))
+    flags |= HTTP_UPGRADE;
+  if (seen & HTTP_SEEN_EXPECT)
+    flags |= HTTP_EXPECT;
+  if (seen & HTTP_SEEN_HEAD)
+    flags |= HTTP_HEAD_METHOD;
+  h->flags = flags;
+  return HTTP_END;
+}
+
+/* Goes on from `pos` until the head or the bytes end. */
+static __always_inline int http_run(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length,
+                                    __u32 *used) {
+  for (int i = 0; i < HTTP_CHUNK; i++) {
+    if (pos >= length)
+      break;
+    __u32 turn = http_turn(h, c, pos, length);
+    pos = turn & 0xffff;
+    __u32 place = turn >> HTTP_PLACE_SHIFT;
+    if (place >= HTTP_AT_END) {
+      *used = pos;
+      return place == HTTP_AT_END ? http_finish(h) : HTTP_LOST;
+    }
+  }
+  *used = length;
+  return HTTP_MORE;
+}
+
+/* Goes on with the head by the first `length` bytes of the chunk. `used` is how many of
+ * them were read: all, or those up to the end of the head or to what makes it lost. */
+static __always_inline int http_scan(struct http_head *h, const struct http_chunk *c, __u32 length,
+                                     __u32 *used) {
+  if (length > HTTP_CHUNK)
+    return HTTP_LOST;
+  return http_run(h, c, 0, length, used);
+}
+
+/* Reads the first bytes of a response, `length` of them. */
+static __always_inline void http_read_answer(struct http_answer *a, const struct http_chunk *c,
+                                             __u32 length) {
+  *a = (struct http_answer){};
+  const __u8 *b = c->byte;
+  __u64 version = *(const http_u64 *)b;
+  const http_u64 *words = (const http_u64 *)http_words;
+  bool old = version == words[HTTP_WORD_10 * 4];
+  if (length > HTTP_CHUNK || length < 13 || !(old || version == words[HTTP_WORD_11 * 4]) || b[8] != ' ')
+    return;
+  __u32 hundreds = b[9] - '0', tens = b[10] - '0', ones = b[11] - '0';
+  if (hundreds - 1 > 8 || tens > 9 || ones > 9 || (b[12] != ' ' && !http_is_eol(b[12])))
+    return;
+  a->status = hundreds * 100 + tens * 10 + ones;
+  struct http_head h = {
+      .place = HTTP_AT_VALUE, /* the reason is read like one */
+      .seen = HTTP_SEEN_ANSWER | (old ? HTTP_SEEN_OLD : 0),
+  };
+  __u32 used;
+  a->ended = http_run(&h, c, 12, length, &used) == HTTP_END;
+  a->closes = h.seen & HTTP_SEEN_CLOSE || (h.seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD;
+}
