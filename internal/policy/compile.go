@@ -45,18 +45,33 @@ func plainTables(p *Policy) *Tables {
 		t.Services = append(t.Services, ServiceTable{
 			Name: s.Name, Listen: s.Listen, Interfaces: s.Interfaces, XDP: s.XDP, Shadow: s.Shadow,
 			Room: RoomTable{
-				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject,
+				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, Mark: s.SocketMark,
 			},
 		})
 	}
-	for _, c := range p.Classes {
-		t.Classes = append(t.Classes, ClassTable{Name: c.Name, Priority: c.Priority, Reserve: c.Reserve, Max: c.Max})
+	for i, c := range p.Classes {
+		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, socketPriority(i, len(p.Classes))})
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
 		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class}
 	}
 	return t
+}
+
+// socketPriority returns the SO_PRIORITY of the i-th of n classes. The kernel's priorities
+// (linux/pkt_sched.h) are names and not an order: pfifo_fast and prio send 6, interactive,
+// before 0, best effort, and that before 2, bulk. 1, filler, is sent like 2: to count
+// classes from 0 on would put the second one last.
+func socketPriority(i, n int) int {
+	const bestEffort, bulk, interactive = 0, 2, 6
+	switch {
+	case n > 1 && i == 0:
+		return interactive
+	case n > 2 && i == n-1:
+		return bulk
+	}
+	return bestEffort
 }
 
 // group is services to which the same rules apply. They share their tables.

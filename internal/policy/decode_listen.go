@@ -38,6 +38,24 @@ func (d *decoder) loopbackSeen(s *Service) {
 	}
 }
 
+// tlsPorts are ports on which servers speak TLS from the first byte on (IANA's registry of
+// service names: https, submissions, domain-s, imaps, pop3s; 8443 by custom).
+var tlsPorts = []uint16{443, 465, 853, 993, 995, 8443}
+
+// plainlySpoken warns of a service that would look for HTTP where TLS is to be expected.
+func (d *decoder) plainlySpoken(s *Service) {
+	encrypted := func(l Listen) bool { return slices.Contains(tlsPorts, l.Port) }
+	first := slices.IndexFunc(s.Listen, encrypted)
+	if s.Protocol != HTTP || first < 0 {
+		return
+	}
+	advice := `write "protocol: tls"`
+	if slices.ContainsFunc(s.Listen, func(l Listen) bool { return !encrypted(l) }) {
+		advice = `give it a service of its own with "protocol: tls"`
+	}
+	d.warnf(s.listenAt[first], "listen: port %d is usually TLS: the waiting room reads HTTP there; %s", s.Listen[first].Port, advice)
+}
+
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // parseListen reads ADDRESS:PORT or *:PORT.

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,15 +30,35 @@ func (d *decoder) service(n *yaml.Node) Service {
 		Queue: Queue{defaultQueueSize, defaultMaxWait, defaultMaxService},
 	}
 	rejectAt := (*yaml.Node)(nil)
-	seen := d.mapping(n, "a service", []field{
+	seen := d.mapping(n, "a service", slices.Concat(d.whereFields(&s), d.roomFields(&s, &rejectAt)))
+	if seen == nil {
+		return s
+	}
+	d.required(n, "a service", seen, "name", `a word of your choice`)
+	d.required(n, "a service", seen, "listen", `where the server listens, as "*:80"`)
+	d.protocolFits(&s, rejectAt, seen)
+	d.loopbackSeen(&s)
+	d.plainlySpoken(&s)
+	return s
+}
+
+// whereFields are the keys that say what a service is and where it is policed.
+func (d *decoder) whereFields(s *Service) []field {
+	return []field{
 		{"name", func(n *yaml.Node) { scalar(d, n, "name", &s.Name, parseName) }},
-		{"listen", func(n *yaml.Node) { d.listens(n, &s) }},
+		{"listen", func(n *yaml.Node) { d.listens(n, s) }},
 		{"interfaces", func(n *yaml.Node) { s.Interfaces = distinct(d, n, "interfaces", parseInterface) }},
 		{"xdp", func(n *yaml.Node) {
 			scalar(d, n, "xdp", &s.XDP, parseWord(XDPAuto, XDPNative, XDPGeneric, XDPOff))
 			s.xdpAt = position(n)
 		}},
 		{"protocol", func(n *yaml.Node) { scalar(d, n, "protocol", &s.Protocol, parseWord(HTTP, TLS, TCP)) }},
+	}
+}
+
+// roomFields are the keys of a service's waiting room, and mode.
+func (d *decoder) roomFields(s *Service, rejectAt **yaml.Node) []field {
+	return []field{
 		{"concurrency", func(n *yaml.Node) {
 			scalar(d, n, "concurrency", &s.Concurrency, parseConcurrency)
 			s.Concurrency.Pos = position(n)
@@ -46,23 +67,19 @@ func (d *decoder) service(n *yaml.Node) Service {
 		{"service_ends", func(n *yaml.Node) {
 			scalar(d, n, "service_ends", &s.ServiceEnds, parseWord(EndAuto, EndFirstByte, EndClose))
 		}},
-		{"reject", func(n *yaml.Node) { s.Reject, rejectAt = d.reject(n), n }},
+		{"reject", func(n *yaml.Node) { s.Reject, *rejectAt = d.reject(n), n }},
 		{"trusted_proxies", func(n *yaml.Node) { s.TrustedProxies = values(d, n, "trusted_proxies", parseRange) }},
 		{"h2c", func(n *yaml.Node) { scalar(d, n, "h2c", &s.H2C, parseWord(H2CReject, H2CPass)) }},
+		{"socket_mark", func(n *yaml.Node) {
+			scalar(d, n, "socket_mark", &s.SocketMark, parseMark)
+			s.markAt = position(n)
+		}},
 		{"mode", func(n *yaml.Node) {
 			var mode string
 			scalar(d, n, "mode", &mode, parseWord("enforce", "shadow"))
 			s.Shadow = mode == "shadow"
 		}},
-	})
-	if seen == nil {
-		return s
 	}
-	d.required(n, "a service", seen, "name", `a word of your choice`)
-	d.required(n, "a service", seen, "listen", `where the server listens, as "*:80"`)
-	d.protocolFits(&s, rejectAt, seen)
-	d.loopbackSeen(&s)
-	return s
 }
 
 // required reports a key that is not there.
@@ -85,6 +102,9 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 	}
 	if n := seen["h2c"]; n != nil && s.Protocol != HTTP {
 		d.errorAt(n, `"h2c" is about HTTP, and this is a %s service; remove it`, s.Protocol)
+	}
+	if n := seen["h2c"]; n != nil && s.H2C == H2CPass && s.Protocol == HTTP && s.Concurrency.Mode == ConcurrencyFixed {
+		d.warnf(position(n), `h2c: the waiting room of this version does not read HTTP/2 without TLS: a connection that speaks it ends after its first response`)
 	}
 }
 
@@ -124,18 +144,23 @@ func parseInterface(s string) (string, error) {
 	return s, nil
 }
 
+// The parsers of a queue's values.
+var (
+	parseQueueSize  = parseInt(0, maxQueueSize)
+	parseMaxWait    = parseDuration(time.Millisecond, maxWaitBound, time.Millisecond)
+	parseMaxService = parseDuration(time.Second, time.Hour, time.Millisecond)
+)
+
 func (d *decoder) queue(n *yaml.Node, q *Queue) {
 	d.mapping(n, "queue", []field{
-		{"size", func(n *yaml.Node) { scalar(d, n, "size", &q.Size, parseInt(0, maxQueueSize)) }},
+		{"size", func(n *yaml.Node) { scalar(d, n, "size", &q.Size, parseQueueSize) }},
 		{"max_wait", func(n *yaml.Node) {
-			scalar(d, n, "max_wait", &q.MaxWait, parseDuration(time.Millisecond, maxWaitBound, time.Millisecond))
+			scalar(d, n, "max_wait", &q.MaxWait, parseMaxWait)
 			if q.MaxWait > defaultMaxWait {
 				d.warnf(position(n), "max_wait: after %s the kernel may have given a waiting connection up: it keeps them for 7 s when many wait", span(q.MaxWait))
 			}
 		}},
-		{"max_service", func(n *yaml.Node) {
-			scalar(d, n, "max_service", &q.MaxService, parseDuration(time.Second, time.Hour, time.Millisecond))
-		}},
+		{"max_service", func(n *yaml.Node) { scalar(d, n, "max_service", &q.MaxService, parseMaxService) }},
 	})
 }
 
@@ -159,6 +184,9 @@ func (d *decoder) reject(n *yaml.Node) Reject {
 	return Reject{Reset: true}
 }
 
+// parseMax reads how many requests of a class may be in service.
+var parseMax = parseInt(1, maxConcurrency)
+
 func (d *decoder) class(n *yaml.Node) Class {
 	c := Class{Pos: position(n)}
 	seen := d.mapping(n, "a class", []field{
@@ -172,7 +200,7 @@ func (d *decoder) class(n *yaml.Node) Class {
 			c.reserveAt = position(n)
 		}},
 		{"max", func(n *yaml.Node) {
-			scalar(d, n, "max", &c.Max, parseInt(1, maxConcurrency))
+			scalar(d, n, "max", &c.Max, parseMax)
 			c.MaxPos = position(n)
 		}},
 	})

@@ -24,6 +24,10 @@ func Describe(w io.Writer, p *Policy, t *Tables) error {
 		count(len(p.Connections), "connection rule"), count(len(p.Requests), "request rule"))
 	for i := range p.Services {
 		describeService(b, &p.Services[i])
+		t.describeRoom(b, i, &p.Services[i])
+		if p.Services[i].Shadow {
+			fmt.Fprintln(b, "  shadow mode: decides and counts, drops and holds nothing")
+		}
 	}
 	describeClasses(b, p)
 	describeConnections(b, p)
@@ -54,26 +58,6 @@ func describeService(b io.Writer, s *Service) {
 		XDPOff:     "tcx",
 	}[s.XDP]
 	fmt.Fprintf(b, "  policed on %s, by %s\n", on, how)
-	limit := map[ConcurrencyMode]string{
-		ConcurrencyAuto:      "as many requests in service as it takes (auto: unlimited in this version)",
-		ConcurrencyUnlimited: "as many requests in service as it takes",
-		ConcurrencyFixed:     fmt.Sprintf("at most %d requests in service", s.Concurrency.Limit),
-	}[s.Concurrency.Mode]
-	fmt.Fprintf(b, "  speaks %s, %s\n", s.Protocol, limit)
-	if s.Concurrency.Mode == ConcurrencyFixed {
-		fmt.Fprintf(b, "  up to %d requests wait for up to %s; who is not served gets %s\n", s.Queue.Size, span(s.Queue.MaxWait), s.Reject)
-	}
-	if s.Shadow {
-		fmt.Fprintln(b, "  shadow mode: decides and counts, drops nothing")
-	}
-}
-
-// String returns the answer in words.
-func (r Reject) String() string {
-	if r.Reset {
-		return "a reset"
-	}
-	return fmt.Sprintf("status %d with Retry-After %d", r.Status, int(r.RetryAfter.Seconds()))
 }
 
 func describeClasses(b io.Writer, p *Policy) {

@@ -13,8 +13,8 @@ import (
 // TestExamples checks that each example can be run as it is.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
-	if err != nil || len(files) < 6 {
-		t.Fatalf("%d examples, error %v; there are at least 6", len(files), err)
+	if err != nil || len(files) < 7 {
+		t.Fatalf("%d examples, error %v; there are at least 7", len(files), err)
 	}
 	for _, file := range files {
 		p, _, warnings, err := Read(file)
@@ -57,6 +57,32 @@ func TestReference(t *testing.T) {
 		if !strings.Contains(string(text), "| `"+key+"` |") {
 			t.Errorf("the reference has no row for %q", key)
 		}
+	}
+}
+
+var checkBlock = regexp.MustCompile("(?ms)^```yaml\n([^`]*?)^```\n\n`narthex check` says of it:\n\n```\n(.*?)^```")
+
+// TestReferenceSaysWhatCheckSays checks the words that the reference quotes.
+func TestReferenceSaysWhatCheckSays(t *testing.T) {
+	text, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := checkBlock.FindStringSubmatch(string(text))
+	if m == nil {
+		t.Fatal("the reference does not quote what check says of a policy")
+	}
+	p := parsed(t, m[1])
+	tables, _, err := Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	if err := Describe(&said, p, tables); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), m[2]) {
+		t.Errorf("check says\n%s\nand the reference quotes\n%s", said.String(), m[2])
 	}
 }
 

@@ -37,6 +37,8 @@ type ServiceMeaning struct {
 	TrustedProxies []string       `json:"trusted_proxies,omitempty"`
 	H2C            H2C            `json:"h2c"`
 	Mode           string         `json:"mode"`
+	WaitingRoom    bool           `json:"waiting_room"`          // something bounds its requests in service
+	SocketMark     uint32         `json:"socket_mark,omitempty"` // of the most important class
 }
 
 // QueueMeaning is the waiting room of a service.
@@ -58,6 +60,7 @@ type ClassMeaning struct {
 	Priority int    `json:"priority"`
 	Reserve  int    `json:"reserve_percent,omitempty"`
 	Max      int    `json:"max,omitempty"`
+	Socket   int    `json:"socket_priority,omitempty"` // SO_PRIORITY
 }
 
 // BucketMeaning is a rate limit.
@@ -133,9 +136,10 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 	}
 	for i := range p.Services {
 		m.Services = append(m.Services, p.Services[i].meaning())
+		m.Services[i].WaitingRoom = t.HasRoom(i)
 	}
-	for _, c := range p.Classes {
-		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max})
+	for _, c := range t.Classes {
+		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.SocketPriority})
 	}
 	for i := range p.Connections {
 		m.Connections = append(m.Connections, p.connectionMeaning(&p.Connections[i]))
@@ -154,7 +158,7 @@ func (s *Service) meaning() ServiceMeaning {
 		Name: s.Name, Line: s.Pos.Line, Listen: words(s.Listen), Interfaces: s.Interfaces, XDP: s.XDP,
 		Protocol: s.Protocol, Concurrency: s.Concurrency.String(), ServiceEnds: s.ServiceEnds,
 		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
-		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce",
+		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce", SocketMark: s.SocketMark,
 	}
 	if s.Shadow {
 		m.Mode = "shadow"

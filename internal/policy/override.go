@@ -19,7 +19,8 @@ type Setting struct {
 // right.
 type setting struct {
 	Setting
-	set func(value string) error
+	set   func(value string) error
+	later string // what is not enforced yet, as a subject; empty if Enforced
 }
 
 // Settings lists what can be set, with the values in force if p holds the overrides.
@@ -57,7 +58,7 @@ func (p *Policy) Override(path, value string) error {
 	}
 	if !all[at].Enforced {
 		*p = *before
-		return fmt.Errorf("set %s: %s is %w", path, path[strings.LastIndexByte(path, '.')+1:], ErrNotEnforced)
+		return fmt.Errorf("set %s: %s is %w", path, all[at].later, ErrNotEnforced)
 	}
 	return nil
 }
@@ -101,40 +102,59 @@ func firstOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// settings lists everything that can be set: first the limits of connections, which have
-// an effect in this version, then the rest in the order of the policy file.
+// settingList collects settings. What is not enforced yet, if anything, is said as a subject.
+type settingList []setting
+
+func (l *settingList) add(later, value string, set func(string) error, path ...string) {
+	*l = append(*l, setting{Setting{strings.Join(path, "."), value, later == ""}, set, later})
+}
+
+// settings lists everything that can be set: first the limits of connections, then the rest
+// in the order of the policy file.
 func (p *Policy) settings() []setting {
-	var out []setting
-	add := func(enforced bool, value string, set func(string) error, path ...string) {
-		out = append(out, setting{Setting{strings.Join(path, "."), value, enforced}, set})
-	}
+	var l settingList
 	for i := range p.Connections {
 		c := &p.Connections[i]
 		if c.Action == ActionPolice {
-			add(true, c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
-			add(true, fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
+			l.add("", c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
+			l.add("", fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
 		}
 	}
 	for i := range p.Services {
-		s := &p.Services[i]
-		add(true, s.Concurrency.String(), setConcurrency(&s.Concurrency), "services", s.Name, "concurrency")
+		l.addService(&p.Services[i])
 	}
-	for i := range p.Classes {
-		c := &p.Classes[i]
-		add(false, orNone(c.Reserve, "%"), func(v string) error { return p.checkReserve(i, v) }, "classes", c.Name, "reserve")
-		add(false, orNone(c.Max, ""), func(v string) error {
-			_, err := parseInt(1, maxConcurrency)(v)
-			return err
-		}, "classes", c.Name, "max")
-	}
+	p.addClasses(&l)
 	for i := range p.Requests {
 		q := &p.Requests[i]
 		if q.Action == ActionPolice {
-			add(false, q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
-			add(false, fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+			l.add("the rate of a request rule", q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
+			l.add("the burst of a request rule", fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
 		}
 	}
-	return out
+	return l
+}
+
+func (l *settingList) addService(s *Service) {
+	later, q := "", &s.Queue
+	if s.Protocol != HTTP {
+		later = fmt.Sprintf("the waiting room of a %s service", s.Protocol)
+	}
+	l.add("", s.Concurrency.String(), setConcurrency(s), "services", s.Name, "concurrency")
+	l.add(later, fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
+	l.add(later, span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
+	l.add(later, span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
+}
+
+func (p *Policy) addClasses(l *settingList) {
+	later := ""
+	if !p.speaks(HTTP) {
+		later = `a limit of a class where no service has "protocol: http"`
+	}
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		l.add(later, orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
+		l.add(later, orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
+	}
 }
 
 // orNone returns a number with its unit, or none for 0.
@@ -171,34 +191,51 @@ func setBurst(burst *int, burstSet *bool) func(string) error {
 	}
 }
 
-// setConcurrency accepts what is so in this version anyway: no limit.
-func setConcurrency(c *Concurrency) func(string) error {
+// setTo changes a value that nothing else depends on.
+func setTo[T any](into *T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		v, err := parse(s)
+		if err != nil {
+			return err
+		}
+		*into = v
+		return nil
+	}
+}
+
+// setConcurrency changes how many requests may be in service. Services without a waiting
+// room accept what is so anyway: no limit.
+func setConcurrency(s *Service) func(string) error {
 	return func(v string) error {
 		n, err := parseConcurrency(v)
 		switch {
 		case err != nil:
 			return err
-		case n.Mode == ConcurrencyFixed:
-			return fmt.Errorf("concurrency %d is %w; write unlimited or auto", n.Limit, ErrNotEnforced)
+		case n.Mode == ConcurrencyFixed && s.Protocol != HTTP:
+			return fmt.Errorf("concurrency %d of a %s service is %w; write unlimited or auto", n.Limit, s.Protocol, ErrNotEnforced)
 		}
-		c.Mode, c.Limit = n.Mode, n.Limit
+		s.Concurrency.Mode, s.Concurrency.Limit = n.Mode, n.Limit
 		return nil
 	}
 }
 
-// checkReserve checks a new reserve of the i-th class beside the others'.
-func (p *Policy) checkReserve(i int, value string) error {
-	n, err := parsePercent(value)
-	if err != nil {
-		return err
-	}
-	for j, c := range p.Classes {
-		if j != i {
-			n += c.Reserve
+// setReserve changes the reserve of the i-th class, within what the others' leave.
+func (p *Policy) setReserve(i int) func(string) error {
+	return func(value string) error {
+		n, err := parseOrNone(parsePercent)(value)
+		if err != nil {
+			return err
 		}
+		sum := n
+		for j, c := range p.Classes {
+			if j != i {
+				sum += c.Reserve
+			}
+		}
+		if sum > 100 {
+			return fmt.Errorf("%s brings the reserves to %d%%; together they are at most 100%%", quote(value), sum)
+		}
+		p.Classes[i].Reserve = n
+		return nil
 	}
-	if n > 100 {
-		return fmt.Errorf("%s brings the reserves to %d%%; together they are at most 100%%", quote(value), n)
-	}
-	return nil
 }

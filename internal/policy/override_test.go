@@ -97,16 +97,14 @@ func TestOverrideErrors(t *testing.T) {
 		{"connections.evryone.brst", "1", `did you mean "connections.everyone.burst"?`, false},
 		{"connections.nobody.rate", "1/s", `"connections.nobody.rate": there is no such path; what can be set now: connections.partner.rate, `, false},
 		{"connections.everyone", "1/s", `there is no such path; what can be set now: `, false},
-		{"classes.gold.maxx", "1", `there is no such path; what can be set now: `, false}, // classes.gold.max cannot
+		{"classes.gold.maxx", "1", `did you mean "classes.gold.max"?`, false},
+		{"requests.index.ratee", "1/s", `there is no such path; what can be set now: `, false}, // requests.index.rate cannot
 		{"", "", `"": there is no such path; what can be set now: `, false},
-		{"services.web.concurrency", "64", `set services.web.concurrency: concurrency 64 is not enforced by this version yet; write unlimited or auto`, true},
 		{"services.web.concurrency", "some", `"some" is not a whole number`, false},
-		{"classes.bronze.reserve", "40%", `reserve is not enforced`, true},
 		{"classes.bronze.reserve", "41%", `"41%" brings the reserves to 101%`, false},
-		{"classes.bronze.max", "3", `max is not enforced`, true},
 		{"classes.bronze.max", "0", `0 is out of range`, false},
-		{"requests.index.rate", "1/s", `rate is not enforced`, true},
-		{"requests.index.burst", "9", `burst is not enforced`, true},
+		{"requests.index.rate", "1/s", `set requests.index.rate: the rate of a request rule is not enforced by this version yet`, true},
+		{"requests.index.burst", "9", `the burst of a request rule is not enforced`, true},
 		{"requests.index.burst", "x", `"x" is not a whole number`, false},
 	}
 	for _, test := range tests {
@@ -127,11 +125,12 @@ func TestOverrideErrors(t *testing.T) {
 func TestOverrideUnknownPath(t *testing.T) {
 	tests := []struct{ policy, want string }{
 		{overridable, `set "nonsense": there is no such path; what can be set now: connections.partner.rate, connections.partner.burst, ` +
-			`connections.everyone.rate, connections.everyone.burst, services.web.concurrency; ` +
-			`in a later version: classes.gold.reserve, classes.gold.max, classes.bronze.reserve, classes.bronze.max, requests.index.rate, requests.index.burst`},
-		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set now: services.web.concurrency; in a later version: classes.default.reserve, classes.default.max`},
+			`connections.everyone.rate, connections.everyone.burst, services.web.concurrency, services.web.queue.size, ` +
+			`services.web.queue.max_wait, services.web.queue.max_service and 4 more; in a later version: requests.index.rate, requests.index.burst`},
+		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set now: services.web.concurrency, ` +
+			`services.web.queue.size, services.web.queue.max_wait, services.web.queue.max_service, classes.default.reserve, classes.default.max`},
 		{manyRated(5), `set "nonsense": there is no such path; what can be set now: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
-			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 3 more; in a later version: classes.default.reserve, classes.default.max`},
+			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 8 more`},
 	}
 	for _, test := range tests {
 		if err := parsed(t, test.policy).Override("nonsense", "1"); err == nil || err.Error() != test.want {
@@ -149,7 +148,7 @@ func manyRated(n int) string {
 	return text
 }
 
-// TestOverrideConcurrency says in an override what is in force whatever the policy says.
+// TestOverrideConcurrency takes a limit away, whatever the policy says.
 func TestOverrideConcurrency(t *testing.T) {
 	const path = "services.web.concurrency"
 	for _, written := range []string{"auto", "unlimited", "64"} {
@@ -182,11 +181,13 @@ func TestSettings(t *testing.T) {
 			enforced = append(enforced, s.Path)
 		}
 		err := p.Clone().Override(s.Path, s.Value)
-		if s.Value != "none" && (err == nil) != s.Enforced {
+		if (err == nil) != s.Enforced {
 			t.Errorf("set %s %s: error %v, enforced: %v", s.Path, s.Value, err, s.Enforced)
 		}
 	}
-	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst", "services.web.concurrency"}
+	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst",
+		"services.web.concurrency", "services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+		"classes.gold.reserve", "classes.gold.max", "classes.bronze.reserve", "classes.bronze.max"}
 	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(enforced, want) {
 		t.Errorf("paths %q, enforced settings %q, want %q", got, enforced, want)
 	}

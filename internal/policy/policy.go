@@ -90,7 +90,9 @@ type Service struct {
 	Reject         Reject
 	TrustedProxies []Range
 	H2C            H2C
-	Shadow         bool // decide and count, change nothing
+	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
+	markAt         Pos    // of the value of SocketMark
+	Shadow         bool   // decide and count, change nothing
 }
 
 // Concurrency is how many requests may be in service at once.
@@ -176,6 +178,11 @@ type Request struct {
 type Pair struct {
 	Name   string
 	Values []string // patterns, one of which must match
+}
+
+// speaks reports whether a service has that protocol.
+func (p *Policy) speaks(protocol Protocol) bool {
+	return slices.ContainsFunc(p.Services, func(s Service) bool { return s.Protocol == protocol })
 }
 
 // Clone returns a copy that shares nothing with p that Override changes.

@@ -23,6 +23,7 @@ var (
 	likeAddress  = regexp.MustCompile(`(?:^|[ [])(\d[0-9a-fA-F:./-]*[0-9a-fA-F:])`)
 	likeNumber   = regexp.MustCompile(`\b(\d[\d-]*)\b`)
 	likeRate     = regexp.MustCompile(`\b(\d[0-9.]*/[a-z]+)\b`)
+	likeMark     = regexp.MustCompile(`\b(0x[0-9a-f]+|\d+)\b`)
 	likeShare    = regexp.MustCompile(`\b(\d+%)`)
 )
 
@@ -47,6 +48,7 @@ func TestSuggestionsAreValid(t *testing.T) {
 	checks := map[string]func(*testing.T, string, string) int{
 		"rate":            parses(discard(parseRate), likeRate),
 		"burst":           parses(discard(parseBurst), likeNumber),
+		"socket_mark":     parses(discard(parseMark), likeMark),
 		"priority":        parses(discard(parseInt(1, 65_535)), likeNumber),
 		"reserve":         parses(discard(parsePercent), likeShare),
 		"from":            parses(discard(parseRange), likeAddress, inQuotes),

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -64,7 +65,7 @@ type ClassTable struct {
 	Priority       int
 	Reserve        int // percent of the admissions while it has requests waiting; 0: none
 	Max            int // requests in service at once, per service; 0: no bound
-	SocketPriority int // SO_PRIORITY of accepted sockets, and of what is sent on them
+	SocketPriority int // SO_PRIORITY of accepted sockets, and of what is sent on them; see socketPriority
 }
 
 // RuleTable is one connection rule without its match, which is in the nodes.
@@ -182,6 +183,13 @@ func lookup(nodes []Node, e Entry, key Key) int {
 		return -1
 	}
 	return i
+}
+
+// HasRoom reports whether a service has a waiting room: whether something bounds how many
+// of its requests are in service, so that others can have to wait.
+func (t *Tables) HasRoom(service int) bool {
+	r := &t.Services[service].Room
+	return r.Protocol == HTTP && (r.Limit > 0 || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 }))
 }
 
 // ServiceAt returns the index of the service that a connection to an address and port

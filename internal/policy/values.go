@@ -5,6 +5,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -125,6 +126,42 @@ func parseInt(least, most int) func(string) (int, error) {
 			return 0, fmt.Errorf("%d is out of range; write a number from %d to %d", n, least, most)
 		case hasLeadingZero(s):
 			return 0, leadingZero(s, strconv.Itoa(n))
+		}
+		return n, nil
+	}
+}
+
+// maxMark is the highest socket mark that leaves one for each class.
+const maxMark = math.MaxUint32 - MaxClasses
+
+// parseMark reads a socket mark, 256 or 0x100.
+func parseMark(s string) (uint32, error) {
+	digits, base := s, 10
+	if hex, ok := strings.CutPrefix(s, "0x"); ok {
+		digits, base = hex, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 64)
+	tooMuch := errors.Is(err, strconv.ErrRange)
+	switch {
+	case err != nil && !tooMuch:
+		return 0, fmt.Errorf("%s is not a mark; write a number from 1 to %#x, as 256 or 0x100", quote(s), uint32(maxMark))
+	case tooMuch || n < 1 || n > maxMark:
+		return 0, fmt.Errorf("%s is out of range; write a number from 1 to %#x", quote(s), uint32(maxMark))
+	case hasLeadingZero(s):
+		return 0, leadingZero(s, strconv.FormatUint(n, 10))
+	}
+	return uint32(n), nil
+}
+
+// parseOrNone makes a parser also read none, which stands for 0.
+func parseOrNone(parse func(string) (int, error)) func(string) (int, error) {
+	return func(s string) (int, error) {
+		if s == "none" {
+			return 0, nil
+		}
+		n, err := parse(s)
+		if err != nil {
+			return 0, fmt.Errorf("%w or none", err)
 		}
 		return n, nil
 	}

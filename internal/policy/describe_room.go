@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// describeRoom writes what the waiting room of a service does.
+func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
+	fmt.Fprintf(b, "  speaks %s; %s\n", s.Protocol, s.limitInWords(t.HasRoom(service)))
+	if s.Protocol == HTTP && s.SocketMark != 0 {
+		fmt.Fprintf(b, "  marks its sockets: %s\n", t.marksInWords(s.SocketMark))
+	}
+	if !t.HasRoom(service) {
+		return
+	}
+	if q := s.Queue; q.Size > 0 {
+		fmt.Fprintf(b, "  up to %d wait, at most %s each, then %s\n", q.Size, span(q.MaxWait), s.Reject)
+	} else {
+		fmt.Fprintf(b, "  nobody waits: who finds no room gets %s\n", s.Reject)
+	}
+	fmt.Fprintf(b, "  %s\n", t.orderInWords())
+	end := map[ServiceEnd]string{
+		EndAuto:      "the first byte of its response, or the end of the connection if that ends the response",
+		EndFirstByte: "the first byte of its response",
+		EndClose:     "the end of its connection",
+	}[s.ServiceEnds]
+	fmt.Fprintf(b, "  a request leaves service with %s; at the latest after %s\n", end, span(s.Queue.MaxService))
+}
+
+// limitInWords says how many requests of a service may be in service.
+func (s *Service) limitInWords(room bool) string {
+	fixed := s.Concurrency.Mode == ConcurrencyFixed
+	switch {
+	case s.Protocol != HTTP && fixed:
+		return "at most " + count(s.Concurrency.Limit, "connection") + " in service, which this version does not enforce"
+	case s.Protocol != HTTP:
+		return "any number of connections in service: the waiting rooms of this version are for http"
+	case fixed:
+		return "at most " + count(s.Concurrency.Limit, "request") + " in service"
+	}
+	words := "any number of requests in service"
+	if room {
+		words += " except where a class has a max"
+	}
+	switch {
+	case s.Concurrency.Mode == ConcurrencyUnlimited:
+		return words
+	case room:
+		return words + " (auto: unlimited until limits set themselves)"
+	}
+	return words + " (auto: unlimited until limits set themselves; give a number for a waiting room)"
+}
+
+// marksInWords says which SO_MARK the sockets of each class get.
+func (t *Tables) marksInWords(mark uint32) string {
+	marks := make([]string, len(t.Classes))
+	for i, c := range t.Classes {
+		marks[i] = fmt.Sprintf("%#x for %s", mark+uint32(i), c.Name)
+	}
+	return strings.Join(marks, ", ")
+}
+
+// orderInWords says in which order classes are admitted to a waiting room, and with which
+// limits.
+func (t *Tables) orderInWords() string {
+	names := make([]string, len(t.Classes))
+	for i, c := range t.Classes {
+		var limits []string
+		if c.Reserve > 0 {
+			limits = append(limits, fmt.Sprintf("at least %d%% of admissions while it waits", c.Reserve))
+		}
+		if c.Max > 0 {
+			limits = append(limits, fmt.Sprintf("at most %d in service", c.Max))
+		}
+		names[i] = c.Name
+		if len(limits) > 0 {
+			names[i] += " (" + strings.Join(limits, ", ") + ")"
+		}
+	}
+	if len(names) == 1 {
+		return "one class, in order of arrival: " + names[0]
+	}
+	return "classes in order: " + strings.Join(names, ", ")
+}
+
+// String returns the answer in words.
+func (r Reject) String() string {
+	switch {
+	case r.Reset:
+		return "a reset"
+	case r.RetryAfter == 0:
+		return fmt.Sprint(r.Status)
+	}
+	return fmt.Sprintf("%d with Retry-After %d", r.Status, int(r.RetryAfter.Seconds()))
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// roomy has two services with a waiting room and two without.
+const roomy = `
+version: 1
+services:
+  - name: shop
+    listen: "*:80"
+    concurrency: 64
+    queue: {size: 100, max_wait: 2s, max_service: 30s}
+    service_ends: close
+    reject: {status: 429, retry_after: 0s}
+    socket_mark: 0x100
+  - {name: blog, listen: "*:81", reject: {reset: true}}
+  - {name: mail, listen: "*:25", protocol: tcp}
+  - {name: front, listen: "*:443", protocol: tls}
+classes:
+  - {name: gold, priority: 1}
+  - {name: silver, priority: 2, reserve: 10%}
+  - {name: bronze, priority: 3, reserve: 20%}
+`
+
+// compiled parses and compiles a policy.
+func compiled(t *testing.T, text string) *Tables {
+	t.Helper()
+	tables, _, err := Compile(parsed(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tables
+}
+
+// TestRoomTables compiles everything that the data path needs to know of a waiting room.
+func TestRoomTables(t *testing.T) {
+	usual := Queue{4096, 5 * time.Second, time.Minute}
+	want := []RoomTable{
+		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Reject{Status: 429}, 0x100},
+		{HTTP, 0, usual, EndAuto, Reject{Reset: true}, 0},
+		{TCP, 0, usual, EndAuto, Reject{Reset: true}, 0},
+		{TLS, 0, usual, EndAuto, Reject{Reset: true}, 0},
+	}
+	tables := compiled(t, roomy)
+	for i, s := range tables.Services {
+		if s.Room != want[i] {
+			t.Errorf("service %s: room %+v, want %+v", s.Name, s.Room, want[i])
+		}
+	}
+	if got, want := tables.Classes[1], (ClassTable{Name: "silver", Priority: 2, Reserve: 10}); got != want {
+		t.Errorf("class %+v, want %+v", got, want)
+	}
+	plain := compiled(t, "version: 1\nservices: [{name: web, listen: \"*:80\"}]\n").Services[0].Room.Reject
+	if want := (Reject{Status: 503, RetryAfter: time.Second}); plain != want {
+		t.Errorf("default answer %+v, want %+v", plain, want)
+	}
+}
+
+func TestHasRoom(t *testing.T) {
+	const bronze = "bronze, priority: 3"
+	for text, want := range map[string][]bool{
+		roomy: {true, false, false, false},
+		strings.Replace(roomy, "concurrency: 64", "concurrency: unlimited", 1): {false, false, false, false},
+		strings.Replace(roomy, bronze, bronze+", max: 8", 1):                   {true, true, false, false},
+		strings.Replace(roomy, "protocol: tcp", "concurrency: 5", 1):           {true, false, true, false},
+		strings.Replace(roomy, "concurrency: 64", "concurrency: auto", 1):      {false, false, false, false},
+	} {
+		tables := compiled(t, text)
+		var got []bool
+		for i := range tables.Services {
+			got = append(got, tables.HasRoom(i))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("services with a waiting room %v, want %v, in %s", got, want, text)
+		}
+	}
+}
+
+func TestSocketPriority(t *testing.T) {
+	for n, want := range map[int][]int{
+		1: {0}, 2: {6, 0}, 3: {6, 0, 2}, 4: {6, 0, 0, 2}, 16: {6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2},
+	} {
+		text := "version: 1\nservices: [{name: web, listen: \"*:80\"}]\nclasses:\n"
+		for i := n; i > 0; i-- { // the order in the file does not matter
+			text += fmt.Sprintf("  - {name: c%d, priority: %d}\n", i, i)
+		}
+		var got []int
+		for _, c := range compiled(t, text).Classes {
+			got = append(got, c.SocketPriority)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d classes: socket priorities %v, want %v", n, got, want)
+		}
+	}
+	if got := compiled(t, "version: 1\nservices: [{name: web, listen: \"*:80\"}]\n").Classes[0].SocketPriority; got != 0 {
+		t.Errorf("class of a policy without any: socket priority %d, want 0", got)
+	}
+}
+
+func TestParseMark(t *testing.T) {
+	for text, want := range map[string]uint32{
+		"1": 1, "256": 256, "0x100": 256, "0x00000100": 256, "0xAbc": 0xabc, "0xffffffef": 0xffffffef, "4294967279": 0xffffffef,
+	} {
+		if got, err := parseMark(text); err != nil || got != want {
+			t.Errorf("%s: %#x, error %v, want %#x", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "0", "0x0", "00", "0x", "-1", "+1", "0x-1", "0x+1", "010", "0X10", "0o10", "0b1", "1_000", "0x1_00", "1e3", "1.0", " 1",
+		"100h", "ff", "0xfffffff0", "4294967280", "0xffffffff", "0x1ffffffff", "99999999999999999999", "0x99999999999999999999",
+	} {
+		if got, err := parseMark(text); err == nil {
+			t.Errorf("%q: %#x, want an error", text, got)
+		}
+	}
+}
+
+// TestNotEnforced asks for each thing that this version cannot do.
+func TestNotEnforced(t *testing.T) {
+	tests := []struct {
+		name, policy string
+		want         []string
+	}{
+		{"rooms of http", roomy, nil},
+		{"class max", strings.Replace(roomy, "priority: 3", "priority: 3, max: 8", 1), nil},
+		{"h2c and trusted proxies", strings.Replace(roomy, "name: blog,", "name: blog, h2c: pass, trusted_proxies: 10.0.0.1, concurrency: 3,", 1), nil},
+		{"tcp", strings.Replace(roomy, "protocol: tcp", "protocol: tcp, concurrency: 8", 1),
+			[]string{`test.yaml:12:62: concurrency 8 of service "mail" is not enforced by this version yet, whose waiting rooms are for "protocol: http"; write "concurrency: unlimited"`}},
+		{"tls", strings.Replace(roomy, "protocol: tls", "protocol: tls, concurrency: 1, socket_mark: 7", 1), []string{
+			`test.yaml:13:64: concurrency 1 of service "front" is not enforced by this version yet, whose waiting rooms are for "protocol: http"; write "concurrency: unlimited"`,
+			`test.yaml:13:80: socket_mark 0x7 of service "front" is not enforced by this version yet, which marks sockets of services with "protocol: http" alone; leave it out`,
+		}},
+		{"class max without http", `
+version: 1
+services: [{name: mail, listen: "*:25", protocol: tcp}]
+classes: [{name: all, priority: 1, max: 3}]
+`, []string{`test.yaml:4:41: max 3 of class "all" is not enforced by this version yet, whose waiting rooms are for "protocol: http", which no service has; leave it out`}},
+		{"learned", roomy + "connections:\n  - {name: known, learned: [gold], class: gold}\n",
+			[]string{`test.yaml:19:5: "learned" of connection rule "known" is not enforced by this version yet: nobody is learned without request rules; remove the rule`}},
+		{"requests", roomy + "requests:\n  - {name: a, path: /a, action: drop}\n  - {name: b, path: /b, class: gold}\n",
+			[]string{`test.yaml:19:5: 2 request rules are not enforced by this version yet: leave "requests" out`}},
+	}
+	for _, test := range tests {
+		var got []string
+		for _, e := range parsed(t, test.policy).NotEnforced() {
+			got = append(got, e.Error())
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: not enforced %q\nwant %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestOverrideRoom changes waiting rooms and compiles what comes of it.
+func TestOverrideRoom(t *testing.T) {
+	type sets [][2]string
+	shop := func(tables *Tables) any { return tables.Services[0].Room.Limit }
+	queue := func(tables *Tables) any { return tables.Services[0].Room.Queue }
+	bronze := func(tables *Tables) any { return [2]int{tables.Classes[2].Reserve, tables.Classes[2].Max} }
+	tests := []struct {
+		sets sets
+		of   func(*Tables) any
+		want any
+	}{
+		{sets{{"services.shop.concurrency", "8"}}, shop, 8},
+		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}}, shop, 0},
+		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}, {"services.shop.concurrency", "2"}}, shop, 2},
+		{sets{{"services.shop.concurrency", "auto"}}, shop, 0},
+		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second}},
+		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour}},
+		{sets{{"classes.bronze.max", "8"}}, bronze, [2]int{20, 8}},
+		{sets{{"classes.bronze.max", "8"}, {"classes.bronze.max", "none"}}, bronze, [2]int{20, 0}},
+		{sets{{"classes.bronze.reserve", "90%"}}, bronze, [2]int{90, 0}},
+		{sets{{"classes.bronze.reserve", "none"}}, bronze, [2]int{0, 0}},
+		{sets{{"classes.silver.reserve", "none"}, {"classes.bronze.reserve", "100%"}}, bronze, [2]int{100, 0}},
+	}
+	for _, test := range tests {
+		written := parsed(t, roomy)
+		p := written.Clone()
+		for _, set := range test.sets {
+			if err := p.Override(set[0], set[1]); err != nil {
+				t.Errorf("%v: %v", test.sets, err)
+			}
+			i := slices.IndexFunc(p.Settings(), func(s Setting) bool { return s.Path == set[0] })
+			if got := p.Settings()[i]; got != (Setting{set[0], set[1], true}) {
+				t.Errorf("%v: setting %+v", set, got)
+			}
+		}
+		tables, _, err := Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := test.of(tables); got != test.want {
+			t.Errorf("%v: %+v, want %+v", test.sets, got, test.want)
+		}
+		if missing := p.NotEnforced(); missing != nil {
+			t.Errorf("%v: not enforced: %v", test.sets, missing)
+		}
+		if again := parsed(t, roomy); fmt.Sprint(again) != fmt.Sprint(written) {
+			t.Errorf("%v: changed the policy that was cloned", test.sets)
+		}
+	}
+}
+
+// TestOverrideRoomErrors tries values that are wrong and values that are not enforced.
+func TestOverrideRoomErrors(t *testing.T) {
+	tests := []struct {
+		path, value, wrong string
+		notEnforced        bool
+	}{
+		{"services.shop.concurrency", "0", `0 is out of range; write a number from 1 to 1000000, unlimited or auto`, false},
+		{"services.mail.concurrency", "8", `set services.mail.concurrency: concurrency 8 of a tcp service is not enforced by this version yet; write unlimited or auto`, true},
+		{"services.front.concurrency", "8", `concurrency 8 of a tls service is not enforced by this version yet`, true},
+		{"services.mail.queue.size", "8", `set services.mail.queue.size: the waiting room of a tcp service is not enforced by this version yet`, true},
+		{"services.mail.queue.size", "-8", `-8 is out of range; write a number from 0 to 65536`, false},
+		{"services.shop.queue.max_wait", "5", `"5" has no unit; write 5s or 5ms`, false},
+		{"services.shop.queue.max_service", "1ms", `1ms is out of range; write 1s to 1h`, false},
+		{"services.shop.queue.siz", "1", `did you mean "services.shop.queue.size"?`, false},
+		{"classes.bronze.max", "0", `0 is out of range; write a number from 1 to 1000000 or none`, false},
+		{"classes.bronze.max", "unlimited", `"unlimited" is not a whole number; write one from 1 to 1000000 or none`, false},
+		{"classes.bronze.reserve", "91%", `"91%" brings the reserves to 101%; together they are at most 100%`, false},
+		{"classes.bronze.reserve", "0%", `"0%" is out of range; write 1% to 100% or none`, false},
+	}
+	for _, test := range tests {
+		p := parsed(t, roomy)
+		err := p.Override(test.path, test.value)
+		if err == nil || !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("set %s %s: error %v, want one with %q", test.path, test.value, err, test.wrong)
+		}
+		if errors.Is(err, ErrNotEnforced) != test.notEnforced {
+			t.Errorf("set %s %s: error %v, not enforced: want %v", test.path, test.value, err, test.notEnforced)
+		}
+		if fmt.Sprint(p) != fmt.Sprint(parsed(t, roomy)) {
+			t.Errorf("set %s %s: failed and changed the policy", test.path, test.value)
+		}
+	}
+}
+
+// TestOverrideClassWithoutHTTP sets limits that no service would keep.
+func TestOverrideClassWithoutHTTP(t *testing.T) {
+	const text = "version: 1\nservices: [{name: mail, listen: \"*:25\", protocol: tcp}]\n"
+	for path, value := range map[string]string{"classes.default.max": "3", "classes.default.reserve": "3%"} {
+		err := parsed(t, text).Override(path, value)
+		if !errors.Is(err, ErrNotEnforced) || !strings.Contains(err.Error(), `no service has "protocol: http"`) {
+			t.Errorf("set %s %s: error %v, want one that it is not enforced without http", path, value, err)
+		}
+	}
+}
