@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
@@ -30,6 +31,10 @@ type engine struct {
 	plan        netif.Plan
 	attachments []datapath.Attachment
 	trouble     error // why the interfaces are not all as planned
+
+	acting  sync.Mutex    // held while the data path changes or ticks; mu may be held, too
+	applied chan struct{} // has room for one: there was a change
+	limited atomic.Bool   // the policy in force may make requests wait
 }
 
 // start puts the first policy in force. Overrides that were set by hand on the same policy
@@ -252,10 +257,19 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 			Name: t.Name, Index: t.Index, XDP: t.XDP, Services: t.Services, Ports: t.Ports, Uppers: t.Uppers,
 		})
 	}
-	err := e.net.Do(func() error { return e.dp.Apply(state) })
+	err := e.net.Do(func() error {
+		e.acting.Lock()
+		defer e.acting.Unlock()
+		return e.dp.Apply(state)
+	})
 	if err == nil {
 		e.logPlan(plan)
 		e.current, e.snap, e.plan = next, snap, plan
+		e.limited.Store(limits(next.tables))
+		select {
+		case e.applied <- struct{}{}:
+		default: // there is an earlier change that the pulse has not seen
+		}
 	}
 	now := e.dp.Attachments()
 	e.logAttachments(now)

@@ -29,7 +29,10 @@ type Config struct {
 	Socket   string // path of the control socket
 	Metrics  string // address for metrics, empty for none
 	Keep     bool   // leave the policy enforced at the end
-	Sources  int    // per-source buckets, 0 for the default
+	Sources  int    // per-source buckets; 0, as with the next three, for the default
+	Slots    int    // requests that can wait at once
+	SlotSize int    // bytes of the longest that can
+	Flows    int    // connections that can be followed at once
 	Version  string
 	Log      *slog.Logger
 
@@ -137,14 +140,20 @@ func (d *daemon) closeListeners() {
 func (d *daemon) enforce(network Network, first *enforceable) error {
 	var dp Datapath
 	err := network.Do(func() (err error) {
-		cfg := datapath.Config{Instance: d.cfg.Instance, Sources: d.cfg.Sources, Log: d.log}
+		cfg := datapath.Config{
+			Instance: d.cfg.Instance, Log: d.log,
+			Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows,
+		}
 		dp, err = d.cfg.Kernel.Open(cfg, len(first.tables.Rules))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	d.engine = &engine{instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes()}
+	d.engine = &engine{
+		instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes(),
+		applied: make(chan struct{}, 1),
+	}
 	if !outlives(datapath.Root, ancestorRoots()) {
 		d.engine.notes = append(slices.Clone(d.engine.notes), fmt.Sprintf(
 			"%s is mounted for this process alone: enforcement ends with it; run outside of `ip netns exec` and use --netns", datapath.Root))

@@ -98,9 +98,9 @@ func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
 		{
 			name: "what is not enforced yet",
 			spoil: func(m *machine, c *Config) {
-				c.Policy = m.write("p.yaml", strings.Replace(onePolicy, "web,", "web, concurrency: 4,", 1))
+				c.Policy = m.write("p.yaml", onePolicy+"requests:\n  - {name: cgi, path: /cgi, action: drop}\n")
 			},
-			want: `DIR/p.yaml:3:30: concurrency 4 of service "web" is not enforced by this version yet: write "concurrency: unlimited" or leave it out`,
+			want: `DIR/p.yaml:7:5: 1 request rule is not enforced by this version yet: leave "requests" out`,
 		},
 		{
 			name:  "name of the instance",
@@ -486,5 +486,59 @@ func TestDetach(t *testing.T) {
 	}
 	if detach() {
 		t.Error("something was found where there is nothing")
+	}
+}
+
+// What waits is released before the instance goes; with --keep it goes on waiting.
+func TestStopEmptiesTheWaitingRooms(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		keep bool
+		stop func(*running) error
+		want []string
+	}{
+		{"signal", false, func(r *running) error { r.cancel(); return nil }, []string{"clear 2s", "close", "remove"}},
+		{"signal with --keep", true, func(r *running) error { r.cancel(); return nil }, []string{"close"}},
+		{
+			"request, with --keep", true,
+			func(r *running) error { return r.client.Stop(context.Background(), api.StopRequest{}) },
+			[]string{"clear 2s", "close", "remove"},
+		},
+		{
+			"request to keep", false,
+			func(r *running) error { return r.client.Stop(context.Background(), api.StopRequest{Keep: true}) },
+			[]string{"close"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t, "eth0")
+			cfg := m.config(m.write("p.yaml", onePolicy))
+			cfg.Keep = tt.keep
+			r := m.start(cfg)
+			if err := tt.stop(r); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-r.ended; err != nil {
+				t.Fatal(err)
+			}
+			if got := m.kernel.End(); !slices.Equal(got, tt.want) {
+				t.Errorf("it ended with %q, want %q", got, tt.want)
+			}
+			ticks := m.kernel.Ticks()
+			time.Sleep(2 * tickEvery)
+			if m.kernel.Ticks() != ticks {
+				t.Error("it ticks after its end")
+			}
+		})
+	}
+}
+
+func TestRunSizesTheWaitingRooms(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	cfg.Sources, cfg.Slots, cfg.SlotSize, cfg.Flows = 1, 2, 3000, 4
+	m.start(cfg).end()
+	if got := m.kernel.Opened(); got.Sources != 1 || got.Slots != 2 || got.SlotSize != 3000 || got.Flows != 4 {
+		t.Errorf("opened with %+v", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -23,6 +24,9 @@ const (
 	retryAfter = 5 * time.Second
 	// finishLimit bounds how long requests on the sockets may hold up the end.
 	finishLimit = 5 * time.Second
+	// clearLimit bounds how long held requests are released one by one at the end; what is
+	// left then is answered as rejected.
+	clearLimit = 2 * time.Second
 )
 
 // serve answers clients and follows changes until it is time to end. If it ends by a fault
@@ -32,13 +36,27 @@ func (d *daemon) serve(ctx context.Context) error {
 	defer cancel()
 	changed := make(chan netif.Snapshot)
 	go d.engine.net.Run(following, d.engine.snap, changed)
+	var beating sync.WaitGroup
+	beating.Go(func() { d.engine.pulse().run(following) })
 	d.startServers()
 	d.cfg.Notifier.Notify(ready(d.summary()))
 	keep, err := d.loop(ctx, changed)
 	d.cfg.Notifier.Notify(sd.SdNotifyStopping)
 	cancel()
 	d.stopServers()
+	beating.Wait()
+	if !keep {
+		d.clear()
+	}
 	return errors.Join(err, d.end(keep))
+}
+
+// clear lets nobody wait for what will not come. If that fails, the instance goes
+// nevertheless: what is held is lost, and its clients send it again.
+func (d *daemon) clear() {
+	if err := d.engine.clear(clearLimit); err != nil {
+		d.log.Error("cannot empty the waiting rooms", "error", err)
+	}
 }
 
 // loop runs until it is time to end, and says whether to leave the policy in force.
