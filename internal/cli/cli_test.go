@@ -147,6 +147,13 @@ func TestSentencesAndExitCodes(t *testing.T) {
 		{[]string{"run", good}, 2, "narthex: this command takes options only, not 1 argument: see `narthex run --help`\n"},
 		{[]string{"run", "--policy", good, "--sources", "-1"}, 2, "narthex: --sources -1: use 1 to 16777216, or leave it out\n"},
 		{[]string{"run", "--policy", good, "--sources", "0"}, 2, "narthex: --sources 0: use 1 to 16777216, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--slots", "0"}, 2, "narthex: --slots 0: use 1 to 65536, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--slots", "65537"}, 2, "narthex: --slots 65537: use 1 to 65536, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--slot-size", "1000"}, 2, "narthex: --slot-size 1000: use 2048 to 16064 bytes, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--slot-size", "16065"}, 2, "narthex: --slot-size 16065: use 2048 to 16064 bytes, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--flows", "0"}, 2, "narthex: --flows 0: use 1 to 4194304, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--flows", "4194305"}, 2, "narthex: --flows 4194305: use 1 to 4194304, or leave it out\n"},
+		{[]string{"run", "--policy", good, "--slots", "100", "--flows", "99"}, 2, "narthex: --flows 99: use at least 100, as many as --slots: a request that waits is followed, too\n"},
 		{[]string{"run", "--policy", good, "--netns", ""}, 2, "narthex: --netns is empty: give it a value or leave it out\n"},
 		{[]string{"run", "--policy", good, "--socket="}, 2, "narthex: --socket is empty: give it a value or leave it out\n"},
 		{[]string{"run", "--policy="}, 2, "narthex: --policy is empty: give it a value or leave it out\n"},
@@ -230,7 +237,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("check --json of a bad policy (-want +got):\n%s", diff)
 	}
 
-	later := w.write("later.yaml", strings.Replace(webPolicy, "web,", "web, concurrency: 4,", 1))
+	later := w.write("later.yaml", webPolicy+"requests:\n  - {name: cgi, path: /cgi, action: drop}\n")
 	got = w.do("check", later)
 	if got.Code != 0 || !strings.Contains(got.Err, "not enforced by this version yet") || !strings.HasSuffix(got.Err, "(`narthex run` refuses this)\n") {
 		t.Errorf("check of what is not enforced: %+v", got)
@@ -282,8 +289,10 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 	got := w.do("status")
 	for _, want := range []string{
 		"instance default: enforcing, process ", "policy DIR/p.yaml (", "sources 4 of 100, maps 0.0 MiB\n",
-		"\nSERVICE  LISTEN  MODE     LIMIT      INTERFACES     PASSED  DROPPED  WOULD DROP\n" +
-			"web      *:80    enforce  unlimited  eth0 (native)       3        2           1\n",
+		"\nSERVICE  LISTEN  MODE     INTERFACES     PASSED  DROPPED  WOULD DROP\n" +
+			"web      *:80    enforce  eth0 (native)       3        2           1\n",
+		"\nslots in use: 4 of 64 (8192 bytes each); flows: 5 of 128\n" +
+			"web  enforce  limit unlimited (auto)  in service 0  waiting 0 of 4096\n",
 		"\nRULE      DOES         PER     CLASS  PASSED  DROPPED  WOULD DROP\n" +
 			"everyone  5/s burst 3  source  -           1       10           0\n",
 		"\nWITHOUT A RULE  PASSED  DROPPED  WOULD DROP\nno_rule              7        0           0\n",
@@ -331,6 +340,23 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 		{
 			[]string{"set", "connections.everyone.rat", "--policy"},
 			result{Code: 2, Err: "narthex: set \"connections.everyone.rat\": there is no such path; did you mean \"connections.everyone.rate\"?\n"},
+		},
+		{
+			[]string{"set", "services.web.concurrency", "8"},
+			result{Out: "services.web.concurrency is 8 until the next reload\n"},
+		},
+		{
+			[]string{"explain", "--from", "10.0.0.8", "--to", "192.0.2.1:80"},
+			result{Out: "service web on eth0: rule everyone, 5/s burst 3 per source, class default: pass (no bucket yet: it starts full, with 3 tokens)\n" +
+				"  a request would be served at once: 0 of 8 in service, 0 waiting\n"},
+		},
+		{
+			[]string{"explain", "--from", "10.0.0.9", "--to", "192.0.2.1:80"},
+			result{Out: "service web on eth0: rule everyone, 5/s burst 3 per source, class default: drop (0.5 of 3 tokens, full in 2s)\n"},
+		},
+		{
+			[]string{"set", "services.web.concurrency", "--policy"},
+			result{Out: "services.web.concurrency is as in the policy\n"},
 		},
 		{
 			[]string{"status", "--socket", w.dir + "/other"},
@@ -386,6 +412,15 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 	}
 	if _, ok := w.kernel.State("default"); ok {
 		t.Error("still attached after run has ended")
+	}
+}
+
+func TestRunSizesTheWaitingRooms(t *testing.T) {
+	w := newWorld(t)
+	end := w.run("--policy", w.write("p.yaml", webPolicy), "--slots", "10", "--slot-size", "16064", "--flows", "10", "--sources", "7")
+	end()
+	if got := w.kernel.Opened(); got.Slots != 10 || got.SlotSize != 16064 || got.Flows != 10 || got.Sources != 7 {
+		t.Errorf("opened with %+v", got)
 	}
 }
 
@@ -445,12 +480,23 @@ func TestCompletion(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(got.Out), "\n")
 		return lines[:len(lines)-1] // the last one is a directive
 	}
-	end := w.run("--policy", w.write("p.yaml", webPolicy))
+	end := w.run("--policy", w.write("p.yaml", strings.Replace(webPolicy, "connections:", "  - {name: mail, listen: \"*:25\", protocol: tcp}\nconnections:", 1)))
 	tests := []struct {
 		args, want []string
 	}{
 		{[]string{"status", "--instance", ""}, []string{"default", "orphan"}},
-		{[]string{"set", ""}, []string{"connections."}},
+		{[]string{"set", ""}, []string{"connections.", "services.", "classes."}},
+		{[]string{"set", "c"}, []string{"connections.", "classes."}},
+		{[]string{"set", "services.w"}, []string{"services.web."}},
+		{[]string{"set", "services.m"}, []string{"services.mail."}},
+		{[]string{"set", "services.web."}, []string{
+			"services.web.concurrency", "services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+		}},
+		{[]string{"set", "services.web.q"}, []string{
+			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+		}},
+		{[]string{"set", "classes."}, []string{"classes.default."}},
+		{[]string{"set", "classes.default."}, []string{"classes.default.reserve", "classes.default.max"}},
 		{[]string{"set", "connections.e"}, []string{"connections.everyone."}},
 		{[]string{"set", "connections.x"}, []string{}},
 		{[]string{"set", "connections.everyone."}, []string{"connections.everyone.rate", "connections.everyone.burst"}},

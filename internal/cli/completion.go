@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"narthex/internal/daemon"
+	"narthex/internal/daemon/api"
 )
 
 // completionLimit is how long a shell waits for the daemon when one presses the key.
@@ -69,16 +70,21 @@ func instances(env Env) []string {
 }
 
 // settable completes the next part of a path that can be set in a running instance: the
-// table, then the rule, then the limit. All paths of a large policy at once are of no use.
+// table, then the name, then the limit. All paths of a large policy at once are of no use.
 func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.ShellCompDirective) {
-	const table, mostNames = "connections.", 100
+	const mostNames = 100
 	const goesOn = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	name, found := strings.CutPrefix(prefix, table)
+	table, rest, found := strings.Cut(prefix, ".")
 	if !found {
-		return []string{table}, goesOn
+		return beginning(prefix, []string{"connections.", "services.", "classes."}), goesOn
 	}
-	if rule, _, chosen := strings.Cut(name, "."); chosen {
-		return []string{table + rule + ".rate", table + rule + ".burst"}, cobra.ShellCompDirectiveNoFileComp
+	name, _, chosen := strings.Cut(rest, ".")
+	if chosen {
+		var limits []string
+		for _, limit := range limitsOf[table] {
+			limits = append(limits, table+"."+name+"."+limit)
+		}
+		return beginning(prefix, limits), cobra.ShellCompDirectiveNoFileComp
 	}
 	if t.resolve() != nil {
 		return nil, goesOn
@@ -89,11 +95,43 @@ func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.Sh
 	if err != nil {
 		return nil, goesOn
 	}
-	var names []string
-	for _, rule := range status.Rules {
-		if rule.Rate != "" && strings.HasPrefix(rule.Name, name) && len(names) < mostNames {
-			names = append(names, table+rule.Name+".")
+	var paths []string
+	for _, name := range names(status, table) {
+		paths = append(paths, table+"."+name+".")
+	}
+	paths = beginning(prefix, paths)
+	return paths[:min(len(paths), mostNames)], goesOn
+}
+
+// limitsOf is what can be set in each table of a policy.
+var limitsOf = map[string][]string{
+	"connections": {"rate", "burst"},
+	"services":    {"concurrency", "queue.size", "queue.max_wait", "queue.max_service"},
+	"classes":     {"reserve", "max"},
+}
+
+// names lists the entries of a table that have a limit.
+func names(s api.Status, table string) (names []string) {
+	switch table {
+	case "connections":
+		for _, rule := range s.Rules {
+			if rule.Rate != "" {
+				names = append(names, rule.Name)
+			}
+		}
+	case "services":
+		for _, service := range s.Services {
+			names = append(names, service.Name)
+		}
+	case "classes":
+		for _, class := range s.Classes {
+			names = append(names, class.Name)
 		}
 	}
-	return names, goesOn
+	return names
+}
+
+// beginning returns those of the words that begin with a prefix.
+func beginning(prefix string, words []string) []string {
+	return slices.DeleteFunc(words, func(w string) bool { return !strings.HasPrefix(w, prefix) })
 }

@@ -5,6 +5,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +24,10 @@ func explainCommand(env Env) *cobra.Command {
 		Short: "Say what would decide a connection, without sending anything",
 		Long: `Say which service a connection from an address is to, by which interface it would
 come (that of the route to the address) and whether the service is policed there,
-which rule matches, which class it gets and what is in the token bucket at this
-moment. Without --to, that is said for every service that can be reached from there.
-With --policy a file is asked in place of the daemon: buckets, interfaces and local
-addresses are unknown then, and any destination is taken for local.
+which rule matches, which class it gets, what is in the token bucket at this moment
+and whether a request would have to wait for its turn. Without --to, that is said for every service that can be reached from there.
+With --policy a file is asked in place of the daemon: buckets, waiting rooms, interfaces
+and local addresses are unknown then, and any destination is taken for local.
 
 What a request says (--url, --method, --sni, -H) matters to request rules.`,
 		Example: `  narthex explain --from 192.0.2.7
@@ -106,6 +107,48 @@ func printDecision(b *strings.Builder, d api.Decision) {
 		fmt.Fprintf(b, ": rule %s, %s burst %d per %s", d.Rule, d.Rate, d.Burst, d.Per)
 	}
 	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d))
+	if d.Room != nil && d.Verdict != "drop" {
+		fmt.Fprintf(b, "  a request %s\n", roomText(d))
+	}
+}
+
+// roomText says what becomes of a request on the connection.
+func roomText(d api.Decision) string {
+	r := d.Room
+	if !r.Live {
+		return "waits while " + limitsText(r, d.Class)
+	}
+	text := "would be served at once"
+	switch {
+	case r.Waits && d.Shadow:
+		text = "would wait if the service were not in shadow mode"
+	case r.Waits:
+		text = "would wait"
+	}
+	text += fmt.Sprintf(": %s in service, ", of(r.InService, r.Limit))
+	if r.Max > 0 {
+		text += fmt.Sprintf("%s of class %s, ", of(r.ClassInService, r.Max), d.Class)
+	}
+	return text + fmt.Sprintf("%d waiting", r.Waiting)
+}
+
+// limitsText says when requests wait.
+func limitsText(r *api.RoomDecision, class string) string {
+	switch {
+	case r.Max == 0:
+		return fmt.Sprintf("%d are in service", r.Limit)
+	case r.Limit == 0:
+		return fmt.Sprintf("%d of class %s are in service", r.Max, class)
+	}
+	return fmt.Sprintf("%d are in service, or %d of class %s", r.Limit, r.Max, class)
+}
+
+// of returns "2 of 6", or the number alone where there is no limit.
+func of(n, limit int) string {
+	if limit == 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d of %d", n, limit)
 }
 
 // bucketText says what is in the bucket. A new one is full, but for a source that inherits

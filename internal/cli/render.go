@@ -23,6 +23,7 @@ func printStatus(w io.Writer, s api.Status, all bool) error {
 	printHead(&b, s)
 	if s.PID != 0 {
 		printServices(&b, s.Services)
+		printRooms(&b, s)
 		printRules(&b, s.Rules, all)
 		printReasons(&b, s)
 		printOverrides(&b, s.Overrides)
@@ -53,9 +54,9 @@ func printHead(b *strings.Builder, s api.Status) {
 }
 
 func printServices(b *strings.Builder, services []api.ServiceStatus) {
-	t := newTable("SERVICE", "LISTEN", "MODE", "LIMIT", "INTERFACES", ">PASSED", ">DROPPED", ">WOULD DROP")
+	t := newTable("SERVICE", "LISTEN", "MODE", "INTERFACES", ">PASSED", ">DROPPED", ">WOULD DROP")
 	for _, s := range services {
-		row := append([]string{s.Name, strings.Join(s.Listen, " "), s.Mode, s.Limit, interfacesText(s.Interfaces)}, countCells(s.Counts)...)
+		row := append([]string{s.Name, strings.Join(s.Listen, " "), s.Mode, interfacesText(s.Interfaces)}, countCells(s.Counts)...)
 		t.add(row...)
 	}
 	b.WriteString("\n")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -64,5 +65,154 @@ long-name  pass               -     -           0        0           0
 	printRules(&b, rules, false)
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+// roomStatus is of a shop that is overloaded, as of a night when nobody sleeps.
+func roomStatus() api.Status {
+	return api.Status{
+		WaitingRoom: api.PoolStatus{Slots: 4096, FreeSlots: 4004, SlotSize: 8192, Flows: 65_536, UsedFlows: 1230},
+		Services: []api.ServiceStatus{
+			{Name: "shop", Mode: "enforce", Limit: "8", RoomStatus: &api.RoomStatus{
+				InService: 8, Waiting: 92, QueueSize: 4096,
+				Classes: []api.RoomClassStatus{
+					{
+						Name: "gold", Max: 6, InService: 2, Arrived: 120_034, Admitted: 119_800, Held: 234, Released: 234,
+						Wait:    api.Durations{Count: 234, P50: 0.0012, P99: 0.0081},
+						Service: api.Durations{Count: 120_032, P50: 0.00201, P99: 0.00402},
+					},
+					{
+						Name: "bronze", InService: 6, Waiting: 92, Arrived: 912_345_678, Admitted: 12_345_678, Held: 899_999_000,
+						Released: 899_990_000, GaveUp: 12, Served: 912_345_000, Lost: 3,
+						Rejected: map[string]uint64{"queue_full": 42, "max_wait": 8900, "displaced": 42},
+						Wait:     api.Durations{Count: 899_990_000, P50: 0.2304, P99: 4.8123},
+						Service:  api.Durations{Count: 912_345_000, P50: 0.000512, P99: 59.9},
+					},
+					{Name: "never"},
+				},
+			}},
+			{Name: "blog", Mode: "shadow", Limit: "unlimited (auto)", RoomStatus: &api.RoomStatus{
+				InService: 1, QueueSize: 100,
+				Classes: []api.RoomClassStatus{{Name: "gold"}, {Name: "bronze", InService: 1, Arrived: 7, Admitted: 7, WouldHold: 5}},
+			}},
+			{Name: "idle", Mode: "enforce", Limit: "unlimited", RoomStatus: &api.RoomStatus{QueueSize: 4096}},
+			{Name: "mail", Mode: "enforce", Limit: "unlimited"},
+		},
+	}
+}
+
+func TestWaitingRooms(t *testing.T) {
+	want := `
+slots in use: 92 of 4096 (8192 bytes each); flows: 1230 of 65536
+shop  enforce  limit 8  in service 8  waiting 92 of 4096
+  CLASS   IN SERVICE  WAITING   WAIT p50/p99  SERVICE p50/p99
+  gold        2 of 6        0  1.2ms / 8.1ms    2.0ms / 4.0ms
+  bronze           6       92   230ms / 4.8s    512µs / 59.9s
+  CLASS   ARRIVED  ADMITTED  HELD  RELEASED  REJECTED  GAVE UP
+  gold     120034    119800   234       234         0        0
+  bronze     912M     12.3M  900M      900M      8984       12
+  bronze rejected: 8900 max_wait, 42 displaced, 42 queue_full
+  bronze: the end of 3 requests was not seen
+blog  shadow  limit unlimited (auto)  in service 1  waiting 0 of 100
+  CLASS   IN SERVICE  WAITING  WAIT p50/p99  SERVICE p50/p99
+  bronze           1        0             -                -
+  CLASS   ARRIVED  ADMITTED  HELD  RELEASED  REJECTED  GAVE UP
+  bronze        7         7     0         0         0        0
+  bronze: 5 of those admitted would have waited
+idle  enforce  limit unlimited  in service 0  waiting 0 of 4096
+`
+	var b strings.Builder
+	printRooms(&b, roomStatus())
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("waiting rooms (-want +got):\n%s", diff)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	b.Reset()
+	printRooms(&b, api.Status{Services: []api.ServiceStatus{{Name: "mail"}}})
+	if b.Len() > 0 {
+		t.Errorf("a service without a waiting room has %q", b.String())
+	}
+}
+
+// The widest line that names of usual length can make.
+func TestWaitingRoomsFitTheScreen(t *testing.T) {
+	most := uint64(1<<63 - 1)
+	d := api.Durations{Count: most, P50: 3599.9, P99: 3599.9}
+	s := api.Status{
+		WaitingRoom: api.PoolStatus{Slots: 65_536, FreeSlots: 65_536, SlotSize: 16_064, Flows: 4_194_304, UsedFlows: 4_194_304},
+		Services: []api.ServiceStatus{{Name: "customer-7", Mode: "enforce", Limit: "1000000", RoomStatus: &api.RoomStatus{
+			InService: 1_000_000, Waiting: 65_536, QueueSize: 65_536,
+			Classes: []api.RoomClassStatus{{
+				Name: "subscribers", InService: 1_000_000, Max: 1_000_000, Waiting: 65_536, Arrived: most, Admitted: most, Held: most, Released: most,
+				GaveUp: most, Rejected: map[string]uint64{"max_wait": most}, Wait: d, Service: d,
+			}},
+		}}},
+	}
+	var b strings.Builder
+	printRooms(&b, s)
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0", 9_999_999: "9999999", 10_000_000: "10.0M", 12_345_678: "12.3M", 99_999_999: "100M", 912_345_678: "912M",
+		999_999_999: "1.00G", 1_234_567_890: "1.23G", 1 << 60: "1.15E", 1<<64 - 1: "18.4E",
+	} {
+		if got := amount(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+	for seconds, want := range map[float64]string{
+		0: "0µs", 0.0000005: "1µs", 0.000512: "512µs", 0.0009999: "1.0ms", 0.00201: "2.0ms", 0.00999: "10ms", 0.23: "230ms", 0.9999: "1.0s", 4.8123: "4.8s",
+		59.96: "60s", 75: "75s", 3599.9: "3600s",
+	} {
+		if got := span(seconds); got != want {
+			t.Errorf("%v s: %q, want %q", seconds, got, want)
+		}
+	}
+}
+
+func TestExplanationOfAWaitingRoom(t *testing.T) {
+	base := api.Decision{Service: "web", Class: "gold", Verdict: "pass"}
+	const head = "service web: no rule matches, class gold: pass\n"
+	for _, tt := range []struct {
+		name    string
+		room    *api.RoomDecision
+		shadow  bool
+		verdict string
+		want    string
+	}{
+		{"none", nil, false, "pass", head},
+		{"waits", &api.RoomDecision{Limit: 8, Live: true, InService: 8, Waiting: 92, Waits: true}, false, "pass",
+			head + "  a request would wait: 8 of 8 in service, 92 waiting\n"},
+		{"room", &api.RoomDecision{Limit: 8, Live: true, InService: 3}, false, "pass",
+			head + "  a request would be served at once: 3 of 8 in service, 0 waiting\n"},
+		{"the class has a bound", &api.RoomDecision{Limit: 8, Max: 2, Live: true, InService: 3, ClassInService: 2, Waiting: 1, Waits: true}, false, "pass",
+			head + "  a request would wait: 3 of 8 in service, 2 of 2 of class gold, 1 waiting\n"},
+		{"the class alone", &api.RoomDecision{Max: 2, Live: true, InService: 3, ClassInService: 2, Waits: true}, false, "pass",
+			head + "  a request would wait: 3 in service, 2 of 2 of class gold, 0 waiting\n"},
+		{"shadow", &api.RoomDecision{Limit: 8, Live: true, InService: 8, Waits: true}, true, "pass",
+			"service web (shadow): no rule matches, class gold: pass\n  a request would wait if the service were not in shadow mode: 8 of 8 in service, 0 waiting\n"},
+		{"no daemon", &api.RoomDecision{Limit: 8, Max: 2}, false, "pass",
+			head + "  a request waits while 8 are in service, or 2 of class gold\n"},
+		{"no daemon, no max", &api.RoomDecision{Limit: 8}, false, "pass", head + "  a request waits while 8 are in service\n"},
+		{"no daemon, no limit", &api.RoomDecision{Max: 2}, false, "pass", head + "  a request waits while 2 of class gold are in service\n"},
+		{"dropped", &api.RoomDecision{Limit: 8, Live: true}, false, "drop", "service web: no rule matches, class gold: drop\n"},
+	} {
+		d := base
+		d.Room, d.Shadow, d.Verdict = tt.room, tt.shadow, tt.verdict
+		var b strings.Builder
+		printDecision(&b, d)
+		if got := b.String(); got != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
 	}
 }

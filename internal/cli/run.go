@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon"
+	"narthex/internal/datapath"
 	"narthex/internal/metrics"
 )
 
@@ -28,8 +29,9 @@ func runCommand(env Env) *cobra.Command {
 		Use:   "run --policy FILE",
 		Short: "Put a policy in force and serve until stopped",
 		Long: `Load a policy into the kernel, attach it to the interfaces of its services and
-follow changes of those, until SIGINT or SIGTERM; then detach everything, or with
---keep leave it enforced. SIGHUP reloads the policy.
+follow changes of those, until SIGINT or SIGTERM; then release the requests that
+wait and detach everything, or with --keep leave it enforced. SIGHUP reloads the
+policy.
 
 If the daemon dies, enforcement goes on as it was; the next run takes it over with
 its token buckets and with the limits that were set by hand. If it cannot start,
@@ -45,15 +47,15 @@ nothing is attached that was not before.`,
 	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
 	flags.StringVar(&cfg.Metrics, "metrics", "", "serve metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
-	flags.IntVar(&cfg.Sources, "sources", 0, "per-source token buckets kept at once (default 262144, or as many as an adopted instance has)")
+	sizes := addSizes(cmd, &cfg)
 	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
 	complete(cmd, "log-level", func(string) []string { return []string{"debug", "info", "warn", "error"} })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if cfg.Policy == "" {
 			return errors.New("no policy is named: use `narthex run --policy FILE`")
 		}
-		if flags.Changed("sources") && (cfg.Sources < 1 || cfg.Sources > mostSources) {
-			return fmt.Errorf("--sources %d: use 1 to %d, or leave it out", cfg.Sources, mostSources)
+		if err := checkSizes(cmd, sizes); err != nil {
+			return err
 		}
 		if err := checkMetrics(cfg.Metrics); err != nil {
 			return err
@@ -77,6 +79,51 @@ nothing is attached that was not before.`,
 		return daemon.Run(ctx, cfg)
 	}
 	return cmd
+}
+
+// size is an option for how much of something an instance holds.
+type size struct {
+	name        string
+	value       *int
+	least, most int
+	unit        string // with a space before it, or none
+}
+
+// addSizes adds the options for the memory of an instance, which is allocated at once.
+func addSizes(cmd *cobra.Command, cfg *daemon.Config) []size {
+	add := func(into *int, name string, least, most, usual int, unit, usage string) size {
+		usage += fmt.Sprintf(" (default %d, or as an adopted instance has it)", usual)
+		cmd.Flags().IntVar(into, name, 0, usage)
+		complete(cmd, name, func(string) []string { return nil })
+		return size{name, into, least, most, unit}
+	}
+	return []size{
+		add(&cfg.Sources, "sources", 1, mostSources, datapath.DefaultSources, "",
+			"per-source token buckets kept at once"),
+		add(&cfg.Slots, "slots", 1, datapath.MaxSlots, datapath.DefaultSlots, "",
+			"requests that can wait at once, in all services"),
+		add(&cfg.SlotSize, "slot-size", datapath.MinSlotSize, datapath.MaxSlotSize, datapath.DefaultSlotSize, " bytes",
+			"bytes of the longest request head that can wait"),
+		add(&cfg.Flows, "flows", 1, datapath.MaxFlows, datapath.DefaultFlows, "",
+			"connections to services that can be followed at once"),
+	}
+}
+
+func checkSizes(cmd *cobra.Command, sizes []size) error {
+	given := map[string]int{}
+	for _, s := range sizes {
+		if !cmd.Flags().Changed(s.name) {
+			continue
+		}
+		if *s.value < s.least || *s.value > s.most {
+			return fmt.Errorf("--%s %d: use %d to %d%s, or leave it out", s.name, *s.value, s.least, s.most, s.unit)
+		}
+		given[s.name] = *s.value
+	}
+	if flows, slots := given["flows"], given["slots"]; flows > 0 && flows < slots {
+		return fmt.Errorf("--flows %d: use at least %d, as many as --slots: a request that waits is followed, too", flows, slots)
+	}
+	return nil
 }
 
 // checkMetrics refuses what is neither HOST:PORT nor a port. Whether the host can be

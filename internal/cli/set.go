@@ -16,14 +16,20 @@ func setCommand(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set PATH VALUE | set PATH --policy",
 		Short: "Change one limit now",
-		Long: `Change one limit at once, without the policy file: connections.RULE.rate or
-connections.RULE.burst. The change outlives the daemon. It ends with the next reload,
-or with "narthex set PATH --policy". "narthex status" lists what is changed.
+		Long: `Change one limit at once, without the policy file:
+
+  connections.RULE.rate, connections.RULE.burst
+  services.NAME.concurrency, a number of requests or unlimited
+  services.NAME.queue.size, .queue.max_wait and .queue.max_service
+  classes.NAME.reserve and classes.NAME.max
+
+The change outlives the daemon. It ends with the next reload, or with
+"narthex set PATH --policy". "narthex status" lists what is changed.
 
 A rule's own bucket keeps its tokens. Buckets per source keep their level when the
 rate is lowered or only the burst changes, and start full when the rate is raised.`,
 		Example: `  narthex set connections.everyone.rate 50/s
-  narthex set connections.everyone.burst 10
+  narthex set services.shop.concurrency 8
   narthex set connections.everyone.rate --policy`,
 	}
 	t := addTarget(cmd, env)

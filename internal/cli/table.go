@@ -26,7 +26,13 @@ func newTable(heads ...string) *table {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) print(b *strings.Builder) {
+func (t *table) print(b *strings.Builder) { t.printAfter(b, "") }
+
+// printIndented prints a table that belongs to the line above it.
+func (t *table) printIndented(b *strings.Builder) { t.printAfter(b, "  ") }
+
+// printAfter begins each line with the margin.
+func (t *table) printAfter(b *strings.Builder, margin string) {
 	width := make([]int, len(t.right))
 	for _, row := range t.rows {
 		for i, cell := range row {
@@ -43,6 +49,6 @@ func (t *table) print(b *strings.Builder) {
 				line.WriteString(cell + pad + "  ")
 			}
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		b.WriteString(margin + strings.TrimRight(line.String(), " ") + "\n")
 	}
 }

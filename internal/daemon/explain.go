@@ -24,6 +24,8 @@ type Explainer struct {
 	Local func(netip.Addr) bool
 	// Bucket reads a live bucket. Nil: there are none.
 	Bucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	// Rooms reads the waiting rooms. Nil: there are none.
+	Rooms func() ([]datapath.Room, error)
 	// arrival says by which interface a source's SYN comes. Nil: that is not known.
 	arrival func(from netip.Addr) (a arrival, note string, err error)
 }
@@ -152,18 +154,26 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 	}
 	rule := x.Tables.Lookup(service, q.from, q.port)
 	if rule < 0 {
-		return d, nil
+		return d, x.askRoom(&d, service, x.Policy.Default)
 	}
 	c := x.Policy.Connections[rule]
 	d.Rule, d.Action, d.Class = c.Name, c.Action.String(), x.Policy.ClassName(c.Class)
 	switch c.Action {
 	case policy.ActionDrop:
 		d.Verdict = dropText(s.Shadow)
+		return d, nil
+	case policy.ActionPass: // by the waiting room, too
+		return d, nil
 	case policy.ActionPolice:
 		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
-		return d, x.ask(&d, rule, q.from)
+		if err := x.ask(&d, rule, q.from); err != nil {
+			return d, err
+		}
 	}
-	return d, nil
+	if c.Class < 0 {
+		return d, x.askRoom(&d, service, x.Policy.Default)
+	}
+	return d, x.askRoom(&d, service, c.Class)
 }
 
 // ask lets the bucket decide.
@@ -198,6 +208,7 @@ func (e *engine) explain(req api.ExplainRequest) (api.ExplainResult, error) {
 		Policy:  e.current.policy,
 		Tables:  e.current.tables,
 		Bucket:  e.dp.Bucket,
+		Rooms:   e.dp.Rooms,
 		arrival: e.arrivalOf,
 		Local: func(a netip.Addr) bool {
 			return a.IsLoopback() || slices.ContainsFunc(e.snap.Locals, func(p netip.Prefix) bool { return p.Contains(a) })

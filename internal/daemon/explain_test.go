@@ -179,9 +179,14 @@ func TestStatus(t *testing.T) {
 	on := []api.InterfaceStatus{{Name: "eth0", Mode: "native"}}
 	three := api.Counts{Matched: 6}
 	three.Passed, three.Dropped, three.WouldDrop = 3, 2, 1
+	none := api.Durations{Buckets: []api.Bucket{}}
+	idle := &api.RoomStatus{QueueSize: 4096, Classes: []api.RoomClassStatus{
+		{Name: "gold", Rejected: map[string]uint64{}, Wait: none, Service: none},
+		{Name: "bronze", Rejected: map[string]uint64{}, Wait: none, Service: none},
+	}}
 	wantServices := []api.ServiceStatus{
-		{Name: "web", Listen: []string{"*:80"}, Mode: "enforce", Listening: true, Limit: "unlimited", Interfaces: on, Counts: three},
-		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited", Interfaces: on, Counts: three},
+		{Name: "web", Listen: []string{"*:80"}, Mode: "enforce", Listening: true, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
+		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
 	}
 	if diff := cmp.Diff(wantServices, got.Services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)

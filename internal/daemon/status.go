@@ -30,6 +30,14 @@ func (d *daemon) status() (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("count sources: %w", err)
 	}
+	rooms, err := e.dp.Rooms()
+	if err != nil {
+		return api.Status{}, fmt.Errorf("read waiting rooms: %w", err)
+	}
+	pool, err := e.dp.Pool()
+	if err != nil {
+		return api.Status{}, fmt.Errorf("count slots of the waiting rooms: %w", err)
+	}
 	notes := e.currentNotes()
 	bytes, err := e.dp.MapBytes()
 	if err != nil {
@@ -43,7 +51,7 @@ func (d *daemon) status() (api.Status, error) {
 		Started:   d.started,
 		Adopted:   e.dp.Adopted(),
 		Policy:    e.current.status(),
-		Services:  e.services(stats, listeners),
+		Services:  e.services(stats, rooms, listeners),
 		Classes:   classes(e.current.policy),
 		Rules:     rules(e.current, stats),
 		Reasons:   stats.Reasons,
@@ -52,18 +60,21 @@ func (d *daemon) status() (api.Status, error) {
 		MapBytes:  bytes,
 		Notes:     api.List(notes),
 		Warnings:  e.current.warningLines(),
+
+		WaitingRoom: api.PoolStatus(pool),
 	}, nil
 }
 
-func (e *engine) services(stats datapath.Stats, listeners netif.Listeners) []api.ServiceStatus {
+func (e *engine) services(stats datapath.Stats, rooms []datapath.Room, listeners netif.Listeners) []api.ServiceStatus {
 	list := make([]api.ServiceStatus, len(e.current.tables.Services))
 	for i, s := range e.current.tables.Services {
 		list[i] = api.ServiceStatus{
 			Name:       s.Name,
 			Mode:       "enforce",
-			Limit:      "unlimited",
+			Limit:      limitText(e.current.policy.Services[i].Concurrency),
 			Interfaces: e.interfaces(i),
 			Counts:     counts(stats.Services, i),
+			RoomStatus: roomOf(e.current.tables, i, rooms),
 		}
 		if s.Shadow {
 			list[i].Mode = "shadow"

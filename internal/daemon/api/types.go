@@ -35,8 +35,10 @@ type Status struct {
 	Overrides []Override                 `json:"overrides"`
 	Sources   SourcesStatus              `json:"sources"`
 	MapBytes  uint64                     `json:"map_bytes"`
-	Notes     []string                   `json:"notes"`    // what is not as one might expect
-	Warnings  []string                   `json:"warnings"` // on the policy file
+	// WaitingRoom is the memory that all waiting rooms share.
+	WaitingRoom PoolStatus `json:"waiting_room"`
+	Notes       []string   `json:"notes"`    // what is not as one might expect
+	Warnings    []string   `json:"warnings"` // on the policy file
 }
 
 // PolicyStatus says which policy is in force.
@@ -53,9 +55,64 @@ type ServiceStatus struct {
 	Mode       string            `json:"mode"`             // enforce or shadow
 	Listening  bool              `json:"listening"`        // a server listens on every address and port
 	Silent     []string          `json:"silent,omitempty"` // those on which none does
-	Limit      string            `json:"limit"`            // requests in service at once
+	Limit      string            `json:"limit"`            // requests in service at once: a number, unlimited, or unlimited (auto)
 	Interfaces []InterfaceStatus `json:"interfaces"`
 	Counts
+	*RoomStatus // nil unless the service speaks HTTP
+}
+
+// RoomStatus is the waiting room of a service.
+type RoomStatus struct {
+	InService int               `json:"in_service"` // requests that the server works on
+	Waiting   int               `json:"waiting"`    // requests that are held
+	QueueSize int               `json:"queue_size"` // requests that can be held
+	Classes   []RoomClassStatus `json:"classes"`    // most important first
+}
+
+// RoomClassStatus is what a waiting room has of one class. Counters are since the instance
+// was loaded.
+type RoomClassStatus struct {
+	Name      string            `json:"name"`
+	Max       int               `json:"max,omitempty"` // requests in service at once; 0: no bound of its own
+	InService int               `json:"in_service"`
+	Waiting   int               `json:"waiting"`
+	Arrived   uint64            `json:"arrived"`    // requests that came
+	Admitted  uint64            `json:"admitted"`   // of these, at once
+	Held      uint64            `json:"held"`       // of these, those that had to wait
+	WouldHold uint64            `json:"would_hold"` // of those admitted, the ones that only shadow mode let in
+	Released  uint64            `json:"released"`   // of those held, the ones that were let in
+	GaveUp    uint64            `json:"gave_up"`    // of those held, the ones whose client went away
+	Rejected  map[string]uint64 `json:"rejected"`   // by reason, if there are any
+	Served    uint64            `json:"served"`     // requests that left service
+	Lost      uint64            `json:"lost"`       // of these, the ones whose end was not seen
+	Wait      Durations         `json:"wait"`       // how long those that were released had waited
+	Service   Durations         `json:"service"`    // how long requests were in service
+}
+
+// Durations sums up durations, in seconds. Quantiles are estimates from the buckets.
+type Durations struct {
+	Count   uint64   `json:"count"`
+	P50     float64  `json:"p50"`
+	P99     float64  `json:"p99"`
+	Mean    float64  `json:"mean"`
+	Sum     float64  `json:"sum"`
+	Buckets []Bucket `json:"buckets"` // in order; empty ones are left out
+}
+
+// Bucket counts durations within bounds, in seconds.
+type Bucket struct {
+	From  float64 `json:"from"`         // at least
+	To    float64 `json:"to,omitempty"` // less than; 0: no bound
+	Count uint64  `json:"count"`
+}
+
+// PoolStatus says how much of the memory that waiting rooms share is in use.
+type PoolStatus struct {
+	Slots     int `json:"slots"` // requests that can be held at once, in all services
+	FreeSlots int `json:"free_slots"`
+	SlotSize  int `json:"slot_size"` // bytes of the longest request that can be held
+	Flows     int `json:"flows"`     // connections that can be followed at once
+	UsedFlows int `json:"used_flows"`
 }
 
 // InterfaceStatus is an interface on which a service is policed.
@@ -162,6 +219,7 @@ type Decision struct {
 	Per       string        `json:"per,omitempty"`
 	Class     string        `json:"class,omitempty"`
 	Bucket    *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Room      *RoomDecision `json:"room,omitempty"`   // absent where requests do not wait
 	Verdict   string        `json:"verdict"`          // pass, drop, would drop or by the bucket
 }
 
@@ -170,6 +228,18 @@ type BucketStatus struct {
 	Known  bool    `json:"known"`   // false: this source was not seen or was forgotten
 	Tokens float64 `json:"tokens"`  // connections that would be let in at once
 	FullIn float64 `json:"full_in"` // seconds without further SYNs
+}
+
+// RoomDecision says whether a request on the connection would wait at this moment.
+type RoomDecision struct {
+	Limit int  `json:"limit,omitempty"` // requests in service at once; 0: no limit
+	Max   int  `json:"max,omitempty"`   // the same of its class
+	Live  bool `json:"live"`            // false: the rest is not known, without a daemon
+
+	InService      int  `json:"in_service"`
+	ClassInService int  `json:"class_in_service"`
+	Waiting        int  `json:"waiting"`
+	Waits          bool `json:"waits"` // in shadow mode it would
 }
 
 // StopRequest is the body of POST /v1/stop.

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"narthex/internal/daemon/api"
+)
+
+// printRooms shows the waiting rooms: a line for each, and of the classes that have had
+// requests how things are and what has happened. Two narrow tables fit a screen of 80
+// columns where a wide one would not.
+func printRooms(b *strings.Builder, s api.Status) {
+	rooms := slices.DeleteFunc(slices.Clone(s.Services), func(s api.ServiceStatus) bool { return s.RoomStatus == nil })
+	if len(rooms) == 0 {
+		return
+	}
+	w := s.WaitingRoom
+	fmt.Fprintf(b, "\nslots in use: %d of %d (%d bytes each); flows: %d of %d\n", w.Slots-w.FreeSlots, w.Slots, w.SlotSize, w.UsedFlows, w.Flows)
+	for _, s := range rooms {
+		fmt.Fprintf(b, "%s  %s  limit %s  in service %d  waiting %d of %d\n", s.Name, s.Mode, s.Limit, s.InService, s.Waiting, s.QueueSize)
+		printRoomClasses(b, slices.DeleteFunc(slices.Clone(s.Classes), unused))
+	}
+}
+
+func unused(c api.RoomClassStatus) bool { return c.Arrived == 0 && c.InService == 0 && c.Waiting == 0 }
+
+func printRoomClasses(b *strings.Builder, classes []api.RoomClassStatus) {
+	if len(classes) == 0 {
+		return
+	}
+	now := newTable("CLASS", ">IN SERVICE", ">WAITING", ">WAIT p50/p99", ">SERVICE p50/p99")
+	sofar := newTable("CLASS", ">ARRIVED", ">ADMITTED", ">HELD", ">RELEASED", ">REJECTED", ">GAVE UP")
+	for _, c := range classes {
+		now.add(c.Name, of(c.InService, c.Max), strconv.Itoa(c.Waiting), durationsText(c.Wait), durationsText(c.Service))
+		sofar.add(c.Name, amount(c.Arrived), amount(c.Admitted), amount(c.Held), amount(c.Released), amount(rejected(c)), amount(c.GaveUp))
+	}
+	now.printIndented(b)
+	sofar.printIndented(b)
+	for _, c := range classes {
+		printIncidents(b, c)
+	}
+}
+
+// printIncidents tells what a class has no column for, where there is anything to tell.
+func printIncidents(b *strings.Builder, c api.RoomClassStatus) {
+	if len(c.Rejected) > 0 {
+		fmt.Fprintf(b, "  %s rejected: %s\n", c.Name, reasonsText(c.Rejected))
+	}
+	if c.WouldHold > 0 {
+		fmt.Fprintf(b, "  %s: %s of those admitted would have waited\n", c.Name, amount(c.WouldHold))
+	}
+	if c.Lost > 0 {
+		fmt.Fprintf(b, "  %s: the end of %s was not seen\n", c.Name, count(int(c.Lost), "request"))
+	}
+}
+
+func rejected(c api.RoomClassStatus) (sum uint64) {
+	for _, n := range c.Rejected {
+		sum += n
+	}
+	return sum
+}
+
+// reasonsText lists the most frequent reason first.
+func reasonsText(reasons map[string]uint64) string {
+	names := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
+	})
+	var list []string
+	for _, name := range names {
+		list = append(list, amount(reasons[name])+" "+name)
+	}
+	return strings.Join(list, ", ")
+}
+
+func durationsText(d api.Durations) string {
+	if d.Count == 0 {
+		return "-"
+	}
+	return span(d.P50) + " / " + span(d.P99)
+}
+
+// span returns two digits or more of a time in seconds.
+func span(seconds float64) string {
+	const (
+		tenths   = 9.95  // where a fraction no longer matters
+		thousand = 999.5 // what would be rounded to 1000
+		minute   = 59.95
+	)
+	micros, millis := seconds*1e6, seconds*1e3
+	switch {
+	case micros < thousand:
+		return fmt.Sprintf("%.0fµs", math.Round(micros))
+	case millis < tenths:
+		return fmt.Sprintf("%.1fms", millis)
+	case millis < thousand:
+		return fmt.Sprintf("%.0fms", millis)
+	case seconds < minute:
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	return fmt.Sprintf("%.0fs", seconds)
+}
+
+// amount returns a number in at most seven characters: exact, or three digits of a large one.
+func amount(n uint64) string {
+	const exact, step, thousand = 10_000_000, 1000, 999.5
+	if n < exact {
+		return strconv.FormatUint(n, 10)
+	}
+	scaled, units := float64(n)/step, "kMGTPE"
+	for scaled >= thousand {
+		scaled, units = scaled/step, units[1:]
+	}
+	digits := 3 - len(strconv.Itoa(int(math.Round(scaled))))
+	return fmt.Sprintf("%.*f%c", digits, scaled, units[0])
+}
