@@ -74,6 +74,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- d
 	}
+	describeRooms(ch)
 }
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
@@ -98,6 +99,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, counts := range s.Reasons {
 		out.counts(unruled, reason, counts)
 	}
+	out.rooms(s)
 	out.gauge(enforcing, truth(s.Enforcing))
 	out.gauge(adopted, truth(s.Adopted))
 	out.gauge(loaded, float64(s.Policy.Loaded.UnixMilli())/1000)

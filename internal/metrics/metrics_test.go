@@ -52,12 +52,16 @@ func TestExposition(t *testing.T) {
 		Overrides: []api.Override{{Path: "x", Value: "y"}},
 		Sources:   api.SourcesStatus{Size: 100, Used: 10, Debt: 1},
 		MapBytes:  4096,
+
+		WaitingRoom: api.PoolStatus{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101},
 	}
 	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
 	want := `narthex_adopted{instance="a"} 0
 narthex_attachment_info{instance="a",interface="eth0",mode="native",service="web"} 1
 narthex_build_info{instance="a",version="1.2"} 1
 narthex_enforcing{instance="a"} 1
+narthex_flows{instance="a"} 128
+narthex_flows_used{instance="a"} 101
 narthex_map_bytes{instance="a"} 4096
 narthex_overrides{instance="a"} 1
 narthex_policy_loaded_timestamp_seconds{instance="a"} 1000.5
@@ -65,6 +69,8 @@ narthex_rule_syns_total{instance="a",rule="everyone",verdict="dropped"} 5
 narthex_rule_syns_total{instance="a",rule="everyone",verdict="passed"} 4
 narthex_rule_syns_total{instance="a",rule="everyone",verdict="would_drop"} 0
 narthex_service_listening{instance="a",service="web"} 1
+narthex_slots{instance="a"} 64
+narthex_slots_free{instance="a"} 3
 narthex_sources{instance="a"} 10
 narthex_sources_indebted{instance="a"} 1
 narthex_sources_limit{instance="a"} 100
@@ -80,6 +86,96 @@ narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop
 	}
 	if !strings.Contains(body, "\ngo_goroutines ") {
 		t.Error("the metrics of the process are missing")
+	}
+}
+
+func TestExpositionOfWaitingRooms(t *testing.T) {
+	status := api.Status{Services: []api.ServiceStatus{
+		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Classes: []api.RoomClassStatus{{
+			Name: "gold", InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, GaveUp: 3, Served: 84, Lost: 2,
+			Rejected: map[string]uint64{"queue_full": 5},
+			Wait: api.Durations{Count: 6, Sum: 1.5, Buckets: []api.Bucket{
+				{From: 0, To: 0.000002, Count: 1}, {From: 0.000128, To: 0.000256, Count: 2}, {From: 1.048576, To: 2.097152, Count: 2}, {From: 2147.483648, Count: 1},
+			}},
+		}}}},
+		{Name: "free", Limit: "unlimited", RoomStatus: &api.RoomStatus{}},
+		{Name: "auto", Limit: "unlimited (auto)", RoomStatus: &api.RoomStatus{}},
+		{Name: "mail", Limit: "unlimited"},
+	}}
+	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	var got []string
+	for line := range strings.Lines(samples(body)) {
+		if strings.HasPrefix(line, "narthex_request") || strings.HasPrefix(line, "narthex_concurrency") {
+			line = strings.Replace(line, `{class="gold",instance="",service="shop"}`, "", 1)
+			got = append(got, strings.NewReplacer(`class="gold",instance="",`, "", `,service="shop"`, "", `service="shop",`, "", "narthex_", "").Replace(line))
+		}
+	}
+	zero := func(name string, bounds ...string) (lines string) {
+		for _, le := range bounds {
+			lines += name + `_bucket{le="` + le + `"} 0` + "\n"
+		}
+		return lines + name + "_sum 0\n" + name + "_count 0\n"
+	}
+	bounds := []string{
+		"0.000128", "0.000256", "0.000512", "0.001024", "0.002048", "0.004096", "0.008192", "0.016384", "0.032768", "0.065536",
+		"0.131072", "0.262144", "0.524288", "1.048576", "2.097152", "4.194304", "8.388608", "16.777216", "33.554432", "67.108864", "+Inf",
+	}
+	wait := ""
+	for i, le := range bounds {
+		n := map[bool]int{true: 3, false: 5}[i < 14]
+		switch le {
+		case "0.000128":
+			n = 1
+		case "+Inf":
+			n = 6
+		}
+		wait += fmt.Sprintf("request_wait_seconds_bucket{le=%q} %d\n", le, n)
+	}
+	want := `concurrency_limit{instance=""} 8
+` + zero("request_service_seconds", bounds...) + wait + `request_wait_seconds_sum 1.5
+request_wait_seconds_count 6
+requests_admitted_total 50
+requests_gave_up_total 3
+requests_held_total 40
+requests_in_service 2
+requests_lost_total 2
+requests_rejected_total{reason="closed"} 0
+requests_rejected_total{reason="displaced"} 0
+requests_rejected_total{reason="max_wait"} 0
+requests_rejected_total{reason="no_flow"} 0
+requests_rejected_total{reason="no_server"} 0
+requests_rejected_total{reason="no_slot"} 0
+requests_rejected_total{reason="queue_full"} 5
+requests_released_total 30
+requests_served_total 84
+requests_total 100
+requests_waiting 90
+requests_would_hold_total 1
+`
+	if diff := cmp.Diff(want, strings.Join(got, "")); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+func TestClassesWithoutRequestsAreLeftOutOfMany(t *testing.T) {
+	room := &api.RoomStatus{Classes: make([]api.RoomClassStatus, 2)}
+	room.Classes[0].Name, room.Classes[1].Name = "gold", "bronze"
+	status := api.Status{Services: make([]api.ServiceStatus, manyClasses/2)}
+	for i := range status.Services {
+		status.Services[i].Name, status.Services[i].RoomStatus = fmt.Sprintf("s%d", i), room
+	}
+	series := func() int {
+		_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+		return strings.Count(body, "\nnarthex_requests_waiting{")
+	}
+	if n := series(); n != manyClasses {
+		t.Errorf("%d series, want all %d", n, manyClasses)
+	}
+	busy := *room
+	busy.Classes = []api.RoomClassStatus{{Name: "gold"}, {Name: "bronze", Arrived: 1}}
+	status.Services = append(status.Services, api.ServiceStatus{Name: "busy", RoomStatus: &busy})
+	if n := series(); n != 1 {
+		t.Errorf("%d series, want the one of the class that had requests", n)
 	}
 }
 
