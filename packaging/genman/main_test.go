@@ -54,3 +54,17 @@ func TestUnitTriesForEver(t *testing.T) {
 		t.Error("the unit's [Service] lacks Restart=on-failure or RestartSec=5s")
 	}
 }
+
+// What ProtectKernelTunables makes read-only and Narthex has to write: its pins, and two
+// settings of lo for waiting rooms there.
+func TestUnitMayWriteWhatItHasTo(t *testing.T) {
+	unit, err := os.ReadFile("../narthex.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"ReadWritePaths=/sys/fs/bpf", "ReadWritePaths=-/proc/sys/net/ipv4/conf/lo"} {
+		if !strings.Contains(string(unit), "\n"+line+"\n") {
+			t.Errorf("the unit lacks %s", line)
+		}
+	}
+}
