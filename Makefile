@@ -8,6 +8,7 @@ BENCHPKGS ?= ./test/packet
 BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
 SYNARGS   ?=
+ROOMARGS  ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -50,10 +51,11 @@ generate: ## compile the eBPF programs (clang-19), write the manual pages
 	go generate ./...
 
 .PHONY: bench
-bench: build ## nanoseconds per decision, then the figures of a running Narthex (7 min, root)
+bench: build ## nanoseconds per decision, then the figures of a running Narthex (20 min, root)
 	@scripts/setup test
 	go test $(if $(SUDO),-exec '$(SUDO)') -run '^$$' -bench '$(BENCH)' $(BENCHARGS) $(BENCHPKGS)
-	$(SUDO) go run ./experiments/syn -narthex bin/narthex $(SYNARGS)
+	$(SUDO) go run ./experiments/syn -narthex bin/narthex $(SYNARGS); syn=$$?; \
+	  $(SUDO) go run ./experiments/room -narthex bin/narthex $(ROOMARGS) && exit $$syn
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME

@@ -99,8 +99,8 @@ func (f *Figure) verdict() string {
 	return "NO"
 }
 
-// spread is the quartiles, or nothing for a single sample.
-func (f *Figure) spread() string {
+// Spread is the quartiles, or nothing for a single sample.
+func (f *Figure) Spread() string {
 	if len(f.Samples) < 2 {
 		return ""
 	}
@@ -120,7 +120,7 @@ func printTable(w io.Writer, figures []Figure) {
 		if len(f.Samples) > 0 {
 			median = strings.TrimSpace(Number(f.Median()) + " " + f.Unit)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", part, f.What, median, f.spread(), f.Wanted, f.verdict())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", part, f.What, median, f.Spread(), f.Wanted, f.verdict())
 	}
 	t.Flush()
 	for _, f := range figures {

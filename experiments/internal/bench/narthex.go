@@ -5,7 +5,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -117,15 +116,8 @@ func (n *Narthex) Stop() error {
 }
 
 // Status reads the counters.
-func (n *Narthex) Status(ctx context.Context) (s api.Status, err error) {
-	out, err := n.run(ctx, "status", "--json")
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(out, &s); err != nil {
-		return s, fmt.Errorf("read the status of narthex: %w", err)
-	}
-	return s, nil
+func (n *Narthex) Status(ctx context.Context) (api.Status, error) {
+	return api.NewClient(n.socket).Status(ctx)
 }
 
 // Rule finds a rule's counters.
@@ -145,9 +137,10 @@ func (n *Narthex) Reload(ctx context.Context, policy string) (time.Duration, err
 	return time.Since(begun), err
 }
 
-// Swap puts a policy in force as the command reload does, but from this process. To start
-// a process is to fork, and the fork holds the clients' sockets until it is the other
-// program: for connections that were closed meanwhile events still come.
+// Swap puts a policy in force as the command reload does, but from this process, as Status
+// reads the counters. To start a process is to fork, and the fork holds the clients' sockets
+// until it is the other program: for connections that were closed meanwhile events still
+// come.
 func (n *Narthex) Swap(ctx context.Context, policy string) (time.Duration, error) {
 	begun := time.Now()
 	_, err := api.NewClient(n.socket).Reload(ctx, api.ReloadRequest{File: policy})

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/load"
+)
+
+// crowds are the numbers of bronze clients.
+var crowds = []int{10, 100, 1000}
+
+// crowd: one gold client beside ever more bronze ones, as in Banga, Druschel and Mogul,
+// Resource Containers, OSDI 1999, figure 11.
+func (b suite) crowd(ctx context.Context) (figures []bench.Figure, err error) {
+	c, err := b.contest("crowd", 2*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	list := []bench.Figure{{What: "gold median beside 1,000 / beside 10, with Narthex", Wanted: bench.AtMost(1.2)}}
+	for _, v := range []string{"with Narthex", "without"} {
+		for _, n := range crowds {
+			list = append(list, bench.Figure{What: fmt.Sprintf("gold median beside %d, %s", n, v), Unit: "ms"})
+		}
+	}
+	for _, n := range crowds {
+		list = append(list, bench.Figure{What: fmt.Sprintf("gold p99 beside %d, with Narthex", n), Unit: "ms"})
+	}
+	t := newTable(list...)
+	for run := range *runs {
+		medians, tails, why, err := c.beside(ctx, run)
+		if err != nil {
+			return t.done(), err
+		}
+		if t.refuse(why...) {
+			continue
+		}
+		with := medians[narthex]
+		t.add(slices.Concat([]float64{with[len(with)-1] / with[0]}, with, medians[nothing], tails)...)
+	}
+	return t.done(), nil
+}
+
+// beside measures the gold client beside each number of bronze clients, with and without
+// Narthex. Times are in milliseconds.
+func (c *contest) beside(ctx context.Context, run int) (medians [variants][]float64, tails []float64, invalid []string, err error) {
+	order := []variant{nothing, narthex}
+	if run%2 == 1 {
+		slices.Reverse(order)
+	}
+	for _, v := range order {
+		for _, n := range crowds {
+			s, err := c.one(ctx, v, n)
+			if err != nil {
+				return medians, nil, nil, err
+			}
+			gold := s.reports[0]
+			c.Progress("  %d bronze, Narthex %t: gold median %s ms; gold: %s; bronze: %s", n, v == narthex,
+				bench.Number(milliseconds(gold.Median())), bench.Outcomes(gold), bench.Outcomes(s.reports[1]))
+			invalid = append(invalid, s.invalid(true))
+			if gold.Outcomes[load.OK] == 0 {
+				invalid = append(invalid, fmt.Sprintf("no answer for gold beside %d", n))
+			}
+			medians[v] = append(medians[v], milliseconds(gold.Median()))
+			if v == narthex {
+				tails = append(tails, milliseconds(gold.Quantile(0.99)))
+			}
+		}
+	}
+	return medians, tails, invalid, nil
+}
+
+// one measures one gold client beside so many bronze ones.
+func (c *contest) one(ctx context.Context, v variant, bronze int) (s *sample, err error) {
+	settle, length := warmUp, length()
+	if v == narthex {
+		n, err := c.narthex(ctx, c.room)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, n.Stop()) }()
+	} else {
+		// A turn of all clients, and two more to measure: 2 ms each.
+		turn := time.Duration(bronze) * 2 * time.Millisecond
+		settle, length = max(settle, turn*5/4), max(length, turn*5/2)
+	}
+	return c.once(ctx, settle, length,
+		load.Closed{Client: c.goldClients(), Clients: 1},
+		load.Closed{Client: c.bronzeClients(), Clients: bronze})
+}

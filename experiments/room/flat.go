@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/datapath"
+	"narthex/internal/load"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/origin"
+)
+
+// Gold clients, one of whom is served, keep some hundred to some ten thousand bronze requests
+// waiting while they are held and released themselves. What is to be measured is that, and not
+// what the kernels do meanwhile about connections that do not answer:
+//
+//   - The clients would send their held requests again and again. On the route that they use
+//     they wait for long before they do.
+//   - The server's kernel sends the SYN-ACK of each waiting connection again after 1 s, 3 s and
+//     7 s. Measured is between the last two.
+//   - A kernel gives connections up once there are more than half the backlog of them.
+const (
+	flatGold    = 8
+	flatBacklog = 65535
+	flatOpen    = 1500 * time.Millisecond // time for all to connect
+	flatQuiet   = 3500 * time.Millisecond // then until no SYN-ACK is sent again, 3 s after the last SYN
+	flatLength  = 1900 * time.Millisecond // before the first one is, 7 s after the first SYN
+)
+
+var flatWaiting = []int{10, 1000, 20000}
+
+// flat: what a hold and a release cost while many others wait.
+func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
+	if err := allowFiles(2 * slices.Max(flatWaiting)); err != nil {
+		return nil, err
+	}
+	// From here on the kernel counts the time of programs, which takes some, too.
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stats.Close()) }()
+	st, err := b.stage("flat")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	if err := st.prepareFlat(); err != nil {
+		return nil, err
+	}
+	last := len(flatWaiting) - 1
+	list := []bench.Figure{
+		{What: fmt.Sprintf("time of programs per request, %d waiting / %d", flatWaiting[last], flatWaiting[0]), Wanted: bench.AtMost(1.3)},
+		{What: fmt.Sprintf("time of programs per request, %d waiting / %d", flatWaiting[1], flatWaiting[0]), Wanted: bench.AtMost(1.3)},
+		{What: fmt.Sprintf("work per request, %d waiting / %d", flatWaiting[last], flatWaiting[0])},
+	}
+	for _, n := range flatWaiting {
+		list = append(list, bench.Figure{What: fmt.Sprintf("time of programs per request, %d waiting", n), Unit: "µs"})
+	}
+	for _, n := range flatWaiting {
+		list = append(list, bench.Figure{What: fmt.Sprintf("work per request, %d waiting", n), Unit: "µs"})
+	}
+	t := newTable(list...)
+	for run := range *runs {
+		order := []int{0, 1, 2}
+		if run%2 == 1 {
+			slices.Reverse(order)
+		}
+		var programs, work [3]float64
+		var why []string
+		for _, i := range order {
+			var w string
+			if programs[i], work[i], w, err = st.amid(ctx, flatWaiting[i]); err != nil {
+				return t.done(), err
+			}
+			why = append(why, w)
+		}
+		if t.refuse(why...) {
+			continue
+		}
+		t.add(slices.Concat([]float64{programs[last] / programs[0], programs[1] / programs[0], work[last] / work[0]}, programs[:], work[:])...)
+	}
+	return t.done(), nil
+}
+
+// allowFiles lets this process have so many files open.
+func allowFiles(n int) error {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return err
+	}
+	r.Cur, r.Max = max(r.Cur, uint64(n)), max(r.Max, uint64(n))
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return fmt.Errorf("have %d files open: %w", n, err)
+	}
+	return nil
+}
+
+func (st *stage) prepareFlat() error {
+	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(flatBacklog)); err != nil {
+		return err
+	}
+	cmd := st.lab.Client.Command("ip", "route", "add", st.lab.ServerV4.String(), "dev", testnet.Dev, "rto_min", "30s")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("have clients wait before they send again: %w: %s", err, out)
+	}
+	_, err := st.origin(origin.Config{Backlog: flatBacklog})
+	return err
+}
+
+// amid measures gold clients while so many bronze requests wait. Times are per gold request,
+// in microseconds.
+func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64, invalid string, err error) {
+	n, err := st.narthex(ctx, room{concurrency: 1, queue: "size: 30000, max_wait: 1m"}, "--slots", "32768")
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer func() { err = errors.Join(err, n.Stop()) }()
+	attached, err := openPrograms(n.Instance)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer attached.close()
+
+	gold, bronze := st.goldClients(), st.bronzeClients()
+	gold.Timeout, bronze.Timeout = time.Minute, time.Minute
+	// The gold clients are there first, so that the server is occupied.
+	c, err := start(ctx, load.Closed{Client: gold, Clients: flatGold})
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer c.end()
+	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
+		return 0, 0, "", err
+	}
+	// More than MaxOpen are not opened.
+	wait, err := start(ctx, load.Open{Client: bronze, Rate: float64(waiting) / flatOpen.Seconds(), MaxOpen: waiting})
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer wait.end()
+	if err := bench.Sleep(ctx, flatOpen+flatQuiet); err != nil {
+		return 0, 0, "", err
+	}
+	before, err := attached.spent()
+	if err != nil {
+		return 0, 0, "", err
+	}
+	s, err := st.measure(ctx, c, 0, flatLength)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	after, err := attached.spent()
+	if err != nil {
+		return 0, 0, "", err
+	}
+	counts, err := readRoom(ctx, n)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	programs = (after - before).Seconds() * 1e6 / float64(s.answered())
+	invalid = s.invalid(false)
+	if w := counts["bronze"].Waiting; invalid == "" && w < waiting*95/100 {
+		invalid = fmt.Sprintf("%d of %d wait: %s", w, waiting, bench.Outcomes(wait.runs[0].Total()))
+	}
+	st.Progress("  %d waiting: %s µs of programs, %s µs of work per request; gold: %s; busy %.0f %%, clients %.0f %%; %s", counts["bronze"].Waiting,
+		bench.Number(programs), bench.Number(s.perAnswer()), bench.Outcomes(s.reports[0]), 100*s.serverBusy, 100*s.clientBusy, invalid)
+	return programs, s.perAnswer(), invalid, nil
+}
+
+// programs are those of an instance.
+type programs []*ebpf.Program
+
+func openPrograms(instance string) (all programs, err error) {
+	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "programs", "*"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("find the programs of %q: %v", instance, err)
+	}
+	for _, f := range files {
+		p, err := ebpf.LoadPinnedProgram(f, nil)
+		if err != nil {
+			all.close()
+			return nil, fmt.Errorf("open pinned program %q: %w", f, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// spent is how long the programs have run. One that runs within another counts twice.
+func (all programs) spent() (sum time.Duration, err error) {
+	for _, p := range all {
+		s, err := p.Stats()
+		if err != nil {
+			return 0, err
+		}
+		sum += s.Runtime
+	}
+	return sum, nil
+}
+
+func (all programs) close() {
+	for _, p := range all {
+		p.Close()
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/load"
+	"narthex/internal/testnet/origin"
+)
+
+// holdAllClients are enough for somebody always to wait where one at a time is let in.
+const holdAllClients = 32
+
+// holdAll: every request is held and released, before a server that has nothing to do.
+func (b suite) holdAll(ctx context.Context) (figures []bench.Figure, err error) {
+	st, err := b.stage("holdall")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	if _, err := st.origin(origin.Config{}); err != nil {
+		return nil, err
+	}
+	t := newTable(
+		bench.Figure{What: "requests/s, all held / without Narthex", Wanted: bench.AtLeast(0.88)},
+		bench.Figure{What: "held, of all requests", Unit: "%", Wanted: bench.AtLeast(95)},
+		bench.Figure{What: "requests that failed", Wanted: bench.Always(0, 0)},
+		bench.Figure{What: "requests/s with", Unit: "/s"},
+		bench.Figure{What: "requests/s without", Unit: "/s"},
+		bench.Figure{What: "the server's core was busy with", Unit: "%"},
+		bench.Figure{What: "the server's core was busy without", Unit: "%"},
+	)
+	for run := range *runs {
+		order := []bool{false, true}
+		if run%2 == 1 {
+			slices.Reverse(order)
+		}
+		var without, with *sample
+		var held float64
+		for _, gated := range order {
+			if gated {
+				with, held, err = st.allHeld(ctx)
+			} else {
+				without, err = st.once(ctx, warmUp, length(), st.many())
+			}
+			if err != nil {
+				return t.done(), err
+			}
+		}
+		st.Progress("  %s/s without, %s/s with, %.1f %% held; %s; busy %.0f and %.0f %%, clients %.0f and %.0f %%",
+			bench.Number(without.rate()), bench.Number(with.rate()), 100*held, bench.Outcomes(with.reports[0]),
+			100*without.serverBusy, 100*with.serverBusy, 100*without.clientBusy, 100*with.clientBusy)
+		if t.refuse(without.invalid(true), with.invalid(false)) {
+			continue
+		}
+		t.add(with.rate()/without.rate(), 100*held, float64(failed(with.reports[0])), with.rate(), without.rate(),
+			100*with.serverBusy, 100*without.serverBusy)
+	}
+	return t.done(), nil
+}
+
+func (st *stage) many() load.Closed {
+	return load.Closed{Client: st.goldClients(), Clients: holdAllClients}
+}
+
+// allHeld measures clients of whom one at a time is let in, and the share of requests that
+// were held.
+func (st *stage) allHeld(ctx context.Context) (s *sample, held float64, err error) {
+	n, err := st.narthex(ctx, room{concurrency: 1})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, n.Stop()) }()
+	c, err := start(ctx, st.many())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer c.end()
+	before, err := readRoom(ctx, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s, err = st.measure(ctx, c, warmUp, length()); err != nil {
+		return nil, 0, err
+	}
+	after, err := readRoom(ctx, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	g := after["gold"]
+	return s, float64(g.Held-before["gold"].Held) / float64(g.Arrived-before["gold"].Arrived), nil
+}

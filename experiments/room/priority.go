@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/load"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/origin"
+)
+
+const (
+	goldCount   = 10
+	bronzeCount = 100
+	inService   = 2 // what the gate and HAProxy let in at once
+)
+
+// variant is what stands before the server.
+type variant int
+
+const (
+	nothing variant = iota
+	narthex
+	haproxy
+	variants
+)
+
+// contest is gold and bronze clients that together want more than the server has to give.
+type contest struct {
+	*stage
+	keepAlive bool
+	room      room
+	proxy     netip.AddrPort // HAProxy, if it takes part
+}
+
+// contest starts the server. It listens on a second address, for a proxy.
+func (b suite) contest(purpose string, work time.Duration, behind ...netip.AddrPort) (*contest, error) {
+	st, err := b.stage(purpose)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := st.origin(origin.Config{Work: work, Listen: behind}); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return &contest{stage: st, room: room{concurrency: inService}}, nil
+}
+
+// with measures both kinds of clients with something before the server.
+func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
+	gold := load.Closed{Client: c.goldClients(), Clients: goldCount, KeepAlive: c.keepAlive}
+	bronze := load.Closed{Client: c.bronzeClients(), Clients: bronzeCount, KeepAlive: c.keepAlive}
+	switch v {
+	case haproxy:
+		gold.Target, bronze.Target = c.proxy, c.proxy
+	case narthex:
+		n, err := c.narthex(ctx, c.room)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, n.Stop()) }()
+	}
+	s, err = c.once(ctx, warmUp, length(), gold, bronze)
+	if err != nil {
+		return nil, err
+	}
+	name := [variants]string{"nothing", "narthex", "haproxy"}[v]
+	c.Progress("  %s: gold %s/s, median %s ms; bronze %s/s; gold: %s; bronze: %s; cores %.0f %%, %.0f %%", name,
+		bench.Number(s.reports[0].Rate()), bench.Number(milliseconds(s.reports[0].Median())), bench.Number(s.reports[1].Rate()),
+		bench.Outcomes(s.reports[0]), bench.Outcomes(s.reports[1]), 100*s.serverBusy, 100*s.clientBusy)
+	return s, nil
+}
+
+// round measures some variants, in another order each time.
+func (c *contest) round(ctx context.Context, run int, chosen ...variant) (s [variants]*sample, err error) {
+	if run%2 == 1 {
+		slices.Reverse(chosen)
+	}
+	for _, v := range chosen {
+		if s[v], err = c.with(ctx, v); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// priority: gold clients get what the server can do, before bronze ones get anything.
+func (b suite) priority(ctx context.Context) ([]bench.Figure, error) {
+	return b.overload(ctx, "priority", false)
+}
+
+// keepAlive is the same with clients that keep their connections.
+func (b suite) keepAlive(ctx context.Context) ([]bench.Figure, error) {
+	return b.overload(ctx, "keepalive", true)
+}
+
+// overload compares gold clients with what is possible: as many as there are share what the
+// server can do, which is what it does for all clients without a gate.
+func (b suite) overload(ctx context.Context, purpose string, keepAlive bool) (figures []bench.Figure, err error) {
+	c, err := b.contest(purpose, 2*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	c.keepAlive = keepAlive
+	t := newTable(
+		bench.Figure{What: "gold requests/s / the server's capacity", Wanted: bench.AtLeast(0.95)},
+		bench.Figure{What: "gold median / the ideal, 10 / capacity", Wanted: bench.AtMost(1.1)},
+		bench.Figure{What: "all requests/s, with Narthex / without", Wanted: bench.AtLeast(0.97)},
+		bench.Figure{What: "gold requests that failed", Wanted: bench.Always(0, 0)},
+		bench.Figure{What: "capacity: all requests/s without", Unit: "/s"},
+		bench.Figure{What: "gold requests/s without", Unit: "/s"},
+		bench.Figure{What: "gold requests/s with", Unit: "/s"},
+		bench.Figure{What: "gold median without", Unit: "ms"},
+		bench.Figure{What: "gold median with", Unit: "ms"},
+	)
+	for run := range *runs {
+		s, err := c.round(ctx, run, nothing, narthex)
+		if err != nil {
+			return t.done(), err
+		}
+		if t.refuse(s[nothing].invalid(true), s[narthex].invalid(true)) {
+			continue
+		}
+		without, with := s[nothing].reports[0], s[narthex].reports[0]
+		capacity := s[nothing].rate()
+		t.add(with.Rate()/capacity, with.Median().Seconds()*capacity/goldCount, s[narthex].rate()/capacity, float64(failed(with)),
+			capacity, without.Rate(), with.Rate(), milliseconds(without.Median()), milliseconds(with.Median()))
+	}
+	return t.done(), nil
+}
+
+// haproxy: the same as priority with little work per request, so that what the gate itself
+// costs counts, beside HAProxy on the server's core, told of the same priorities.
+func (b suite) haproxy(ctx context.Context) (figures []bench.Figure, err error) {
+	behind := netip.MustParseAddrPort("127.0.0.1:8000")
+	c, err := b.contest("haproxy", 100*time.Microsecond, behind)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	c.proxy = netip.AddrPortFrom(c.lab.ServerV4, 8080)
+	if _, err := c.serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
+		Listen: []netip.AddrPort{c.proxy}, Backlog: backlog, CPUs: c.ServerCPUs,
+		Origin: behind, MaxConn: inService,
+		Priorities: []testnet.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},
+	})); err != nil {
+		return nil, err
+	}
+	t := newTable(
+		bench.Figure{What: "gold requests/s, Narthex / HAProxy", Wanted: bench.AtLeast(1.5)},
+		bench.Figure{What: "gold median, Narthex / HAProxy", Wanted: bench.AtMost(0.7)},
+		bench.Figure{What: "gold requests/s with Narthex", Unit: "/s"},
+		bench.Figure{What: "gold requests/s with HAProxy", Unit: "/s"},
+		bench.Figure{What: "gold requests/s with nothing", Unit: "/s"},
+		bench.Figure{What: "all requests/s with Narthex", Unit: "/s"},
+		bench.Figure{What: "all requests/s with HAProxy", Unit: "/s"},
+		bench.Figure{What: "all requests/s with nothing", Unit: "/s"},
+		bench.Figure{What: "gold median with Narthex", Unit: "ms"},
+		bench.Figure{What: "gold median with HAProxy", Unit: "ms"},
+		bench.Figure{What: "gold median with nothing", Unit: "ms"},
+	)
+	for run := range *runs {
+		s, err := c.round(ctx, run, nothing, narthex, haproxy)
+		if err != nil {
+			return t.done(), err
+		}
+		if t.refuse(s[nothing].invalid(true), s[narthex].invalid(true), s[haproxy].invalid(true)) {
+			continue
+		}
+		n, h, o := s[narthex].reports[0], s[haproxy].reports[0], s[nothing].reports[0]
+		t.add(n.Rate()/h.Rate(), float64(n.Median())/float64(h.Median()), n.Rate(), h.Rate(), o.Rate(),
+			s[narthex].rate(), s[haproxy].rate(), s[nothing].rate(),
+			milliseconds(n.Median()), milliseconds(h.Median()), milliseconds(o.Median()))
+	}
+	return t.done(), nil
+}
