@@ -213,10 +213,18 @@ static __always_inline __u64 http_bytes(const struct http_reader *r) {
   return *(const http_u64 *)(r->chunk->byte + at) >> (over * 8 & 63);
 }
 
-/* Goes on by n bytes, but not beyond the end. */
+/* Moves on by n bytes. The verifier follows each way that the code can go, and gives up one
+ * only where it knows no more than it did when it came there before. So it is made to
+ * forget what it found out of the position. */
 static __always_inline void http_skip(struct http_reader *r, __u32 n) {
-  r->pos += n;
-  if (r->pos > r->length)
+  __u32 pos = (r->pos + n) ^ r->length;
+  asm volatile("" : "+r"(pos));
+  r->pos = pos ^ r->length;
+}
+
+/* Stops at the end, if it was beyond. */
+static __always_inline void http_stop(struct http_reader *r) {
+  if (http_used_up(r))
     r->pos = r->length;
 }
 
@@ -226,8 +234,9 @@ static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
     __u64 found = http_below(http_bytes(r), least);
     http_skip(r, http_zeros(found));
     if (found)
-      return;
+      break;
   }
+  http_stop(r);
 }
 
 static __always_inline void http_find_no_name(struct http_reader *r) {
@@ -235,8 +244,9 @@ static __always_inline void http_find_no_name(struct http_reader *r) {
     __u64 found = http_no_name(http_bytes(r));
     http_skip(r, http_zeros(found));
     if (found)
-      return;
+      break;
   }
+  http_stop(r);
 }
 
 /* tchar of RFC 9110, 5.6.2. */
@@ -291,19 +301,26 @@ static __always_inline int http_list(struct http_reader *r) {
   return http_is_eol(b) ? HTTP_AT_EOL : http_expect(r->head, r->head->set, b, HTTP_AT_ELEMENT);
 }
 
-/* A word is there. One that frames the body must be the only one. */
+/* Tells whether two of what was seen frame the body differently. HTTP/1.0 knows no
+ * Transfer-Encoding (RFC 9112, 6.1). */
+static __always_inline bool http_at_odds(__u16 seen) {
+  return seen & HTTP_SEEN_CODING && seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_OLD);
+}
+
+/* The word is there. */
 static __always_inline int http_found(struct http_head *h, const struct http_word *w) {
-  const __u16 framing = HTTP_SEEN_LENGTH | HTTP_SEEN_CODING;
   if (w->next == HTTP_AT_TOKEN_END)
     return HTTP_AT_TOKEN_END;
   h->at = 0;
   h->set = w->set;
-  if (w->seen & framing && h->seen & HTTP_SEEN_ANSWER)
-    return HTTP_AT_VALUE;
-  __u16 both = h->seen | w->seen;
-  if ((both & framing) == framing || w->seen & h->seen & HTTP_SEEN_LENGTH)
-    return HTTP_AT_LOST;
-  h->seen = both;
+  __u16 seen = w->seen;
+  if (seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_CODING)) {
+    if (h->seen & HTTP_SEEN_ANSWER)
+      return HTTP_AT_VALUE;
+    if (seen & h->seen & HTTP_SEEN_LENGTH || http_at_odds(seen | h->seen))
+      return HTTP_AT_LOST;
+  }
+  h->seen |= seen;
   return w->next;
 }
 
@@ -322,7 +339,7 @@ static __always_inline int http_compare(struct http_reader *r) {
     n = 8;
   if (same > n)
     same = n;
-  r->pos += same;
+  http_skip(r, same);
   h->at = at + same;
   if (h->at >= w->size)
     return http_found(h, w);
@@ -495,13 +512,16 @@ __noinline int http_turn(struct http_head *h, const struct http_chunk *c, __u32 
   return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
 }
 
-/* Says in flags what was seen. HTTP/1.0 knows no Transfer-Encoding (RFC 9112, 6.1). */
+/* RFC 9112, 9.3. */
+static __always_inline bool http_seen_closes(__u16 seen) {
+  return seen & HTTP_SEEN_CLOSE || (seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD;
+}
+
+/* Says in flags what was seen. */
 static __always_inline int http_finish(struct http_head *h) {
   __u16 seen = h->seen;
-  if (seen & HTTP_SEEN_OLD && seen & HTTP_SEEN_CODING)
-    return HTTP_LOST;
   __u8 flags = 0;
-  if (seen & HTTP_SEEN_CLOSE || (seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD)
+  if (http_seen_closes(seen))
     flags |= HTTP_CLOSES;
   if (seen & HTTP_SEEN_CODING)
     flags |= HTTP_CHUNKED;
@@ -537,12 +557,14 @@ static __always_inline int http_run(struct http_head *h, const struct http_chunk
  * them were read: all, or those up to the end of the head or to what makes it lost. */
 static __always_inline int http_scan(struct http_head *h, const struct http_chunk *c, __u32 length,
                                      __u32 *used) {
+  *used = 0;
   if (length > HTTP_CHUNK)
     return HTTP_LOST;
   return http_run(h, c, 0, length, used);
 }
 
-/* Reads the first bytes of a response, `length` of them. */
+/* Reads the first bytes of a response, `length` of them. What is no head that can be
+ * followed closes nothing. */
 static __always_inline void http_read_answer(struct http_answer *a, const struct http_chunk *c,
                                              __u32 length) {
   *a = (struct http_answer){};
@@ -561,6 +583,7 @@ static __always_inline void http_read_answer(struct http_answer *a, const struct
       .seen = HTTP_SEEN_ANSWER | (old ? HTTP_SEEN_OLD : 0),
   };
   __u32 used;
-  a->ended = http_run(&h, c, 12, length, &used) == HTTP_END;
-  a->closes = h.seen & HTTP_SEEN_CLOSE || (h.seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD;
+  int step = http_run(&h, c, 12, length, &used);
+  a->ended = step == HTTP_END;
+  a->closes = step != HTTP_LOST && http_seen_closes(h.seen);
 }

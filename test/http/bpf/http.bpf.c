@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Runs the scanner in the kernel over what is behind the Ethernet header of a test run's
+ * frame, which makes tests of what the verifier lets through and figures of what it costs. */
+#include "../../../bpf/headers/kernel.h"
+
+#include "bpf_helpers.h"
+
+#include "../../../bpf/lib/http.h"
+
+/* The kernel's test run sees Ethernet's header in front of what is scanned. */
+#define BEFORE 14
+
+/* One chunk for each CPU, as a program that scans has it. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct http_chunk);
+} chunks SEC(".maps");
+
+/* What came of the last run. */
+struct http_head head;
+struct http_answer answer;
+__u32 used;
+
+__noinline int scan(struct http_head *h, const struct http_chunk *c, __u32 length, __u32 *bytes) {
+  if (!h || !c || !bytes)
+    return HTTP_LOST;
+  return http_scan(h, c, length, bytes);
+}
+
+__noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length) {
+  if (!a || !c)
+    return 0;
+  http_read_answer(a, c, length);
+  return a->status;
+}
+
+/* Copies what is scanned. Returns its length. */
+static __always_inline __u32 copy(struct __sk_buff *skb, struct http_chunk *c) {
+  __u32 length = skb->len - BEFORE;
+  if (length - 1 >= HTTP_CHUNK)
+    return 0;
+  return bpf_skb_load_bytes(skb, BEFORE, c->byte, length) ? 0 : length;
+}
+
+/* What a test run costs. */
+SEC("tc")
+int http_empty(struct __sk_buff *skb) { return skb->len == 0; }
+
+/* What it costs with the copy. */
+SEC("tc")
+int http_nothing(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
+  return c ? (int)copy(skb, c) : 0;
+}
+
+SEC("tc")
+int http_request(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
+  if (!c)
+    return HTTP_LOST;
+  head = (struct http_head){};
+  used = 0;
+  return scan(&head, c, copy(skb, c), &used);
+}
+
+SEC("tc")
+int http_response(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
+  if (!c)
+    return 0;
+  return read_answer(&answer, c, copy(skb, c));
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// mostBytes spans several chunks.
+const mostBytes = 4 * chunkSize
+
+// FuzzScan changes bytes of heads.
+func FuzzScan(f *testing.F) {
+	for _, h := range heads {
+		f.Add([]byte(h.text))
+	}
+	a := testArena(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = b[:min(len(b), mostBytes)]
+		checkStream(t, a, b, 1, 4, 20, 200)
+		checkAnswer(t, a, b)
+	})
+}
+
+// FuzzHead changes decisions on how a head is made, and so keeps to what is nearly valid.
+func FuzzHead(f *testing.F) {
+	random := rand.NewChaCha8([32]byte{3})
+	for range 64 {
+		choices := make([]byte, 120)
+		_, _ = random.Read(choices) // cannot fail
+		f.Add(choices)
+	}
+	a := testArena(f)
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		r := recipe(choices)
+		checkStream(t, a, r.stream(), 1, 4, 20, 200)
+		checkAnswer(t, a, r.answer())
+	})
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+import (
+	"strings"
+	"testing"
+)
+
+// heads are requests with what is known of them by heart.
+var heads = []struct {
+	name    string
+	text    string // the head alone, up to the byte with which it ends or is lost
+	step    Step
+	framing Framing
+}{
+	{"wrk", wrk, End, Framing{}},
+	{"curl", curl, End, Framing{}},
+	{"browser", browser, End, Framing{}},
+	{"lines end in LF", "GET / HTTP/1.1\nHost: a\n\n", End, Framing{}},
+	{"LF CR LF", "GET / HTTP/1.1\n\r\n", End, Framing{}},
+	{"empty lines before", "\r\n\n\r\nGET / HTTP/1.1\r\n\r\n", End, Framing{}},
+	{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", End, Framing{Closes: true}},
+	{"HTTP/1.0 keeps alive", "GET / HTTP/1.0\r\nCONNECTION:\tfoo ,Keep-Alive \r\n\r\n", End, Framing{}},
+	{"close", "GET / HTTP/1.1\r\nconnection: a,,close\r\n\r\n", End, Framing{Closes: true}},
+	{"close as part of a token", "GET / HTTP/1.1\r\nconnection: closed, not-close, close x\r\n\r\n", End, Framing{}},
+	{"body", "POST / HTTP/1.1\r\nContent-length:0012 \r\n\r\n", End, Framing{Length: 12}},
+	{"longest body", "PUT / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n", End, Framing{Length: 1 << 30}},
+	{"chunks", "PATCH / HTTP/1.1\r\ntransfer-Encoding: chunked\r\n\r\n", End, Framing{Chunked: true}},
+	{"Expect", "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n", End, Framing{Length: 1, Expect: true}},
+	{"WebSocket", "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", End, Framing{Upgrade: true}},
+	{"Upgrade that Connection does not name", "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", End, Framing{}},
+	{"CONNECT", "CONNECT a:1 HTTP/1.1\r\n\r\n", End, Framing{Upgrade: true}},
+	{"HEAD", "HEAD / HTTP/1.1\r\n\r\n", End, Framing{Head: true}},
+	{"not yet ended", "GET / HTTP/1.1\r\nHost: a\r\n\r", More, Framing{}},
+	{"nothing but empty lines", strings.Repeat("\n", 600), More, Framing{}},
+
+	{"TLS", "\x16", Lost, Framing{}},
+	{"HTTP/2", "PRI * HTTP/2", Lost, Framing{}},
+	{"HTTP/0.9", "GET /\r", Lost, Framing{}},
+	{"HTTP/1.2", "GET / HTTP/1.2", Lost, Framing{}},
+	{"space before the method", " ", Lost, Framing{}},
+	{"no method token", "GE(", Lost, Framing{}},
+	{"two spaces", "GET  ", Lost, Framing{}},
+	{"space behind the version", "GET / HTTP/1.1 ", Lost, Framing{}},
+	{"two lengths", "GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length:", Lost, Framing{}},
+	{"list of lengths", "GET / HTTP/1.1\r\nContent-Length: 5,", Lost, Framing{}},
+	{"length with a sign", "GET / HTTP/1.1\r\nContent-Length: +", Lost, Framing{}},
+	{"length in two parts", "GET / HTTP/1.1\r\nContent-Length: 5 5", Lost, Framing{}},
+	{"no length", "GET / HTTP/1.1\r\nContent-Length: \r", Lost, Framing{}},
+	{"longer body", "GET / HTTP/1.1\r\nContent-Length: 1073741825", Lost, Framing{}},
+	{"much longer body", "GET / HTTP/1.1\r\nContent-Length: 1844674407", Lost, Framing{}},
+	{"length and chunks", "GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding:", Lost, Framing{}},
+	{"chunks and length", "GET / HTTP/1.1\r\nTransfer-Encoding: x\r\nContent-Length:", Lost, Framing{}},
+	{"chunks in HTTP/1.0", "GET / HTTP/1.0\r\nTransfer-Encoding:", Lost, Framing{}},
+	{"space before the colon", "GET / HTTP/1.1\r\nContent-Length ", Lost, Framing{}},
+	{"VT before the colon", "GET / HTTP/1.1\r\nContent-Length\x0b", Lost, Framing{}},
+	{"no-break space before the colon", "GET / HTTP/1.1\r\nContent-Length\xa0", Lost, Framing{}},
+	{"folded line", "GET / HTTP/1.1\r\nHost: a\r\n ", Lost, Framing{}},
+	{"NUL", "GET / HTTP/1.1\r\nHost: a\x00", Lost, Framing{}},
+	{"bare CR", "GET / HTTP/1.1\r\nHost: a\rb", Lost, Framing{}},
+	{"CR CR LF", "GET / HTTP/1.1\r\nHost: a\r\r", Lost, Framing{}},
+	{"line without colon", "GET / HTTP/1.1\r\nHost\n", Lost, Framing{}},
+	{"line without a name", "GET / HTTP/1.1\r\n:", Lost, Framing{}},
+}
+
+// What clients send.
+const (
+	wrk     = "GET / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nX-Class: important\r\n\r\n"
+	curl    = "GET /index.html HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n"
+	browser = "GET /shop/item?id=4711 HTTP/1.1\r\n" +
+		"Host: www.example.org\r\n" +
+		"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
+		"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r\n" +
+		"Accept-Language: en-GB,en;q=0.7,de;q=0.3\r\n" +
+		"Accept-Encoding: gzip, deflate, br, zstd\r\n" +
+		"Referer: https://www.example.org/shop/\r\n" +
+		"Connection: keep-alive\r\n" +
+		"Cookie: session=0123456789abcdef0123456789abcdef; theme=dark; consent=1\r\n" +
+		"Upgrade-Insecure-Requests: 1\r\n" +
+		"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\n" +
+		"Priority: u=0, i\r\n\r\n"
+	post = "POST /cart HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: 27\r\n" +
+		"Content-Type: application/json\r\nConnection: close\r\nAccept-Encoding: gzip\r\n\r\n"
+)
+
+// cookies is a request that is mostly one line.
+var cookies = "GET / HTTP/1.1\r\nHost: www.example.org\r\nCookie: " + strings.Repeat("name=0123456789abcdef; ", 19) + "\r\n\r\n"
+
+// nginx is a response.
+const nginx = "HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2025 21:24:00 GMT\r\n" +
+	"Content-Type: text/html\r\nContent-Length: 615\r\nLast-Modified: Fri, 21 Nov 2025 20:00:00 GMT\r\n" +
+	"Connection: keep-alive\r\nETag: \"6554f3a1-267\"\r\nAccept-Ranges: bytes\r\n\r\n"
+
+// TestHeads checks the heads, with something behind them, cut in two anywhere and in many.
+func TestHeads(t *testing.T) {
+	a := testArena(t)
+	for _, h := range heads {
+		t.Run(h.name, func(t *testing.T) {
+			want := Result{h.step, len(h.text), h.framing}
+			if h.step == Lost {
+				want.Used = 0
+				checkEarly(t, a, h.text)
+			}
+			b := []byte(h.text)
+			if h.step == End {
+				b = append(b, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n"...)
+			}
+			if got := checkStream(t, a, b, 1, 2, 5, 50); got != want {
+				t.Fatalf("%+v, not %+v", got, want)
+			}
+			for first := 1; first < len(b); first++ {
+				n := first
+				got := scan(t, a, b, func() int { defer func() { n = chunkSize }(); return n })
+				if got != want {
+					t.Fatalf("cut after %d bytes: %+v, not %+v", first, got, want)
+				}
+			}
+		})
+	}
+}
+
+// checkEarly fails if what makes a head lost is not its last byte.
+func checkEarly(t *testing.T, a *arena, lost string) {
+	t.Helper()
+	if got := checkStream(t, a, []byte(lost[:len(lost)-1])); got.Step != More {
+		t.Errorf("without its last byte: %+v", got)
+	}
+}

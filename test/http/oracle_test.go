@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// oracle reads lines as RFC 9112 describes them, and stops at the first that two readers
+// could read differently. Each check also knows what may be the beginning of a line: what
+// nothing can be added to is lost at once.
+type oracle struct {
+	framing      Framing
+	old          bool // HTTP/1.0
+	lengths      int  // Content-Length headers
+	answer       bool // of a response the framing of the body is left alone
+	connection   []string
+	upgrade      bool
+	expectations []string
+}
+
+// oracleSays says what there is to know of a connection's first bytes.
+func oracleSays(b []byte) Result {
+	var o oracle
+	return o.read(b, func(line string, whole bool) bool { return o.requestLine(line, whole) })
+}
+
+// read reads a first line and headers. It returns the framing in any case, for the answer.
+func (o *oracle) read(b []byte, first func(line string, whole bool) bool) Result {
+	begun := false
+	for rest := b; ; {
+		line, next, whole := bytes.Cut(rest, []byte("\n"))
+		text := strings.TrimSuffix(string(line), "\r")
+		ends := whole || len(text) < len(line) // a CR says that the line is complete
+		switch {
+		case badLine(text):
+			return Result{Step: Lost}
+		case text == "" && ends && begun && whole:
+			return Result{End, len(b) - len(next), o.finish()}
+		case text == "":
+		case !begun:
+			if !first(text, ends) {
+				return Result{Step: Lost}
+			}
+			begun = whole
+		case !o.header(text, ends):
+			return Result{Step: Lost}
+		}
+		if !whole {
+			return Result{Step: More, Used: len(b)}
+		}
+		rest = next
+	}
+}
+
+// badLine tells whether there are controls in a line: only HTAB may be, and only in values.
+func badLine(line string) bool {
+	return strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' })
+}
+
+// isToken tells whether there are only tchar (RFC 9110, 5.6.2).
+func isToken(s string) bool {
+	return strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// requestLine reads METHOD SP target SP HTTP/1.x.
+func (o *oracle) requestLine(line string, whole bool) bool {
+	parts := strings.Split(line, " ")
+	if strings.Contains(line, "\t") || len(parts) > 3 || !isToken(parts[0]) {
+		return false
+	}
+	for i, p := range parts {
+		if p == "" && i < len(parts)-1 {
+			return false
+		}
+	}
+	if whole {
+		if len(parts) != 3 || parts[2] != "HTTP/1.0" && parts[2] != "HTTP/1.1" {
+			return false
+		}
+		o.old = parts[2] == "HTTP/1.0"
+		o.framing.Head = parts[0] == "HEAD"
+		o.framing.Upgrade = parts[0] == "CONNECT"
+		return true
+	}
+	return len(parts) < 3 || strings.HasPrefix("HTTP/1.0", parts[2]) || strings.HasPrefix("HTTP/1.1", parts[2])
+}
+
+// header reads a header line.
+func (o *oracle) header(line string, whole bool) bool {
+	name, value, colon := strings.Cut(line, ":")
+	bad := strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x80 })
+	if bad || name == "" || whole && !colon {
+		return false
+	}
+	if !colon {
+		return true
+	}
+	switch strings.ToLower(name) {
+	case "content-length":
+		return o.answer || o.contentLength(value, whole)
+	case "transfer-encoding":
+		o.framing.Chunked = true
+		return o.answer || !o.old && o.lengths == 0
+	case "connection":
+		o.connection = append(o.connection, elements(value, whole)...)
+	case "upgrade":
+		o.upgrade = true
+	case "expect":
+		o.expectations = append(o.expectations, elements(value, whole)...)
+	}
+	return true
+}
+
+// contentLength takes one plain number, once.
+func (o *oracle) contentLength(value string, whole bool) bool {
+	o.lengths++
+	if o.lengths > 1 || o.framing.Chunked {
+		return false
+	}
+	digits := strings.Trim(value, " \t")
+	if digits == "" {
+		return !whole
+	}
+	if strings.Trim(digits, "0123456789") != "" {
+		return false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	o.framing.Length = n
+	return err == nil && n <= maxLength
+}
+
+// elements splits a list as RFC 9110, 5.6.1 says. The last element of an incomplete line may
+// go on.
+func elements(value string, whole bool) []string {
+	all := strings.Split(value, ",")
+	if !whole {
+		all = all[:len(all)-1]
+	}
+	for i, e := range all {
+		all[i] = lower(strings.Trim(e, " \t"))
+	}
+	return all
+}
+
+// lower is strings.ToLower for ASCII alone: in Unicode, K has another upper case yet.
+func lower(s string) string {
+	return string(bytes.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, []byte(s)))
+}
+
+func (o *oracle) finish() Framing {
+	f := o.framing
+	f.Closes = o.closes()
+	f.Upgrade = f.Upgrade || o.upgrade && has(o.connection, "upgrade")
+	f.Expect = has(o.expectations, "100-continue")
+	return f
+}
+
+// closes is RFC 9112, 9.3.
+func (o *oracle) closes() bool {
+	return has(o.connection, "close") || o.old && !has(o.connection, "keep-alive")
+}
+
+func has(list []string, token string) bool {
+	for _, e := range list {
+		if e == token {
+			return true
+		}
+	}
+	return false
+}
+
+// oracleSaysOfAnswer says what there is to know of a response's first bytes.
+func oracleSaysOfAnswer(b []byte) Answer {
+	o := oracle{answer: true}
+	var a Answer
+	if len(b) < 13 {
+		return a
+	}
+	version, rest, _ := bytes.Cut(b, []byte(" "))
+	o.old = string(version) == "HTTP/1.0"
+	if !o.old && string(version) != "HTTP/1.1" {
+		return a
+	}
+	status, err := strconv.ParseUint(string(rest[:3]), 10, 16)
+	if err != nil || status < 100 || !strings.ContainsAny(string(rest[3:4]), " \r\n") {
+		return a
+	}
+	a.Status = int(status)
+	got := o.read(b, func(string, bool) bool { return true })
+	a.Ended = got.Step == End
+	a.Closes = got.Step != Lost && o.closes()
+	return a
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// recipe turns bytes into decisions, so that a fuzzer that changes bytes changes one
+// decision of a head that makes sense otherwise. When the bytes are used up, every decision
+// falls on its first, plain, option.
+type recipe []byte
+
+// below returns a number below n, at most 256.
+func (r *recipe) below(n int) int {
+	if len(*r) == 0 {
+		return 0
+	}
+	b := (*r)[0]
+	*r = (*r)[1:]
+	return int(b) % n
+}
+
+// rarely is true once in n times.
+func (r *recipe) rarely(n int) bool { return r.below(n) == n-1 }
+
+// pick returns one of the options.
+func pick[T any](r *recipe, options ...T) T { return options[r.below(len(options))] }
+
+// unlikely returns the first option but once in n times.
+func unlikely(r *recipe, n int, plain string, options ...string) string {
+	if r.rarely(n) {
+		return pick(r, options...)
+	}
+	return plain
+}
+
+// stream builds a request's head and what follows: valid but for what the recipe says to do
+// otherwise.
+func (r *recipe) stream() []byte {
+	var b strings.Builder
+	b.WriteString(unlikely(r, 8, "", "\r\n", "\n", "\r\n\r\n", "\n\n\n\r\n", "\r", " ", "\x16\x03\x01\x02\x00", "\x00"))
+	eol := pick(r, "\r\n", "\r\n", "\r\n", "\n")
+	b.WriteString(r.requestLine())
+	b.WriteString(r.eol(eol))
+	for range pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
+		b.WriteString(r.header())
+		b.WriteString(r.eol(eol))
+	}
+	b.WriteString(unlikely(r, 16, eol, "\n", "\r\n", "\r", "", "\r\r\n", " \r\n"))
+	b.WriteString(pick(r, "", "", "", "GET / HTTP/1.1\r\n\r\n", "body", "\n", "\x00"))
+	return r.damage([]byte(b.String()))
+}
+
+func (r *recipe) eol(usual string) string {
+	return unlikely(r, 64, usual, "\r\n", "\n", "\r", "\r\r\n", "", "\n\r", " \r\n", "\x00\n", "\x0b\n", "\r\n ")
+}
+
+func (r *recipe) requestLine() string {
+	method := pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "g", "PRI", "M-SEARCH", "Get", "GET$", "_")
+	target := pick(r, "/", "/index.html", "/"+strings.Repeat("long/", 30), "*", "http://a/b?c=d", "a:1", "/%20\xc3\xa9", "H")
+	version := pick(r, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0")
+	return unlikely(r, 32, method, "", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + unlikely(r, 64, " ", "  ", "\t", "") +
+		unlikely(r, 64, target, "", "/\t", "/\x7f", "/\x01", "/a b") + unlikely(r, 64, " ", "  ", "\t", "") +
+		unlikely(r, 32, version, "HTTP/2.0", "HTTP/1.2", "HTTP/1.", "http/1.1", "HTTP/1.11", "HTTP/01.1", "", "HTTP/0.9", "HTTP/1.1 ", "RTSP/1.0")
+}
+
+// header returns a line without its end.
+func (r *recipe) header() string {
+	name, value := r.field()
+	name = unlikely(r, 48, r.spell(name), name+" ", "", " "+name, name+"\t", name+"\x00", name+"\xa0", name+"x", "x"+name, name[:len(name)/2], "\x0b"+name, name+"\x7f")
+	return name + unlikely(r, 64, ":", "", " :", "::", ";") + pick(r, " ", " ", "", "\t", "  ", " \t ") +
+		value + pick(r, "", "", "", " ", "\t ")
+}
+
+// field returns a header that may matter.
+func (r *recipe) field() (name, value string) {
+	switch r.below(12) {
+	case 0:
+		return "Connection", r.list("close", "keep-alive", "Upgrade", "TE", "HTTP2-Settings", "closed", "keep-alive-not", "x")
+	case 1:
+		return "Content-Length", unlikely(r, 3, "5", "0", "00012", "123456789", "1073741824", "1073741825", "99999999999999999999999",
+			"", "5, 5", "+5", "-1", "0x5", "5 5", "5;", "5\x00", " 5 ", "1e3", "18446744073709551617")
+	case 2:
+		if r.rarely(3) {
+			return "Transfer-Encoding", pick(r, "chunked", "gzip, chunked", "identity", "", "\x0bchunked", "xchunked")
+		}
+	case 3:
+		return "Upgrade", pick(r, "websocket", "h2c", "")
+	case 4:
+		return "Expect", r.list("100-continue", "100-continu", "x")
+	case 5:
+		return pick(r, "Content-Type", "Contents", "Cookie", "Upgrade-Insecure-Requests", "TE", "ETag", "Expires", "Transfer", "C", "U", "E", "T"), "x"
+	case 6:
+		return "Cookie", strings.Repeat(pick(r, "a=b; ", "\xff", ":", "\t", "0123456789"), 1+r.below(120))
+	case 7:
+		return "X", unlikely(r, 4, "", "\x00", "\x01", "\x7f", "\x1f", "a\rb", "a\r\rb", "\xe2\x84\xaa", ",", ": close")
+	case 8:
+		return "Accept-Language-" + strings.Repeat("x", r.below(30)), "en"
+	}
+	return "Host", "a"
+}
+
+// list returns some of the tokens, with what a list may have around them.
+func (r *recipe) list(tokens ...string) string {
+	var b strings.Builder
+	for i := range pick(r, 1, 1, 1, 2, 3, 0) {
+		if i > 0 {
+			b.WriteString(pick(r, ", ", ",", " ,\t", ",,", " "))
+		}
+		b.WriteString(unlikely(r, 16, r.spell(pick(r, tokens...)), "\xe2\x84\xaaeep-alive", "\"close\"", "clo\x00se", ";", "close;x"))
+	}
+	return b.String()
+}
+
+// spell changes the case of letters.
+func (r *recipe) spell(word string) string {
+	switch r.below(4) {
+	case 0:
+		return strings.ToLower(word)
+	case 1:
+		return strings.ToUpper(word)
+	case 2:
+		b := []byte(word)
+		for i := range b {
+			if ('A' <= b[i] && b[i] <= 'Z' || 'a' <= b[i] && b[i] <= 'z') && r.rarely(3) {
+				b[i] ^= 0x20
+			}
+		}
+		return string(b)
+	}
+	return word
+}
+
+// damage changes, removes or doubles a few bytes of some heads.
+func (r *recipe) damage(b []byte) []byte {
+	if !r.rarely(4) {
+		return b
+	}
+	for range 1 + r.below(3) {
+		at := (r.below(256)<<8 | r.below(256)) % len(b)
+		switch r.below(4) {
+		case 0:
+			b[at] = pick[byte](r, '\r', '\n', ' ', '\t', ':', ',', 0, 0x80)
+		case 1:
+			b[at] ^= 1 << r.below(8)
+		case 2:
+			b = slices.Delete(b, at, at+1)
+		case 3:
+			end := min(len(b), at+1+r.below(20))
+			b = slices.Insert(b, at, bytes.Clone(b[at:end])...)
+		}
+		if len(b) == 0 {
+			break
+		}
+	}
+	return b
+}

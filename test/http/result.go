@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+// Step is what a scan ends with.
+type Step string
+
+const (
+	More Step = "the head goes on"
+	End  Step = "the head has ended"
+	Lost Step = "it cannot be followed"
+)
+
+// Framing is what a request's head says of its framing.
+type Framing struct {
+	Length                                 uint64
+	Closes, Chunked, Upgrade, Expect, Head bool
+}
+
+// Result is what is known of the bytes of a connection.
+type Result struct {
+	Step
+	Used    int     // bytes, up to the end of the head; 0 if it is lost
+	Framing Framing // of a head that has ended
+}
+
+// Answer is what is known of the first bytes of a response.
+type Answer struct {
+	Status int // 0: no HTTP/1.x
+	Closes bool
+	Ended  bool
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"math/rand/v2"
+	std "net/http"
+	"testing"
+)
+
+func testArena(t testing.TB) *arena {
+	t.Helper()
+	a, err := newArena()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// endings is what may be behind the bytes in a chunk; it must not matter.
+var endings = [][]byte{{0}, []byte("\n\n"), []byte("\r\n\r\n"), []byte("ose, "), []byte(":\t,"), []byte("1.1\r"), {0xff, 0xff}, []byte("/ HTTP/1.1")}
+
+// scan feeds a scanner bytes, cut as the function says, until it stops.
+func scan(t testing.TB, a *arena, b []byte, cut func() int) Result {
+	t.Helper()
+	s := scanner{a: a}
+	for at := 0; at < len(b); {
+		n := min(cut(), len(b)-at, chunkSize)
+		step, used, err := s.scan(b[at:at+n], endings[(at+n)%len(endings)])
+		if err != nil {
+			t.Fatalf("%v\n%q", err, b)
+		}
+		at += used
+		if step == Lost {
+			return Result{Step: Lost}
+		}
+		if step == End {
+			f, err := s.framing()
+			if err != nil {
+				t.Fatalf("%v\n%q", err, b)
+			}
+			return Result{End, at, f}
+		}
+	}
+	return Result{Step: More, Used: len(b)}
+}
+
+// checkStream holds what the scanner says of a connection's first bytes against all that is
+// known of them. The bytes are cut into pieces of at most the given sizes, too.
+func checkStream(t testing.TB, a *arena, b []byte, sizes ...int) Result {
+	t.Helper()
+	got := scan(t, a, b, func() int { return chunkSize })
+	if want := oracleSays(b); got != want {
+		t.Fatalf("http_scan() says %+v\noracle says      %+v\n%q", got, want, b)
+	}
+	for _, size := range sizes {
+		random := rand.New(rand.NewPCG(uint64(len(b)), uint64(size)))
+		if cut := scan(t, a, b, func() int { return 1 + random.IntN(size) }); cut != got {
+			t.Fatalf("in pieces of up to %d bytes, http_scan() says %+v\nin one, %+v\n%q", size, cut, got, b)
+		}
+	}
+	checkGo(t, b, got)
+	return got
+}
+
+// checkGo fails if net/http frames a request otherwise. It may take what we do not follow.
+func checkGo(t testing.TB, b []byte, got Result) {
+	t.Helper()
+	in := bytes.NewReader(b)
+	buffered := bufio.NewReader(in)
+	req, err := std.ReadRequest(buffered)
+	if err != nil || got.Step == Lost {
+		return
+	}
+	used := len(b) - in.Len() - buffered.Buffered()
+	length := int64(got.Framing.Length)
+	if got.Framing.Chunked {
+		length = -1
+	}
+	if got.Step != End || got.Used != used || req.ContentLength != length || req.Close != got.Framing.Closes {
+		t.Fatalf("http_scan() says %+v\nnet/http: %d bytes, Content-Length %d, closes %v\n%q",
+			got, used, req.ContentLength, req.Close, b)
+	}
+}
+
+// TestRandomHeads compares http_scan() with the oracle and with net/http on heads that are
+// nearly valid, and asks that each result occurs, so that it is known to reach the depths.
+func TestRandomHeads(t *testing.T) {
+	const heads = 200_000
+	a := testArena(t)
+	random := rand.NewChaCha8([32]byte{1})
+	size := rand.New(random)
+	seen := map[Step]int{}
+	flags := map[string]int{}
+	choices := make([]byte, 250)
+	for range heads {
+		_, _ = random.Read(choices) // cannot fail
+		r := recipe(choices)
+		b := r.stream()
+		if size.IntN(4) == 0 {
+			b = b[:size.IntN(len(b)+1)]
+		}
+		got := checkStream(t, a, b, []int{1, 4, 20, 200}[size.IntN(4)])
+		seen[got.Step]++
+		for name, set := range map[string]bool{
+			"length": got.Framing.Length > 0, "closes": got.Framing.Closes, "chunked": got.Framing.Chunked,
+			"upgrade": got.Framing.Upgrade, "expect": got.Framing.Expect, "head": got.Framing.Head,
+		} {
+			if set {
+				flags[name]++
+			}
+		}
+	}
+	t.Log(seen, flags)
+	if len(seen) != 3 || len(flags) != 6 {
+		t.Errorf("of %d heads some results never came", heads)
+	}
+	for what, n := range flags {
+		if n < heads/200 {
+			t.Errorf("only %d of %d heads: %s", n, heads, what)
+		}
+	}
+	for what, n := range seen {
+		if n < heads/20 {
+			t.Errorf("only %d of %d heads: %s", n, heads, what)
+		}
+	}
+}
+
+// TestRandomAnswers compares http_read_answer() with the oracle and with net/http.
+func TestRandomAnswers(t *testing.T) {
+	const answers = 50_000
+	a := testArena(t)
+	random := rand.NewChaCha8([32]byte{2})
+	choices := make([]byte, 250)
+	seen := map[Answer]int{}
+	for range answers {
+		_, _ = random.Read(choices) // cannot fail
+		r := recipe(choices)
+		got := checkAnswer(t, a, r.answer())
+		got.Status = min(got.Status, 1)
+		seen[got]++
+	}
+	t.Log(seen)
+	for _, want := range []Answer{{}, {1, false, false}, {1, true, false}, {1, false, true}, {1, true, true}} {
+		if seen[want] < answers/100 {
+			t.Errorf("only %d of %d answers: %+v", seen[want], answers, want)
+		}
+	}
+}
+
+// checkAnswer holds what is said of a response's first bytes against all that is known.
+func checkAnswer(t testing.TB, a *arena, b []byte) Answer {
+	t.Helper()
+	first := b[:min(len(b), chunkSize)]
+	got := a.readAnswer(first, endings[len(b)%len(endings)])
+	if want := oracleSaysOfAnswer(first); got != want {
+		t.Fatalf("http_read_answer() says %+v\noracle says             %+v\n%q", got, want, b)
+	}
+	resp, err := std.ReadResponse(bufio.NewReader(io.LimitReader(bytes.NewReader(b), chunkSize)), nil)
+	if err != nil || !got.Ended {
+		return got
+	}
+	// net/http also closes after a response whose body has no other end.
+	if resp.StatusCode != got.Status || got.Closes && !resp.Close {
+		t.Fatalf("http_read_answer() says %+v\nnet/http: status %d, closes %v\n%q", got, resp.StatusCode, resp.Close, b)
+	}
+	return got
+}
+
+// answer builds a response.
+func (r *recipe) answer() []byte {
+	status := pick(r, "200 OK", "100 Continue", "101 Switching Protocols", "204 ", "404", "503 Service Unavailable", "999 x\x80")
+	b := unlikely(r, 16, "HTTP/1.1", "HTTP/1.0", "HTTP/1.0", "HTTP/1.0", "HTTP/1.2", "HTTP/2", "http/1.1", "ICY", "") + unlikely(r, 64, " ", "", "  ", "\t") +
+		unlikely(r, 32, status, "20 OK", "2000 OK", "099 x", "+20 x", "200\tOK", "") + r.eol("\r\n")
+	for range pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
+		b += r.header() + r.eol("\r\n")
+	}
+	return r.damage([]byte(b + pick(r, "\r\n", "\n", "") + "body"))
+}
