@@ -30,8 +30,8 @@ type ApacheConfig struct {
 	CPUs        []int         // cores of all its processes; any if empty
 }
 
-// apacheThreads is how many threads each process of the event MPM has.
-const apacheThreads = 16
+// apacheThreads is how many threads each process of the event MPM has, at most.
+const apacheThreads = 64
 
 // Apache refuses to serve as root; 65534 is nobody everywhere.
 var apacheConf = template.Must(template.New("apache.conf").Parse(`

@@ -63,6 +63,21 @@ func (s *Server) PIDs() ([]int, error) {
 	return append([]int{s.PID()}, children...), err
 }
 
+// Signal sends a signal to all processes of the server. With SIGSTOP it answers nobody
+// until SIGCONT, while the kernel goes on with handshakes for it.
+func (s *Server) Signal(signal syscall.Signal) error {
+	pids, err := s.PIDs()
+	if err != nil {
+		return fmt.Errorf("list the processes of the server: %w", err)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, signal); err != nil {
+			return fmt.Errorf("send %v to process %d: %w", signal, pid, err)
+		}
+	}
+	return nil
+}
+
 // Close stops the server at once, with the connections it has. Closing twice is no error.
 func (s *Server) Close() error { return s.stop() }
 

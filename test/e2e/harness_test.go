@@ -24,12 +24,14 @@ import (
 	"narthex/internal/datapath"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/reexec"
 )
 
 // binary is the command under test.
 var binary string
 
 func TestMain(m *testing.M) {
+	reexec.Main()
 	dir, err := os.MkdirTemp("", "narthex-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

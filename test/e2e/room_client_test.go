@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"narthex/internal/testnet/origin"
+)
+
+// ways are how a client can leave.
+var ways = []struct {
+	name  string
+	leave func(s *scene, v *visitor)
+}{
+	{"resets", func(_ *scene, v *visitor) { v.reset() }},
+	{"half-closes", func(_ *scene, v *visitor) { v.halfClose() }},
+	{"closes", func(_ *scene, v *visitor) { v.conn.Close() }},
+	{"vanishes", func(s *scene, v *visitor) { s.vanish(v.who) }},
+}
+
+// Whenever and however a client leaves, nothing of it stays.
+func TestRoomClientLeaves(t *testing.T) {
+	for _, state := range []struct {
+		name string
+		run  func(t *testing.T, leave func(s *scene, v *visitor))
+	}{
+		{"after the handshake", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			leave(s, r.visit(bronze))
+			r.calm()
+		}},
+		{"in the middle of the head", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{service: "queue: {max_wait: 2s, max_service: 10s}"})
+			v := r.visit(bronze)
+			v.send("GET / HT")
+			eventually(t, "it has come", func() bool { return r.class(bronze).Arrived == 1 || r.read().pool.UsedFlows > 0 })
+			leave(s, v)
+			r.calm()
+		}},
+		{"while it is held", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			first := r.visit(gold)
+			first.get("/wait?for=first")
+			r.await(1, 0)
+			v := r.queue(bronze, "/gone", 1)
+			g := r.queue(gold, "/g", 2)
+			leave(s, v)
+			r.letGo("first")
+			first.wants(http.StatusOK)
+			g.wants(http.StatusOK)
+			r.calm()
+		}},
+		{"while its next request is held", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			v := r.visit(bronze)
+			v.get("/")
+			v.wants(http.StatusOK)
+			first := r.visit(gold)
+			first.get("/wait?for=first")
+			r.await(1, 0)
+			v.get("/gone")
+			r.await(1, 1)
+			leave(s, v)
+			r.letGo("first")
+			first.wants(http.StatusOK)
+			r.calm()
+		}},
+		{"in service", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			v := r.visit(bronze)
+			v.get("/wait?for=first")
+			r.await(1, 0)
+			g := r.visit(gold)
+			g.get("/g")
+			leave(s, v)
+			r.letGo("first")
+			g.wants(http.StatusOK)
+			r.calm()
+		}},
+		{"in service, and is never answered", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{service: "queue: {max_service: 10s}"})
+			v := r.visit(bronze)
+			v.get("/wait?for=ever")
+			r.await(1, 0)
+			leave(s, v)
+			r.calm()
+		}},
+		{"idle", func(t *testing.T, leave func(s *scene, v *visitor)) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			v := r.visit(bronze)
+			v.get("/")
+			v.wants(http.StatusOK)
+			leave(s, v)
+			r.calm()
+		}},
+	} {
+		for _, way := range ways {
+			t.Run(state.name+"/"+way.name, func(t *testing.T) { state.run(t, way.leave) })
+		}
+	}
+}
+
+// Whom a client's reset leaves without a client is no reason to let more in than the
+// limit: the server may still be at work.
+func TestRoomResetsDoNotWidenTheLimit(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{})
+	// So that it is known what is typical.
+	for range 3 {
+		v := r.visit(bronze)
+		v.get("/wait?ms=1500")
+		v.wants(http.StatusOK)
+	}
+	var all []*visitor
+	for range 10 {
+		v := r.visit(bronze)
+		v.get("/wait?ms=1500")
+		eventually(t, "it has come", func() bool { c := r.class(bronze); return c.Arrived == uint64(4+len(all)) })
+		v.reset()
+		all = append(all, v)
+	}
+	if got := len(r.asked()); got > 3+3 {
+		t.Errorf("the server was asked %d times by clients that reset at once, with a limit of 1", got-3)
+	}
+	r.calm()
+}
+
+// A crowd that vanishes at once leaves nothing.
+func TestRoomCrowdVanishes(t *testing.T) {
+	r, first := blocked(t, roomPolicy{}, origin.Config{})
+	const crowd = 300
+	var all sync.WaitGroup
+	var failed sync.Once
+	for range crowd {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			v, err := r.tryVisit(bronze)
+			if err == nil {
+				t.Cleanup(func() { v.conn.Close() })
+				_, err = v.conn.Write([]byte(getRequest(v.host, "/gone")))
+			}
+			if err != nil {
+				failed.Do(func() { t.Error(err) })
+			}
+		}()
+	}
+	all.Wait()
+	r.await(1, crowd)
+	r.vanish(bronze)
+	r.letGo("first")
+	_ = first
+	r.calm()
+}
+
+// While the kernel answers with SYN cookies requests wait like all others: none goes by,
+// none is lost.
+func TestRoomSYNCookies(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.origin(origin.Config{Backlog: 8})
+	r := s.enforce(roomPolicy{})
+	first := r.visit(bronze)
+	first.get("/wait?for=first")
+	r.await(1, 0)
+	const clients = 30
+	var held []*visitor
+	for range clients {
+		v := r.visit(gold)
+		v.get("/held")
+		held = append(held, v)
+	}
+	r.await(1, clients)
+	r.wasAsked("/wait?for=first")
+	out, err := s.server.Command("nstat", "-asz", "TcpExtSyncookiesSent").CombinedOutput()
+	if fields := strings.Fields(string(out)); err != nil || len(fields) < 3 || fields[len(fields)-2] == "0" {
+		t.Errorf("no SYN cookies were sent: %q, %v", out, err)
+	}
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	for _, v := range held {
+		v.wants(http.StatusOK)
+	}
+	if got := r.asked(); len(got) != 1+clients || slices.Contains(got[1:], "/wait?for=first") {
+		t.Errorf("the server was asked %d times: %q", len(got), got)
+	}
+	r.calm()
+}

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// roomPolicy is a policy with one service that has a waiting room. Fields are fragments of
+// YAML mappings.
+type roomPolicy struct {
+	service      string // beside name and listen; "concurrency: 1" if empty
+	gold, bronze string // beside name and priority
+}
+
+func (p roomPolicy) String() string {
+	service := p.service
+	if !strings.Contains(service, "concurrency") {
+		service = join("concurrency: 1", service)
+	}
+	return fmt.Sprintf(`
+version: 1
+services: [{%s}]
+classes:
+  - {%s}
+  - {%s}
+connections:
+  - {name: gold, from: [10.77.2.0/24, 127.0.2.0/24, "fd77::2:0/112"], class: gold}
+  - {name: bronze, from: [10.77.3.0/24, 127.0.3.0/24, "fd77::3:0/112"], class: bronze}
+  - {name: free, from: [10.77.4.0/24, 127.0.4.0/24, "fd77::4:0/112"], action: pass}
+`,
+		join(`name: web, listen: ["*:80"]`, service),
+		join("name: gold, priority: 1", p.gold),
+		join("name: bronze, priority: 2", p.bronze))
+}
+
+func join(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + ", " + b
+}
+
+// who is a kind of client; its number is part of its addresses.
+type who int
+
+const (
+	gold   who = 2
+	bronze who = 3
+	free   who = 4 // goes by every control
+)
+
+func (w who) String() string { return [...]string{gold: "gold", bronze: "bronze", free: "free"}[w] }
+
+// wire is what lies between clients and server.
+type wire string
+
+const (
+	plain wire = "plain"
+	vlan  wire = "VLAN"
+	lo    wire = "lo"
+)
+
+// scene is a server and the namespaces of its clients.
+type scene struct {
+	t      *testing.T
+	wire   wire
+	v6     bool
+	lab    *testnet.Lab // nil on lo
+	server *testnet.Namespace
+	client *testnet.Namespace
+	to     netip.AddrPort // of the service
+	tell   netip.AddrPort // of the origin, past the gate
+}
+
+// newScene makes the namespaces. Nothing serves in them yet.
+func newScene(t *testing.T, w wire, v6 bool) *scene {
+	t.Helper()
+	s := &scene{t: t, wire: w, v6: v6, tell: netip.MustParseAddrPort("127.0.0.1:81")}
+	server, dev := netip.IPv6Loopback(), "lo"
+	if w == lo {
+		s.server = nettest.Namespace(t, "room")
+		s.client = s.server
+		if !v6 {
+			server = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+	} else {
+		s.lab = nettest.Lab(t, 1)
+		s.server, s.client, dev = s.lab.Server, s.lab.Client, testnet.Dev
+		server = s.lab.ServerV4
+		if v6 {
+			server = s.lab.ServerV6
+		}
+	}
+	s.to = netip.AddrPortFrom(server, 80)
+	if w != lo || v6 { // all of 127.0.0.0/8 is on lo
+		for _, w := range []who{gold, bronze, free} {
+			nettest.Check(t, s.client.AddAddr(dev, s.prefix(w)))
+		}
+	}
+	return s
+}
+
+// addr is where clients of the kind come from.
+func (s *scene) addr(w who) netip.Addr { return s.numbered(w, 1) }
+
+// numbered is another address of the kind, which nobody has.
+func (s *scene) numbered(w who, i byte) netip.Addr {
+	switch {
+	case s.v6:
+		return netip.AddrFrom16([16]byte{0xfd, 0x77, 13: byte(w), 15: i})
+	case s.wire == lo:
+		return netip.AddrFrom4([4]byte{127, 0, byte(w), i})
+	}
+	return netip.AddrFrom4([4]byte{10, 77, byte(w), i})
+}
+
+// prefix is the address with the length of its network.
+func (s *scene) prefix(w who) netip.Prefix {
+	switch {
+	case s.wire == lo:
+		return netip.PrefixFrom(s.addr(w), s.addr(w).BitLen())
+	case s.v6:
+		return netip.PrefixFrom(s.addr(w), 64)
+	}
+	return netip.PrefixFrom(s.addr(w), 16)
+}
+
+// room is a scene with a daemon in front of its server.
+type room struct {
+	*scene
+	*instance
+	t *testing.T
+}
+
+// enforce starts the daemon.
+func (s *scene) enforce(p roomPolicy, args ...string) *room {
+	s.t.Helper()
+	if s.wire == lo {
+		p.service = join("interfaces: [lo]", p.service)
+	}
+	r := &room{scene: s, t: s.t, instance: start(s.t, s.server, p.String(), args...)}
+	if s.wire == vlan {
+		for _, ns := range []*testnet.Namespace{s.server, s.client} {
+			nettest.Check(s.t, ns.TagFrames(testnet.Dev, testnet.VLANTag{ID: 10}))
+		}
+	}
+	return r
+}
+
+// blocked starts an origin and the daemon, and has one request in service that the origin
+// answers when told to go for "first".
+func blocked(t *testing.T, p roomPolicy, cfg origin.Config) (r *room, first *visitor) {
+	t.Helper()
+	s := newScene(t, plain, false)
+	s.origin(cfg)
+	r = s.enforce(p)
+	first = r.visit(bronze)
+	first.get("/wait?for=first")
+	r.await(1, 0)
+	return r, first
+}
+
+// origin starts the server that does as it is told.
+func (s *scene) origin(cfg origin.Config) *testnet.Server {
+	s.t.Helper()
+	cfg.Listen, cfg.Control = []netip.AddrPort{s.to}, []netip.AddrPort{s.tell}
+	server, err := origin.Start(s.server, cfg)
+	nettest.Check(s.t, err)
+	return server
+}
+
+// go lets the origin answer those who wait for the name.
+func (s *scene) letGo(name string) {
+	s.t.Helper()
+	_, err := get(s.server, s.tell, "/go?for="+name, netip.Addr{}, patience)
+	nettest.Check(s.t, err)
+}
+
+// asked returns what the origin was asked for, in order.
+func (s *scene) asked() (uris []string) {
+	s.t.Helper()
+	body, err := get(s.server, s.tell, "/asked", netip.Addr{}, patience)
+	nettest.Check(s.t, err)
+	var requests []origin.Request
+	nettest.Check(s.t, json.Unmarshal(body, &requests))
+	for _, r := range requests {
+		uris = append(uris, r.URI)
+	}
+	return uris
+}
+
+// wasAsked compares what the origin was asked for.
+func (s *scene) wasAsked(want ...string) {
+	s.t.Helper()
+	if got := s.asked(); !slices.Equal(got, want) {
+		s.t.Errorf("the server was asked for %q, want %q", got, want)
+	}
+}
+
+// reading is the status of the waiting room and of the memory behind it.
+type reading struct {
+	api.RoomStatus
+	pool api.PoolStatus
+}
+
+// read reads the status.
+func (r *room) read() reading {
+	r.t.Helper()
+	s := r.status()
+	if len(s.Services) != 1 || s.Services[0].RoomStatus == nil || len(s.Services[0].RoomStatus.Classes) != 2 {
+		r.t.Fatalf("the status has no waiting room with the two classes: %+v", s.Services)
+	}
+	return reading{*s.Services[0].RoomStatus, s.WaitingRoom}
+}
+
+// class returns what the status says of a class.
+func (r *room) class(w who) api.RoomClassStatus {
+	r.t.Helper()
+	return r.read().class(w)
+}
+
+func (got reading) class(w who) api.RoomClassStatus {
+	for _, c := range got.Classes {
+		if c.Name == w.String() {
+			return c
+		}
+	}
+	return api.RoomClassStatus{}
+}
+
+// sum adds the counters of both classes.
+func (got reading) sum() (all tally) {
+	for _, c := range got.Classes {
+		all.Arrived += c.Arrived
+		all.Admitted += c.Admitted
+		all.Held += c.Held
+		all.Released += c.Released
+		all.Served += c.Served
+		all.GaveUp += c.GaveUp
+		all.Lost += c.Lost
+		all.WouldHold += c.WouldHold
+		for _, n := range c.Rejected {
+			all.Rejected += n
+		}
+	}
+	return all
+}
+
+// tally is what became of requests.
+type tally struct {
+	Arrived, Admitted, Held, Released, Served, GaveUp, Lost, WouldHold, Rejected uint64
+}
+
+// await waits until so many are in service and wait.
+func (r *room) await(inService, waiting int) {
+	r.t.Helper()
+	var got reading
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		got = r.read()
+		if got.InService == inService && got.Waiting == waiting {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("after %v %d are in service and %d wait, want %d and %d; in all: %+v", patience,
+				got.InService, got.Waiting, inService, waiting, got.sum())
+		}
+	}
+}
+
+// calm waits until nobody is in service or waits and nothing of them is left, checks that
+// the counters add up, and asks for the file once more.
+func (r *room) calm() {
+	r.t.Helper()
+	r.await(0, 0)
+	var got reading
+	eventually(r.t, "all slots are free", func() bool {
+		got = r.read()
+		return got.pool.Slots > 0 && got.pool.FreeSlots == got.pool.Slots
+	})
+	r.addsUp(got)
+	began := time.Now()
+	v := r.visit(gold)
+	v.get("/")
+	v.wants(http.StatusOK)
+	if took := time.Since(began); took > 100*time.Millisecond {
+		r.t.Logf("the request after it took %v", took)
+	}
+	v.conn.Close()
+	r.await(0, 0)
+	r.addsUp(r.read())
+}
+
+// addsUp checks what holds of the counters when nobody is in service or waits.
+func (r *room) addsUp(got reading) {
+	r.t.Helper()
+	for _, c := range got.Classes {
+		atOnce := c.Rejected["queue_full"] + c.Rejected["no_slot"] + c.Rejected["no_flow"]
+		later := c.Rejected["displaced"] + c.Rejected["max_wait"] + c.Rejected["no_server"] + c.Rejected["closed"]
+		for _, sum := range []struct {
+			what      string
+			got, want uint64
+		}{
+			{"arrived", c.Arrived, c.Admitted + c.Held + atOnce},
+			{"held", c.Held, c.Released + c.GaveUp + later},
+			{"served", c.Served, c.Admitted + c.Released},
+		} {
+			if sum.got != sum.want {
+				c.Wait, c.Service = api.Durations{}, api.Durations{} // long to read
+				r.t.Errorf("%s: %d %s, the other counters say %d: %+v", c.Name, sum.got, sum.what, sum.want, c)
+			}
+		}
+	}
+}
+
+// visitor is a client with one connection.
+type visitor struct {
+	t    *testing.T
+	who  who
+	host string
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// visit connects.
+func (s *scene) visit(w who) *visitor {
+	s.t.Helper()
+	v, err := s.tryVisit(w)
+	nettest.Check(s.t, err)
+	s.t.Cleanup(func() { v.conn.Close() })
+	return v
+}
+
+func (s *scene) tryVisit(w who) (*visitor, error) {
+	v := &visitor{t: s.t, who: w, host: s.to.String()}
+	err := s.client.Do(func() (err error) {
+		v.conn, err = dial(s.addr(w), s.to, patience)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = v.conn.SetDeadline(time.Now().Add(2 * patience))
+	v.r = bufio.NewReader(v.conn)
+	return v, nil
+}
+
+// send sends bytes as they are.
+func (v *visitor) send(text string) {
+	v.t.Helper()
+	if _, err := io.WriteString(v.conn, text); err != nil {
+		v.t.Fatalf("%s: send %.40q: %v", v.who, text, err)
+	}
+}
+
+// get asks for a path and keeps the connection.
+func (v *visitor) get(path string) {
+	v.t.Helper()
+	v.send(getRequest(v.host, path))
+}
+
+func getRequest(host, path string) string {
+	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, host)
+}
+
+// post sends a request with a body of known length.
+func (v *visitor) post(path, body string) {
+	v.t.Helper()
+	v.send(postHead(v.host, path, len(body)) + body)
+}
+
+func postHead(host, path string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", path, host, length)
+}
+
+// answer reads one answer.
+func (v *visitor) answer() (*http.Response, []byte, error) {
+	resp, err := http.ReadResponse(v.r, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, body, err
+}
+
+// wants reads one answer, which must have the status, and returns it.
+func (v *visitor) wants(status int) (*http.Response, []byte) {
+	v.t.Helper()
+	resp, body, err := v.answer()
+	if err != nil {
+		v.t.Fatalf("%s: no answer: %v", v.who, err)
+	}
+	if resp.StatusCode != status {
+		v.t.Fatalf("%s: %s, want %d", v.who, resp.Status, status)
+	}
+	return resp, body
+}
+
+// isRejected reads the rejection, which says what to do and ends the connection cleanly.
+func (v *visitor) isRejected() {
+	v.t.Helper()
+	resp, _ := v.wants(http.StatusServiceUnavailable)
+	if resp.Header.Get("Retry-After") == "" || !resp.Close {
+		v.t.Errorf("%s: the 503 has %v, close: %v; want Retry-After and Connection: close", v.who, resp.Header, resp.Close)
+	}
+	v.isClosed()
+}
+
+// isClosed waits for the end of the connection by a FIN.
+func (v *visitor) isClosed() {
+	v.t.Helper()
+	if b, err := v.r.ReadByte(); err != io.EOF {
+		v.t.Errorf("%s: byte %#x, error %v; want the connection closed", v.who, b, err)
+	}
+}
+
+// isReset waits for the end of the connection by an RST.
+func (v *visitor) isReset() {
+	v.t.Helper()
+	if _, _, err := v.answer(); !errors.Is(err, syscall.ECONNRESET) {
+		v.t.Errorf("%s: %v, want the connection reset", v.who, err)
+	}
+}
+
+// silent makes sure that no answer comes for a while.
+func (v *visitor) silent(d time.Duration) {
+	v.t.Helper()
+	_ = v.conn.SetReadDeadline(time.Now().Add(d))
+	if b, err := v.r.Peek(1); !errors.Is(err, unix.EAGAIN) && !isTimeout(err) {
+		v.t.Errorf("%s: %q, error %v; want no answer yet", v.who, b, err)
+	}
+	_ = v.conn.SetReadDeadline(time.Now().Add(2 * patience))
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// reset closes with an RST.
+func (v *visitor) reset() {
+	v.t.Helper()
+	conn, err := tcpConn(v.conn)
+	nettest.Check(v.t, err)
+	nettest.Check(v.t, conn.SetLinger(0))
+	nettest.Check(v.t, v.conn.Close())
+}
+
+// halfClose sends a FIN and keeps reading.
+func (v *visitor) halfClose() {
+	v.t.Helper()
+	conn, err := tcpConn(v.conn)
+	nettest.Check(v.t, err)
+	nettest.Check(v.t, conn.CloseWrite())
+}
+
+func tcpConn(c net.Conn) (*net.TCPConn, error) {
+	conn, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("%T is no TCP connection", c)
+	}
+	return conn, nil
+}
+
+// vanish takes the address of a kind of clients away: nothing that they send comes any
+// more, and nothing reaches them.
+func (s *scene) vanish(w who) {
+	s.t.Helper()
+	nettest.Check(s.t, s.client.RemoveAddr(testnet.Dev, s.prefix(w)))
+}
+
+// queue has somebody ask, and waits until so many wait.
+func (r *room) queue(w who, path string, waiting int) *visitor {
+	r.t.Helper()
+	v := r.visit(w)
+	v.get(path)
+	r.await(1, waiting)
+	return v
+}
+
+// roomServer is a server for tests that work with any.
+type roomServer struct {
+	name  string
+	start func(s *scene) *testnet.Server
+}
+
+// apacheWorkers is more than there are connections in the tests. With less, the event MPM
+// closes idle connections just when they are used, and the prefork MPM serves them in turns.
+const apacheWorkers = 48
+
+// roomServers accept connections in different ways.
+var roomServers = []roomServer{
+	{"nginx", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen()}))
+	}},
+	{"apache-prefork", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: apacheWorkers}))
+	}},
+	{"apache-event", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), Workers: apacheWorkers}))
+	}},
+	{"haproxy", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartHAProxy(testnet.HAProxyConfig{Listen: s.listen()}))
+	}},
+	{"go", func(s *scene) *testnet.Server { return s.origin(origin.Config{}) }},
+	{"python-1.1", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartPython(testnet.PythonConfig{Listen: s.listen(), HTTP11: true}))
+	}},
+	{"python-1.0", func(s *scene) *testnet.Server {
+		return s.serve(s.server.StartPython(testnet.PythonConfig{Listen: s.listen()}))
+	}},
+}
+
+func (s *scene) listen() []netip.AddrPort { return []netip.AddrPort{s.to} }
+
+func (s *scene) serve(server *testnet.Server, err error) *testnet.Server {
+	s.t.Helper()
+	nettest.Check(s.t, err)
+	return server
+}

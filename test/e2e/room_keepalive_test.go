@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// Every request on a connection counts and takes its turn.
+func TestRoomKeepAlive(t *testing.T) {
+	for _, server := range roomServers {
+		if server.name == "python-1.0" {
+			continue
+		}
+		t.Run(server.name, func(t *testing.T) {
+			s := newScene(t, plain, false)
+			srv := server.start(s)
+			r := s.enforce(roomPolicy{})
+			v := r.visit(bronze)
+			for i := range 5 {
+				v.get(testnet.File)
+				if _, body := v.wants(http.StatusOK); len(body) != testnet.FileBytes {
+					t.Errorf("request %d: %d bytes", i, len(body))
+				}
+			}
+			r.await(0, 0)
+			if got := r.class(bronze); got.Arrived != 5 || got.Admitted != 5 {
+				t.Errorf("%+v, want 5 arrived and admitted", got)
+			}
+			// Its sixth waits, like anybody's.
+			nettest.Check(t, srv.Signal(syscall.SIGSTOP))
+			g := r.visit(gold)
+			g.get("/")
+			r.await(1, 0)
+			v.get(testnet.File)
+			r.await(1, 1)
+			nettest.Check(t, srv.Signal(syscall.SIGCONT))
+			g.wants(http.StatusOK)
+			v.wants(http.StatusOK)
+			v.get(testnet.File)
+			v.wants(http.StatusOK)
+			v.conn.Close()
+			g.conn.Close()
+			r.calm()
+		})
+	}
+}
+
+// A connection that has been served goes to the end of the queue with its next request.
+func TestRoomKeepAliveOrder(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{})
+	kept := r.visit(bronze)
+	kept.get("/1")
+	kept.wants(http.StatusOK)
+	first := r.visit(bronze)
+	first.get("/wait?for=first")
+	r.await(1, 0)
+	b := r.queue(bronze, "/b", 1)
+	kept.get("/2")
+	r.await(1, 2)
+	g := r.queue(gold, "/g", 3)
+	r.letGo("first")
+	for _, v := range []*visitor{first, b, kept, g} {
+		v.wants(http.StatusOK)
+	}
+	r.wasAsked("/1", "/wait?for=first", "/g", "/b", "/2")
+	r.calm()
+}
+
+// Requests in one segment are told apart: the second waits for its turn.
+func TestRoomPipelined(t *testing.T) {
+	r, first := blocked(t, roomPolicy{}, origin.Config{})
+	v := r.visit(gold)
+	v.send(getRequest(v.host, "/wait?for=second") + getRequest(v.host, "/third"))
+	r.await(1, 1)
+	b := r.queue(bronze, "/b", 2)
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	eventually(t, "the second is in service", func() bool { return len(r.asked()) == 2 })
+	r.letGo("second")
+	v.wants(http.StatusOK)
+	v.wants(http.StatusOK)
+	b.wants(http.StatusOK)
+	if got := r.class(gold); got.Arrived != 2 {
+		t.Errorf("%+v, want 2 arrived", got)
+	}
+	r.calm()
+}
+
+// A request that comes byte by byte is one request, and waits.
+func TestRoomByteByByte(t *testing.T) {
+	for _, free := range []bool{true, false} {
+		t.Run(fmt.Sprintf("room=%v", free), func(t *testing.T) {
+			r, first := blocked(t, roomPolicy{}, origin.Config{})
+			if free {
+				r.letGo("first")
+				first.wants(http.StatusOK)
+				r.await(0, 0)
+			}
+			v := r.visit(gold)
+			conn, err := tcpConn(v.conn)
+			nettest.Check(t, err)
+			nettest.Check(t, conn.SetNoDelay(true))
+			for _, c := range getRequest(v.host, "/bytes") {
+				v.send(string(c))
+				time.Sleep(2 * time.Millisecond)
+			}
+			if !free {
+				r.await(1, 1)
+				r.wasAsked("/wait?for=first")
+				r.letGo("first")
+				first.wants(http.StatusOK)
+			}
+			v.wants(http.StatusOK)
+			r.wasAsked("/wait?for=first", "/bytes")
+			if got := r.class(gold); got.Arrived != 1 {
+				t.Errorf("%+v, want 1 arrived", got)
+			}
+			r.calm()
+		})
+	}
+}
+
+// A head of several segments is held and served whole.
+func TestRoomLongHead(t *testing.T) {
+	for _, length := range []int{1400, 3000, 6000, 12000} {
+		for _, segmented := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d/segmented=%v", length, segmented), func(t *testing.T) {
+				s := newScene(t, plain, false)
+				if segmented {
+					for _, o := range []testnet.Offload{testnet.TSO, testnet.GSO} {
+						nettest.Check(t, s.client.SetOffload(testnet.Dev, o, false))
+					}
+					nettest.Check(t, s.server.SetOffload(testnet.Dev, testnet.GRO, false))
+				}
+				s.origin(origin.Config{})
+				r := s.enforce(roomPolicy{})
+				first := r.visit(bronze)
+				first.get("/wait?for=first")
+				r.await(1, 0)
+				v := r.visit(gold)
+				v.send("GET /long HTTP/1.1\r\nHost: x\r\nCookie: a=" + strings.Repeat("b", length) + "\r\n\r\n")
+				r.await(1, 1)
+				r.letGo("first")
+				first.wants(http.StatusOK)
+				v.wants(http.StatusOK)
+				v.get("/next")
+				v.wants(http.StatusOK)
+				r.wasAsked("/wait?for=first", "/long", "/next")
+				r.calm()
+			})
+		}
+	}
+}
+
+// Bodies come through as they were sent, whenever their segments come.
+func TestRoomBodies(t *testing.T) {
+	small := strings.Repeat("0123456789", 30)
+	t.Run("with the head", func(t *testing.T) {
+		r, first := blocked(t, roomPolicy{}, origin.Config{})
+		v := r.visit(gold)
+		v.post("/echo", small)
+		r.await(1, 1)
+		r.letGo("first")
+		first.wants(http.StatusOK)
+		v.echoed(small)
+		v.post("/echo", small)
+		v.echoed(small)
+		r.calm()
+	})
+	t.Run("while it is held", func(t *testing.T) {
+		r, first := blocked(t, roomPolicy{}, origin.Config{})
+		v := r.visit(gold)
+		v.send(postHead(v.host, "/echo", len(small)))
+		r.await(1, 1)
+		for i := 0; i < len(small); i += 100 {
+			v.send(small[i : i+100])
+			time.Sleep(50 * time.Millisecond)
+		}
+		r.letGo("first")
+		first.wants(http.StatusOK)
+		v.echoed(small)
+		v.get("/")
+		v.wants(http.StatusOK)
+		r.calm()
+	})
+	t.Run("after it is released", func(t *testing.T) {
+		r, first := blocked(t, roomPolicy{}, origin.Config{})
+		v := r.visit(gold)
+		v.send(postHead(v.host, "/echo", len(small)))
+		r.await(1, 1)
+		r.letGo("first")
+		first.wants(http.StatusOK)
+		v.send(small)
+		v.echoed(small)
+		r.calm()
+	})
+	t.Run("large", func(t *testing.T) {
+		s := newScene(t, plain, false)
+		s.origin(origin.Config{})
+		s.enforce(roomPolicy{}).echoes(1 << 20)
+	})
+	t.Run("expects 100", func(t *testing.T) {
+		s := newScene(t, plain, false)
+		s.origin(origin.Config{})
+		r := s.enforce(roomPolicy{})
+		v := r.visit(gold)
+		v.send(strings.Replace(postHead(v.host, "/echo", len(small)), "\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1))
+		v.wants(http.StatusContinue)
+		r.await(1, 0) // an interim answer ends nothing
+		v.send(small)
+		v.echoed(small)
+		r.calm()
+	})
+	t.Run("large while it is held", func(t *testing.T) {
+		r, first := blocked(t, roomPolicy{}, origin.Config{})
+		large := strings.Repeat("abcdefgh", 1<<15)
+		v := r.visit(gold)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = v.conn.Write([]byte(postHead(v.host, "/echo", len(large)) + large))
+		}()
+		r.await(1, 1)
+		r.letGo("first")
+		first.wants(http.StatusOK)
+		<-sent
+		v.echoed(large)
+		r.calm()
+	})
+}
+
+// echoed reads an answer that must be what was sent.
+func (v *visitor) echoed(body string) {
+	v.t.Helper()
+	if _, got := v.wants(http.StatusOK); string(got) != body {
+		v.t.Errorf("%s: %d bytes came back of %d, or others", v.who, len(got), len(body))
+	}
+}
+
+// A body in chunks is served, and ends the connection unless its end was found.
+func TestRoomChunked(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+			r, first := blocked(t, roomPolicy{}, origin.Config{})
+			if !held {
+				r.letGo("first")
+				first.wants(http.StatusOK)
+				r.await(0, 0)
+			}
+			v := r.visit(gold)
+			v.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + "5\r\nhello\r\n1\r\n \r\n")
+			if held {
+				r.await(1, 1)
+				r.letGo("first")
+				first.wants(http.StatusOK)
+			}
+			v.send("5\r\nworld\r\n0\r\n\r\n")
+			v.echoed("hello world")
+			_ = v.conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+			_, err := v.r.ReadByte()
+			_ = v.conn.SetReadDeadline(time.Now().Add(patience))
+			if isTimeout(err) {
+				// Then the next request takes its turn like any other.
+				before := r.class(gold).Arrived
+				v.get("/")
+				v.wants(http.StatusOK)
+				if got := r.class(gold).Arrived; got != before+1 {
+					t.Errorf("a request after chunks went by uncounted: %d arrived, %d before", got, before)
+				}
+			}
+			r.calm()
+		})
+	}
+}
+
+// Who does not send the body of a request does not occupy the server.
+func TestRoomSlowBody(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{})
+	slow := r.visit(gold)
+	slow.send(postHead(slow.host, "/echo", 10) + "01234")
+	eventually(t, "it has come", func() bool { return r.class(gold).Arrived == 1 })
+	v := r.visit(bronze)
+	v.get("/")
+	v.wants(http.StatusOK)
+	slow.send("56789")
+	slow.echoed("0123456789")
+	r.calm()
+}
+
+// A server that closes an idle connection whose next request is held: the client is told.
+func TestRoomServerClosesIdleConnection(t *testing.T) {
+	r, first := blocked(t, roomPolicy{service: "concurrency: 2"}, origin.Config{IdleTimeout: 500 * time.Millisecond})
+	v := r.visit(gold)
+	v.get("/")
+	v.wants(http.StatusOK)
+	second := r.visit(bronze)
+	second.get("/wait?for=first")
+	r.await(2, 0)
+	v.get("/never")
+	r.await(2, 1)
+	v.isRejected()
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	second.wants(http.StatusOK)
+	for _, uri := range r.asked() {
+		if uri == "/never" {
+			t.Error("the request reached the server after all")
+		}
+	}
+	if n := r.class(gold).Rejected["closed"]; n != 1 {
+		t.Errorf("%d rejected as closed, want 1", n)
+	}
+	r.calm()
+}
+
+// The same with servers that close after a second.
+func TestRoomIdleTimeouts(t *testing.T) {
+	for _, mpm := range []testnet.ApacheMPM{testnet.Prefork, testnet.Event} {
+		t.Run(string(mpm), func(t *testing.T) {
+			s := newScene(t, plain, false)
+			s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: mpm, Workers: 16, IdleTimeout: time.Second}))
+			r := s.enforce(roomPolicy{})
+			v := r.visit(gold)
+			v.get("/")
+			v.wants(http.StatusOK)
+			v.isClosed() // idle, and nothing held: a plain end
+			r.calm()
+		})
+	}
+}
+
+// A server with fewer processes than connections: those that are idle occupy its processes
+// while those that were let in wait for one. Nobody waits for ever.
+func TestRoomFewerProcessesThanConnections(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: 2, IdleTimeout: time.Second}))
+	r := s.enforce(roomPolicy{})
+	var all []*visitor
+	for i := range 6 {
+		v := r.visit(who(2 + i%2))
+		v.get("/")
+		all = append(all, v)
+	}
+	served := 0
+	for _, v := range all {
+		resp, _, err := v.answer()
+		if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s: %v, error %v; want 200 or 503", v.who, resp, err)
+			continue
+		}
+		if resp.StatusCode == http.StatusOK {
+			served++
+		}
+	}
+	if served < 2 {
+		t.Errorf("%d of %d were served", served, len(all))
+	}
+	r.calm()
+}
+
+// A server that is restarted while requests wait: they are rejected or served by the next.
+func TestRoomServerRestarts(t *testing.T) {
+	s := newScene(t, plain, false)
+	server := s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{})
+	first := r.visit(bronze)
+	first.get("/wait?for=first")
+	r.await(1, 0)
+	kept := []*visitor{r.queue(bronze, "/b", 1), r.queue(gold, "/g", 2)}
+	nettest.Check(t, server.Close())
+	first.conn.Close()
+	s.origin(origin.Config{})
+	for _, v := range kept {
+		resp, _, err := v.answer()
+		if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s: %v, error %v; want 200 or 503", v.who, resp, err)
+		}
+	}
+	r.calm()
+}

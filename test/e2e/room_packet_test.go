@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// quiet is how long to wait for what should not happen.
+const quiet = 300 * time.Millisecond
+
+// peer is a client that sends what it is told to, from an address that no kernel has.
+func (s *scene) peer(w who, port uint16, change ...func(*testnet.PeerConfig)) *testnet.Peer {
+	s.t.Helper()
+	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(s.numbered(w, 9), port), To: s.to}
+	for _, c := range change {
+		c(&cfg)
+	}
+	return nettest.Peer(s.t, s.lab, cfg)
+}
+
+// ask is a request whose answer ends the connection.
+func ask(path string) []byte {
+	return []byte("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+}
+
+// concludes reads a peer's answer to its end.
+func concludes(t *testing.T, p *testnet.Peer, status int) (last *testnet.Segment) {
+	t.Helper()
+	data, last, err := p.Conclude(patience)
+	if want := fmt.Sprintf("HTTP/1.1 %d ", status); err != nil || !bytes.HasPrefix(data, []byte(want)) {
+		t.Errorf("%s: answered %.60q, ended by %v, error %v; want %q", p.From, data, last, err, want)
+	}
+	return last
+}
+
+// Whatever a client negotiates, its request is held and served.
+func TestRoomHoldsAnyHandshake(t *testing.T) {
+	for _, w := range []wire{plain, vlan} {
+		for _, v6 := range []bool{false, true} {
+			for _, c := range []struct {
+				name   string
+				change func(*testnet.PeerConfig)
+			}{
+				{"timestamps", func(*testnet.PeerConfig) {}},
+				{"no timestamps", func(c *testnet.PeerConfig) { c.NoTimestamps = true }},
+				{"MPTCP", func(c *testnet.PeerConfig) { c.MPTCP = true }},
+			} {
+				t.Run(fmt.Sprintf("%s/v6=%v/%s", w, v6, c.name), func(t *testing.T) {
+					s := newScene(t, w, v6)
+					s.origin(origin.Config{})
+					r := s.enforce(roomPolicy{})
+					first := r.visit(bronze)
+					first.get("/wait?for=first")
+					r.await(1, 0)
+					p := s.peer(gold, 4000, c.change) // its frames, too, are tagged by the device
+					nettest.Check(t, p.Connect(patience))
+					if _, has := p.SYNACK.Option(testnet.OptionMPTCP); has {
+						t.Error("the server speaks MPTCP: a second subflow could go by")
+					}
+					nettest.Check(t, p.Send(ask("/held")))
+					r.await(1, 1)
+					r.wasAsked("/wait?for=first")
+					r.letGo("first")
+					first.wants(http.StatusOK)
+					if last := concludes(t, p, http.StatusOK); last != nil && last.FIN {
+						nettest.Check(t, p.SendFIN())
+					}
+					r.wasAsked("/wait?for=first", "/held")
+					r.calm()
+				})
+			}
+		}
+	}
+}
+
+// What forged or stray packets do to a connection: nothing.
+func TestRoomForgeries(t *testing.T) {
+	at := func(p *testnet.Peer, change func(*testnet.Segment)) testnet.Segment {
+		s := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true}
+		change(&s)
+		return s
+	}
+	for _, state := range []struct {
+		name      string
+		request   string // sent before, if any
+		inService int    // with the first one
+		waiting   int
+		free      bool // there is room
+	}{
+		{name: "after the handshake", inService: 1},
+		{name: "held", request: "/held", inService: 1, waiting: 1},
+		{name: "in service", request: "/wait?for=peer", inService: 1, free: true},
+	} {
+		for _, forged := range []struct {
+			name   string
+			change func(*testnet.Segment)
+		}{
+			{"data that acknowledges nothing", func(s *testnet.Segment) { s.Ack -= 7; s.Payload = ask("/forged") }},
+			{"data beyond the window", func(s *testnet.Segment) { s.Seq += 1 << 30; s.Payload = ask("/forged") }},
+			{"data from before", func(s *testnet.Segment) { s.Seq -= 5000; s.Payload = ask("/forged") }},
+			{"RST that is not exact", func(s *testnet.Segment) { s.Seq += 100; s.RST = true; s.ACK = false }},
+			{"FIN that is not exact", func(s *testnet.Segment) { s.Seq += 100; s.FIN = true }},
+		} {
+			t.Run(state.name+"/"+forged.name, func(t *testing.T) {
+				r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 20s}"}, origin.Config{})
+				if state.free {
+					r.letGo("first")
+					first.wants(http.StatusOK)
+					r.await(0, 0)
+				}
+				p := r.peer(gold, 4000)
+				nettest.Check(t, p.Connect(patience))
+				request := state.request
+				if request != "" {
+					nettest.Check(t, p.Send(ask(request)))
+					r.await(state.inService, state.waiting)
+				}
+				nettest.Check(t, p.SendSegment(at(p, forged.change)))
+				time.Sleep(quiet)
+				r.await(state.inService, state.waiting)
+				drain(t, p)
+				if request == "" { // it has not come to harm
+					request = "/held"
+					nettest.Check(t, p.Send(ask(request)))
+					r.await(1, 1)
+				}
+				r.letGo("first")
+				r.letGo("peer")
+				if !state.free {
+					first.wants(http.StatusOK)
+				}
+				concludes(t, p, http.StatusOK)
+				nettest.Check(t, p.SendFIN())
+				r.wasAsked("/wait?for=first", request)
+				r.calm()
+			})
+		}
+	}
+}
+
+// drain forgets what has come, such as the kernel's reset for what was forged.
+func drain(t *testing.T, p *testnet.Peer) {
+	t.Helper()
+	for {
+		_, err := p.Receive(0)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		nettest.Check(t, err)
+	}
+}
+
+// A request that is sent again while it waits, or after it was let in, is one request.
+func TestRoomRetransmissions(t *testing.T) {
+	r, first := blocked(t, roomPolicy{}, origin.Config{})
+	p := r.peer(gold, 4000)
+	nettest.Check(t, p.Connect(patience))
+	again := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: ask("/once")}
+	nettest.Check(t, p.Send(again.Payload))
+	r.await(1, 1)
+	for range 3 {
+		nettest.Check(t, p.SendSegment(again))
+	}
+	time.Sleep(quiet)
+	r.await(1, 1)
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	nettest.Check(t, p.SendSegment(again))
+	concludes(t, p, http.StatusOK)
+	nettest.Check(t, p.SendFIN())
+	nettest.Check(t, p.SendSegment(again))
+	r.wasAsked("/wait?for=first", "/once")
+	if got := r.class(gold); got.Arrived != 1 || got.Held != 1 {
+		t.Errorf("%+v, want one arrived and held", got)
+	}
+	r.calm()
+}
+
+// Segments that come out of order make no hole.
+func TestRoomSegmentsOutOfOrder(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+			r, first := blocked(t, roomPolicy{}, origin.Config{})
+			if !held {
+				r.letGo("first")
+				first.wants(http.StatusOK)
+				r.await(0, 0)
+			}
+			body := bytes.Repeat([]byte("0123456789"), 20)
+			head := fmt.Sprintf("POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", len(body))
+			whole := slices.Concat([]byte(head), body)
+			parts := [][]byte{whole[:40], whole[40:120], whole[120:200], whole[200:]}
+			p := r.peer(gold, 4000)
+			nettest.Check(t, p.Connect(patience))
+			begin := p.Next
+			send := func(i int) {
+				seq := begin
+				for _, part := range parts[:i] {
+					seq += uint32(len(part))
+				}
+				nettest.Check(t, p.SendSegment(testnet.Segment{Seq: seq, Ack: p.Ack, ACK: true, PSH: true, Payload: parts[i]}))
+			}
+			p.Next += uint32(len(whole))
+			for _, i := range []int{2, 1, 3, 0} {
+				send(i)
+			}
+			time.Sleep(quiet)
+			if held {
+				r.letGo("first")
+				first.wants(http.StatusOK)
+			}
+			// As TCP does until all is acknowledged.
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 10 {
+					for i := range parts {
+						send(i)
+					}
+					time.Sleep(quiet)
+				}
+			}()
+			data, _, err := p.Conclude(patience)
+			<-done
+			if err != nil || !bytes.HasSuffix(data, body) || !bytes.HasPrefix(data, []byte("HTTP/1.1 200")) {
+				t.Errorf("%.60q…, %d bytes, error %v", data, len(data), err)
+			}
+			nettest.Check(t, p.SendFIN())
+			r.wasAsked("/wait?for=first", "/echo")
+			r.calm()
+		})
+	}
+}
+
+// An exact RST or FIN of a client whose request waits frees its place at once.
+func TestRoomExactEnds(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		send func(*testnet.Peer) error
+	}{
+		{"RST", (*testnet.Peer).SendRST},
+		{"FIN", (*testnet.Peer).SendFIN},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 20s}"}, origin.Config{})
+			p := r.peer(gold, 4000)
+			nettest.Check(t, p.Connect(patience))
+			nettest.Check(t, p.Send(ask("/gone")))
+			r.await(1, 1)
+			nettest.Check(t, end.send(p))
+			r.await(1, 0)
+			if got := r.class(gold); got.GaveUp != 1 {
+				t.Errorf("%+v, want one that gave up", got)
+			}
+			r.letGo("first")
+			first.wants(http.StatusOK)
+			r.wasAsked("/wait?for=first")
+			r.calm()
+		})
+	}
+}
+
+// A rejection is a whole HTTP response, a FIN, and the acknowledgement of the client's FIN.
+func TestRoomRejectionOnTheWire(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("timestamps=%v", !plain), func(t *testing.T) {
+			r, first := blocked(t, roomPolicy{service: "queue: {size: 0}"}, origin.Config{})
+			p := r.peer(gold, 4000, func(c *testnet.PeerConfig) { c.NoTimestamps = plain })
+			nettest.Check(t, p.Connect(patience))
+			request := ask("/no")
+			nettest.Check(t, p.Send(request))
+			if last := concludes(t, p, http.StatusServiceUnavailable); last == nil || !last.FIN || last.Ack != p.Next {
+				t.Errorf("ended by %v, want a FIN that acknowledges %d", last, p.Next)
+			}
+			// The client's kernel may have sent the request once more by now.
+			nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next - uint32(len(request)), Ack: p.Ack, ACK: true, Payload: request}))
+			nettest.Check(t, p.SendFIN())
+			if _, err := p.Await(patience, func(s *testnet.Segment) bool { return !s.RST && s.Ack == p.Next }); err != nil {
+				t.Errorf("the FIN is not acknowledged: %v", err)
+			}
+			if err := p.Silent(quiet, func(s *testnet.Segment) bool { return s.RST || s.SYN }); err != nil {
+				t.Error(err)
+			}
+			r.letGo("first")
+			first.wants(http.StatusOK)
+			r.wasAsked("/wait?for=first")
+			r.calm()
+		})
+	}
+}
+
+// The acknowledgement of the handshake may be lost: the request brings it.
+func TestRoomLostACK(t *testing.T) {
+	r, first := blocked(t, roomPolicy{}, origin.Config{})
+	p := r.peer(gold, 4000)
+	nettest.Check(t, p.SendSYN())
+	_, err := p.AwaitSYNACK(patience)
+	nettest.Check(t, err)
+	nettest.Check(t, p.Send(ask("/held")))
+	r.await(1, 1)
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	concludes(t, p, http.StatusOK)
+	nettest.Check(t, p.SendFIN())
+	r.calm()
+}
+
+// A connection without a request does not occupy the server, and waits nowhere.
+func TestRoomBareConnections(t *testing.T) {
+	s := newScene(t, plain, false)
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{})
+	var bare []*visitor
+	for range 20 {
+		bare = append(bare, r.visit(bronze))
+	}
+	time.Sleep(quiet)
+	r.await(0, 0)
+	v := r.visit(gold)
+	v.get("/")
+	v.wants(http.StatusOK)
+	out, err := s.server.Command("ss", "-Htn", "state", "established", "sport", "=", ":80").CombinedOutput()
+	nettest.Check(t, err)
+	if n := bytes.Count(out, []byte("\n")); n > 1 {
+		t.Errorf("the server has %d connections, want the one that asked:\n%s", n, out)
+	}
+	for _, b := range bare {
+		b.get("/late")
+		b.wants(http.StatusOK)
+	}
+	r.calm()
+}
