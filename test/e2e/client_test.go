@@ -18,11 +18,16 @@ import (
 // dial connects from the calling thread's namespace. Package net would do that on
 // whatever thread it likes.
 func dial(from netip.Addr, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
+	return dialProto(0, from, to, timeout)
+}
+
+// dialProto is dial with a protocol, such as MPTCP.
+func dialProto(proto int, from netip.Addr, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() {
 		family = unix.AF_INET
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"narthex/internal/testnet/nettest"
 	"narthex/internal/testnet/origin"
 )
 
@@ -145,6 +148,24 @@ func TestRoomResetsDoNotWidenTheLimit(t *testing.T) {
 	r.calm()
 }
 
+// A client that offers MPTCP is held and served like any other.
+func TestRoomMPTCPClient(t *testing.T) {
+	r, first := blocked(t, roomPolicy{}, origin.Config{})
+	v, err := r.tryVisit(gold, unix.IPPROTO_MPTCP)
+	nettest.Check(t, err)
+	defer v.conn.Close()
+	v.get("/held")
+	r.await(1, 1)
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	v.wants(http.StatusOK)
+	v.get("/next")
+	v.wants(http.StatusOK)
+	r.wasAsked("/wait?for=first", "/held", "/next")
+	v.conn.Close()
+	r.calm()
+}
+
 // A crowd that vanishes at once leaves nothing.
 func TestRoomCrowdVanishes(t *testing.T) {
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
@@ -155,7 +176,7 @@ func TestRoomCrowdVanishes(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			v, err := r.tryVisit(bronze)
+			v, err := r.tryVisit(bronze, 0)
 			if err == nil {
 				t.Cleanup(func() { v.conn.Close() })
 				_, err = v.conn.Write([]byte(getRequest(v.host, "/gone")))

@@ -146,9 +146,9 @@ func TestRoomStopWithAFullAcceptQueue(t *testing.T) {
 	for i := range 6 {
 		waiting = append(waiting, r.queue(gold, "/", i+1))
 	}
-	nettest.Check(t, server.Signal(syscall.SIGSTOP))
+	resume := r.pause(server)
 	r.stop(syscall.SIGTERM)
-	nettest.Check(t, server.Signal(syscall.SIGCONT))
+	resume()
 	r.letGo("first")
 	first.wants(http.StatusOK)
 	first.conn.Close()

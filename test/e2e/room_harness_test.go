@@ -11,8 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -112,12 +115,31 @@ func newScene(t *testing.T, w wire, v6 bool) *scene {
 		}
 	}
 	s.to = netip.AddrPortFrom(server, 80)
+	capture(t, s.server)
 	if w != lo || v6 { // all of 127.0.0.0/8 is on lo
 		for _, w := range []who{gold, bronze, free} {
 			nettest.Check(t, s.client.AddAddr(dev, s.prefix(w)))
 		}
 	}
 	return s
+}
+
+// capture writes what the test's server sends and receives to a file below the folder that
+// NARTHEX_PCAP names, if it does, for looking at a failure with tcpdump -r.
+func capture(t *testing.T, ns *testnet.Namespace) {
+	t.Helper()
+	dir := os.Getenv("NARTHEX_PCAP")
+	if dir == "" {
+		return
+	}
+	file := filepath.Join(dir, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+".pcap")
+	cmd := ns.Command("tcpdump", "-Z", "root", "-i", "any", "-n", "-U", "--immediate-mode", "-w", file)
+	nettest.Check(t, cmd.Start())
+	time.Sleep(300 * time.Millisecond) // until it listens
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		_ = cmd.Wait()
+	})
 }
 
 // addr is where clients of the kind come from.
@@ -159,6 +181,11 @@ func (s *scene) enforce(p roomPolicy, args ...string) *room {
 		p.service = join("interfaces: [lo]", p.service)
 	}
 	r := &room{scene: s, t: s.t, instance: start(s.t, s.server, p.String(), args...)}
+	s.t.Cleanup(func() {
+		if s.t.Failed() && r.cmd != nil {
+			s.t.Logf("status at the end:\n%s", narthex(s.t, r.command("status")...).stdout)
+		}
+	})
 	if s.wire == vlan {
 		for _, ns := range []*testnet.Namespace{s.server, s.client} {
 			nettest.Check(s.t, ns.TagFrames(testnet.Dev, testnet.VLANTag{ID: 10}))
@@ -344,16 +371,17 @@ type visitor struct {
 // visit connects.
 func (s *scene) visit(w who) *visitor {
 	s.t.Helper()
-	v, err := s.tryVisit(w)
+	v, err := s.tryVisit(w, 0)
 	nettest.Check(s.t, err)
 	s.t.Cleanup(func() { v.conn.Close() })
 	return v
 }
 
-func (s *scene) tryVisit(w who) (*visitor, error) {
+// tryVisit connects with a protocol; 0 is plain TCP.
+func (s *scene) tryVisit(w who, proto int) (*visitor, error) {
 	v := &visitor{t: s.t, who: w, host: s.to.String()}
 	err := s.client.Do(func() (err error) {
-		v.conn, err = dial(s.addr(w), s.to, patience)
+		v.conn, err = dialProto(proto, s.addr(w), s.to, patience)
 		return err
 	})
 	if err != nil {
@@ -487,6 +515,19 @@ func tcpConn(c net.Conn) (*net.TCPConn, error) {
 func (s *scene) vanish(w who) {
 	s.t.Helper()
 	nettest.Check(s.t, s.client.RemoveAddr(testnet.Dev, s.prefix(w)))
+}
+
+// pause has a server answer nobody until it is resumed, which the end of the test does.
+func (s *scene) pause(server *testnet.Server) (resume func()) {
+	s.t.Helper()
+	nettest.Check(s.t, server.Signal(syscall.SIGSTOP))
+	resume = sync.OnceFunc(func() {
+		if err := server.Signal(syscall.SIGCONT); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(resume)
+	return resume
 }
 
 // queue has somebody ask, and waits until so many wait.

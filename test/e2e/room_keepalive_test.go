@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,13 +36,13 @@ func TestRoomKeepAlive(t *testing.T) {
 				t.Errorf("%+v, want 5 arrived and admitted", got)
 			}
 			// Its sixth waits, like anybody's.
-			nettest.Check(t, srv.Signal(syscall.SIGSTOP))
+			resume := r.pause(srv)
 			g := r.visit(gold)
 			g.get("/")
 			r.await(1, 0)
 			v.get(testnet.File)
 			r.await(1, 1)
-			nettest.Check(t, srv.Signal(syscall.SIGCONT))
+			resume()
 			g.wants(http.StatusOK)
 			v.wants(http.StatusOK)
 			v.get(testnet.File)

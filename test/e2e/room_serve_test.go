@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"narthex/internal/testnet"
@@ -47,8 +46,9 @@ func (r *room) holdsAndServes(server *testnet.Server) {
 	r.t.Helper()
 	const clients = 8
 	before := r.read().sum()
-	nettest.Check(r.t, server.Signal(syscall.SIGSTOP))
 	var all sync.WaitGroup
+	r.t.Cleanup(all.Wait)
+	resume := r.pause(server)
 	for i := range clients {
 		all.Add(1)
 		go func() {
@@ -57,7 +57,7 @@ func (r *room) holdsAndServes(server *testnet.Server) {
 		}()
 	}
 	r.await(1, clients-1)
-	nettest.Check(r.t, server.Signal(syscall.SIGCONT))
+	resume()
 	all.Wait()
 	r.await(0, 0)
 	got := r.read().sum()
