@@ -166,6 +166,8 @@ static const __u8 http_first[HTTP_SETS][32] = {
 /* Eight bytes at once, the first in the lowest bits. BPF has no ctz, but a multiplication. */
 typedef __u64 __attribute__((may_alias)) http_u64;
 #define HTTP_EACH(byte) (0x0101010101010101ULL * (byte))
+#define HTTP_FOUR(a, b, c, d) ((__u32)(a) | (__u32)(b) << 8 | (__u32)(c) << 16 | (__u32)(d) << 24)
+#define HTTP_EIGHT(a, b, c, d, e, f, g, h) (HTTP_FOUR(a, b, c, d) | (__u64)HTTP_FOUR(e, f, g, h) << 32)
 
 /* The number of zero bytes before the first that is not zero. */
 static __always_inline __u32 http_zeros(__u64 w) {
@@ -213,14 +215,16 @@ static __always_inline __u64 http_bytes(const struct http_reader *r) {
   return *(const http_u64 *)(r->chunk->byte + at) >> (over * 8 & 63);
 }
 
-/* Moves on by n bytes. The verifier follows each way that the code can go, and gives up one
- * only where it knows no more than it did when it came there before. So it is made to
- * forget what it found out of the position. */
-static __always_inline void http_skip(struct http_reader *r, __u32 n) {
-  __u32 pos = (r->pos + n) ^ r->length;
-  asm volatile("" : "+r"(pos));
-  r->pos = pos ^ r->length;
+/* The number itself. The verifier follows each way that the code can go, and gives up one only
+ * where it knows no more than it did when it was there before. So it is made to forget what
+ * it found out of the number. */
+static __always_inline __u32 http_forget(const struct http_reader *r, __u32 number) {
+  number ^= r->length;
+  asm volatile("" : "+r"(number));
+  return number ^ r->length;
 }
+
+static __always_inline void http_skip(struct http_reader *r, __u32 n) { r->pos = http_forget(r, r->pos + n); }
 
 /* Stops at the end, if it was beyond. */
 static __always_inline void http_stop(struct http_reader *r) {
@@ -228,21 +232,36 @@ static __always_inline void http_stop(struct http_reader *r) {
     r->pos = r->length;
 }
 
-/* Goes on to the first byte below `least`, or to the end. */
+/* The functions that find go on to a byte, or to the end; or they give up for now, after
+ * some bytes that it is not among, so that the verifier's way through them is short. */
+
+/* The first byte below `least`. A step of fixed size need not wait for what is in the bytes;
+ * where in them that byte is, is looked for only when it is there. */
 static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
-  for (int i = 0; i < HTTP_CHUNK / 8 && !http_used_up(r); i++) {
+  for (int i = 0; i < 8; i++) {
+    __u32 at = r->pos;
+    asm volatile("" : "+r"(at));
+    if (at > HTTP_CHUNK - 16 || at + 16 > r->length)
+      break;
+    const http_u64 *w = (const http_u64 *)(r->chunk->byte + at);
+    if (http_below(w[0], least) | http_below(w[1], least))
+      break;
+    r->pos = at + 16;
+  }
+  for (int i = 0; i < 2; i++) {
     __u64 found = http_below(http_bytes(r), least);
-    http_skip(r, http_zeros(found));
+    http_skip(r, found ? http_zeros(found) : 8);
     if (found)
       break;
   }
   http_stop(r);
 }
 
+/* The first byte that cannot be in a name. */
 static __always_inline void http_find_no_name(struct http_reader *r) {
-  for (int i = 0; i < HTTP_CHUNK / 8 && !http_used_up(r); i++) {
+  for (int i = 0; i < 4; i++) {
     __u64 found = http_no_name(http_bytes(r));
-    http_skip(r, http_zeros(found));
+    http_skip(r, found ? http_zeros(found) : 8);
     if (found)
       break;
   }
@@ -270,23 +289,37 @@ static __always_inline int http_expect(struct http_head *h, __u32 set, __u8 byte
 /* The functions below go on in one place each and return in which they stop. Each uses at
  * least a byte or stops in another place that will. */
 
+static __always_inline int http_lf(struct http_reader *r, int next) {
+  __u8 b = http_byte(r);
+  r->pos++;
+  return b == '\n' ? next : HTTP_AT_LOST;
+}
+
+/* Reads the end of a line: LF or CR LF. `cut` is the place between the two. */
+static __always_inline int http_eol(struct http_reader *r, int cut, int next) {
+  if (http_byte(r) != '\r')
+    return http_lf(r, next);
+  r->pos++;
+  return http_used_up(r) ? cut : http_lf(r, next);
+}
+
 static __always_inline int http_start(struct http_reader *r) {
   __u8 b = http_byte(r);
-  if (http_is_eol(b)) {
-    r->pos++;
-    return b == '\r' ? HTTP_AT_START_LF : HTTP_AT_START;
-  }
+  if (http_is_eol(b))
+    return http_eol(r, HTTP_AT_START_LF, HTTP_AT_START);
   if (b == ' ')
     return HTTP_AT_LOST;
+  if (r->length - r->pos >= 4 && (__u32)http_bytes(r) == HTTP_FOUR('G', 'E', 'T', ' ')) {
+    r->pos += 4;
+    return HTTP_AT_TARGET;
+  }
   return http_expect(r->head, HTTP_METHODS, b, HTTP_AT_METHOD);
 }
 
 static __always_inline int http_line(struct http_reader *r) {
   __u8 b = http_byte(r);
-  if (http_is_eol(b)) {
-    r->pos++;
-    return b == '\r' ? HTTP_AT_LAST_LF : HTTP_AT_END;
-  }
+  if (http_is_eol(b))
+    return http_eol(r, HTTP_AT_LAST_LF, HTTP_AT_END);
   if (b == ':')
     return HTTP_AT_LOST;
   return http_expect(r->head, HTTP_NAMES, b, HTTP_AT_NAME);
@@ -371,39 +404,51 @@ static __always_inline int http_method(struct http_reader *r) {
   return HTTP_AT_METHOD;
 }
 
-static __always_inline int http_target(struct http_reader *r) {
-  __u32 start = r->pos;
-  http_find_below(r, ' ' + 1);
-  if (r->pos > start)
-    r->head->at = 1;
-  if (http_used_up(r))
-    return HTTP_AT_TARGET;
-  if (http_byte(r) != ' ' || !r->head->at)
-    return HTTP_AT_LOST;
-  r->pos++;
+/* Goes on with the version; at once, if it is there and the usual one. */
+static __always_inline int http_version(struct http_reader *r) {
+  if (r->length - r->pos >= 8 && http_bytes(r) == HTTP_EIGHT('H', 'T', 'T', 'P', '/', '1', '.', '1')) {
+    r->pos += 8;
+    return HTTP_AT_EOL;
+  }
   r->head->word = HTTP_WORD_11;
   r->head->at = 0;
   return HTTP_AT_WORD;
 }
 
-static __always_inline int http_name(struct http_reader *r) {
-  http_find_no_name(r);
-  if (http_used_up(r))
-    return HTTP_AT_NAME;
-  if (http_byte(r) != ':')
+static __always_inline int http_target(struct http_reader *r) {
+  __u32 start = r->pos;
+  http_find_below(r, ' ' + 1);
+  if (r->pos > start)
+    r->head->at = 1;
+  if (http_used_up(r) || http_byte(r) > ' ')
+    return HTTP_AT_TARGET;
+  if (http_byte(r) != ' ' || !r->head->at)
     return HTTP_AT_LOST;
   r->pos++;
-  return HTTP_AT_VALUE;
+  return http_version(r);
+}
+
+/* Goes ahead to the colon, but stays: the name is read again with the value, so that the
+ * search for the line's end need not wait for that for the colon. */
+static __always_inline int http_name(struct http_reader *r) {
+  struct http_reader ahead = *r;
+  http_find_no_name(&ahead);
+  __u8 b = http_byte(&ahead);
+  if (http_used_up(&ahead) || (b > ' ' && b < 0x80 && b != ':')) {
+    r->pos = ahead.pos;
+    return HTTP_AT_NAME;
+  }
+  return b == ':' ? HTTP_AT_VALUE : HTTP_AT_LOST;
 }
 
 static __always_inline int http_value(struct http_reader *r) {
   http_find_below(r, ' ');
   if (http_used_up(r))
     return HTTP_AT_VALUE;
-  if (http_byte(r) != '\t')
-    return HTTP_AT_EOL;
-  r->pos++;
-  return HTTP_AT_VALUE;
+  __u8 b = http_byte(r);
+  if (b == '\t')
+    r->pos++;
+  return b == '\t' || b >= ' ' ? HTTP_AT_VALUE : HTTP_AT_EOL;
 }
 
 static __always_inline int http_element(struct http_reader *r) {
@@ -441,18 +486,6 @@ static __always_inline int http_length(struct http_reader *r, int place) {
   return place == HTTP_AT_LENGTH ? HTTP_AT_LOST : HTTP_AT_EOL;
 }
 
-static __always_inline int http_eol(struct http_reader *r) {
-  __u8 b = http_byte(r);
-  r->pos++;
-  return b == '\n' ? HTTP_AT_LINE : b == '\r' ? HTTP_AT_LF : HTTP_AT_LOST;
-}
-
-static __always_inline int http_lf(struct http_reader *r, int next) {
-  __u8 b = http_byte(r);
-  r->pos++;
-  return b == '\n' ? next : HTTP_AT_LOST;
-}
-
 /* Where the places are in which a byte at a time is read. */
 static __always_inline int http_rare(struct http_reader *r, int place) {
   switch (place) {
@@ -462,8 +495,6 @@ static __always_inline int http_rare(struct http_reader *r, int place) {
     return http_lf(r, HTTP_AT_END);
   case HTTP_AT_LF:
     return http_lf(r, HTTP_AT_LINE);
-  case HTTP_AT_EOL:
-    return http_eol(r);
   case HTTP_AT_METHOD:
     return http_method(r);
   case HTTP_AT_ELEMENT:
@@ -481,24 +512,29 @@ static __always_inline int http_rare(struct http_reader *r, int place) {
 /* Goes through the places in the order in which they mostly come, as far as the bytes at
  * hand go, and returns the last. */
 static __always_inline int http_places(struct http_reader *r, int place) {
-  if (place == HTTP_AT_START)
-    place = http_start(r);
-  else if (place == HTTP_AT_LINE)
+  if (place == HTTP_AT_LINE)
     place = http_line(r);
+  else if (place == HTTP_AT_START)
+    place = http_start(r);
   else if (place == HTTP_AT_LIST)
     place = http_list(r);
   if (place == HTTP_AT_WORD)
     place = http_word(r);
-  if (place == HTTP_AT_TARGET)
-    return http_target(r);
   if (place == HTTP_AT_NAME)
     place = http_name(r);
   if (place == HTTP_AT_VALUE)
     place = http_value(r);
-  return http_used_up(r) ? place : http_rare(r, place);
+  else if (place == HTTP_AT_TARGET)
+    place = http_target(r);
+  if (http_used_up(r))
+    return place;
+  if (place == HTTP_AT_EOL)
+    return http_eol(r, HTTP_AT_LF, HTTP_AT_LINE);
+  return http_rare(r, place);
 }
 
 #define HTTP_PLACE_SHIFT 16
+#define HTTP_TURN 8
 
 /* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
  * it came and the place there. Not inlined, and not static, for the verifier's sake: it
@@ -507,7 +543,11 @@ __noinline int http_turn(struct http_head *h, const struct http_chunk *c, __u32 
   if (!h || !c)
     return 0;
   struct http_reader r = {h, c, pos, length};
-  int place = http_places(&r, h->place);
+  int place = h->place;
+  for (int i = 0; i < HTTP_TURN && place < HTTP_AT_END && !http_used_up(&r); i++) {
+    place = http_forget(&r, http_places(&r, place));
+    http_skip(&r, 0);
+  }
   h->place = place;
   return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
 }
