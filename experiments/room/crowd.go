@@ -34,8 +34,8 @@ func (b suite) crowd(ctx context.Context) (figures []bench.Figure, err error) {
 		list = append(list, bench.Figure{What: fmt.Sprintf("gold p99 beside %d, with Narthex", n), Unit: "ms"})
 	}
 	t := newTable(list...)
-	for run := range *runs {
-		medians, tails, why, err := c.beside(ctx, run)
+	for t.next() {
+		medians, tails, why, err := c.beside(ctx, turned(t, nothing, narthex))
 		if err != nil {
 			return t.done(), err
 		}
@@ -50,11 +50,7 @@ func (b suite) crowd(ctx context.Context) (figures []bench.Figure, err error) {
 
 // beside measures the gold client beside each number of bronze clients, with and without
 // Narthex. Times are in milliseconds.
-func (c *contest) beside(ctx context.Context, run int) (medians [variants][]float64, tails []float64, invalid []string, err error) {
-	order := []variant{nothing, narthex}
-	if run%2 == 1 {
-		slices.Reverse(order)
-	}
+func (c *contest) beside(ctx context.Context, order []variant) (medians [variants][]float64, tails []float64, invalid []string, err error) {
 	for _, v := range order {
 		for _, n := range crowds {
 			s, err := c.one(ctx, v, n)

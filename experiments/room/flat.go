@@ -41,9 +41,6 @@ var flatWaiting = []int{10, 1000, 20000}
 
 // flat: what a hold and a release cost while many others wait.
 func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
-	if err := allowFiles(2 * slices.Max(flatWaiting)); err != nil {
-		return nil, err
-	}
 	// From here on the kernel counts the time of programs, which takes some, too.
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
@@ -71,14 +68,10 @@ func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
 		list = append(list, bench.Figure{What: fmt.Sprintf("work per request, %d waiting", n), Unit: "µs"})
 	}
 	t := newTable(list...)
-	for run := range *runs {
-		order := []int{0, 1, 2}
-		if run%2 == 1 {
-			slices.Reverse(order)
-		}
+	for t.next() {
 		var programs, work [3]float64
 		var why []string
-		for _, i := range order {
+		for _, i := range turned(t, 0, 1, 2) {
 			var w string
 			if programs[i], work[i], w, err = st.amid(ctx, flatWaiting[i]); err != nil {
 				return t.done(), err
@@ -91,19 +84,6 @@ func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
 		t.add(slices.Concat([]float64{programs[last] / programs[0], programs[1] / programs[0], work[last] / work[0]}, programs[:], work[:])...)
 	}
 	return t.done(), nil
-}
-
-// allowFiles lets this process have so many files open.
-func allowFiles(n int) error {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return err
-	}
-	r.Cur, r.Max = max(r.Cur, uint64(n)), max(r.Max, uint64(n))
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return fmt.Errorf("have %d files open: %w", n, err)
-	}
-	return nil
 }
 
 func (st *stage) prepareFlat() error {
@@ -132,10 +112,8 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	}
 	defer attached.close()
 
-	gold, bronze := st.goldClients(), st.bronzeClients()
-	gold.Timeout, bronze.Timeout = time.Minute, time.Minute
 	// The gold clients are there first, so that the server is occupied.
-	c, err := start(ctx, load.Closed{Client: gold, Clients: flatGold})
+	c, err := start(ctx, load.Closed{Client: st.goldClients(), Clients: flatGold})
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -143,12 +121,11 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
 		return 0, 0, "", err
 	}
-	// More than MaxOpen are not opened.
-	wait, err := start(ctx, load.Open{Client: bronze, Rate: float64(waiting) / flatOpen.Seconds(), MaxOpen: waiting})
+	end, err := st.wait(waiting)
 	if err != nil {
 		return 0, 0, "", err
 	}
-	defer wait.end()
+	defer func() { err = errors.Join(err, end()) }()
 	if err := bench.Sleep(ctx, flatOpen+flatQuiet); err != nil {
 		return 0, 0, "", err
 	}
@@ -171,7 +148,7 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	programs = (after - before).Seconds() * 1e6 / float64(s.answered())
 	invalid = s.invalid(false)
 	if w := counts["bronze"].Waiting; invalid == "" && w < waiting*95/100 {
-		invalid = fmt.Sprintf("%d of %d wait: %s", w, waiting, bench.Outcomes(wait.runs[0].Total()))
+		invalid = fmt.Sprintf("%d of %d wait", w, waiting)
 	}
 	st.Progress("  %d waiting: %s µs of programs, %s µs of work per request; gold: %s; busy %.0f %%, clients %.0f %%; %s", counts["bronze"].Waiting,
 		bench.Number(programs), bench.Number(s.perAnswer()), bench.Outcomes(s.reports[0]), 100*s.serverBusy, 100*s.clientBusy, invalid)

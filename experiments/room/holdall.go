@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
@@ -34,14 +33,10 @@ func (b suite) holdAll(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "the server's core was busy with", Unit: "%"},
 		bench.Figure{What: "the server's core was busy without", Unit: "%"},
 	)
-	for run := range *runs {
-		order := []bool{false, true}
-		if run%2 == 1 {
-			slices.Reverse(order)
-		}
+	for t.next() {
 		var without, with *sample
 		var held float64
-		for _, gated := range order {
+		for _, gated := range turned(t, false, true) {
 			if gated {
 				with, held, err = st.allHeld(ctx)
 			} else {

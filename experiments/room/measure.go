@@ -15,11 +15,11 @@ import (
 // warmUp is what clients get before they are measured, unless a part gives them more.
 const warmUp = time.Second
 
-// saturated is the share of time from which on a core is the bottleneck, and idle the one up
-// to which it certainly is not.
+// Shares of time that make a run invalid.
 const (
-	saturated = 0.95
-	spare     = 0.97
+	saturated = 0.95 // less than this of the server's core, which then is not the bottleneck if
+	exhausted = 0.97 // more than this of its clients' is taken
+	foreign   = 0.05 // more than this of the server's core for others on the machine
 )
 
 // starter is either kind of load.
@@ -59,6 +59,7 @@ type sample struct {
 	reports                []*load.Report // of the clients, in the order in which they were started
 	work                   time.Duration  // of the server's core for its workers and what they receive
 	serverBusy, clientBusy float64        // shares of time of the cores
+	others                 float64        // of the server's, what was not for its workers
 	overflows              uint64         // of the server's accept queues
 }
 
@@ -93,6 +94,7 @@ func (st *stage) measure(ctx context.Context, c *crowd, settle, length time.Dura
 	took := time.Since(begun).Seconds()
 	s.work = worked - work
 	s.serverBusy, s.clientBusy = (st.core.Busy()-server).Seconds()/took, (st.clients.Busy()-clients).Seconds()/took
+	s.others = s.serverBusy - s.work.Seconds()/took
 	drops, err := bench.ListenDrops(st.lab.Server)
 	s.overflows = drops - overflows
 	return s, err
@@ -120,8 +122,11 @@ func (s *sample) invalid(bottleneck bool) string {
 			why = append(why, fmt.Sprintf("clients ran out of ports or connections %d times", n))
 		}
 	}
-	if bottleneck && s.serverBusy < saturated && s.clientBusy > spare {
+	if bottleneck && s.serverBusy < saturated && s.clientBusy > exhausted {
 		why = append(why, fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", 100*s.serverBusy, 100*s.clientBusy))
+	}
+	if s.others > foreign {
+		why = append(why, fmt.Sprintf("others took %.0f %% of the server's core", 100*s.others))
 	}
 	return strings.Join(why, ", ")
 }

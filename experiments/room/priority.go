@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -76,12 +75,9 @@ func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
 	return s, nil
 }
 
-// round measures some variants, in another order each time.
-func (c *contest) round(ctx context.Context, run int, chosen ...variant) (s [variants]*sample, err error) {
-	if run%2 == 1 {
-		slices.Reverse(chosen)
-	}
-	for _, v := range chosen {
+// round measures some variants.
+func (c *contest) round(ctx context.Context, order []variant) (s [variants]*sample, err error) {
+	for _, v := range order {
 		if s[v], err = c.with(ctx, v); err != nil {
 			return s, err
 		}
@@ -119,8 +115,8 @@ func (b suite) overload(ctx context.Context, purpose string, keepAlive bool) (fi
 		bench.Figure{What: "gold median without", Unit: "ms"},
 		bench.Figure{What: "gold median with", Unit: "ms"},
 	)
-	for run := range *runs {
-		s, err := c.round(ctx, run, nothing, narthex)
+	for t.next() {
+		s, err := c.round(ctx, turned(t, nothing, narthex))
 		if err != nil {
 			return t.done(), err
 		}
@@ -165,8 +161,8 @@ func (b suite) haproxy(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "gold median with HAProxy", Unit: "ms"},
 		bench.Figure{What: "gold median with nothing", Unit: "ms"},
 	)
-	for run := range *runs {
-		s, err := c.round(ctx, run, nothing, narthex, haproxy)
+	for t.next() {
+		s, err := c.round(ctx, turned(t, nothing, narthex, haproxy))
 		if err != nil {
 			return t.done(), err
 		}

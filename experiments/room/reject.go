@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -50,15 +49,11 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 		bench.Figure{What: "rejections/s by Narthex", Unit: "/s"},
 		bench.Figure{What: "rejections/s by nginx", Unit: "/s"},
 	)
-	for run := range *runs {
-		order := []bool{false, true}
-		if run%2 == 1 {
-			slices.Reverse(order)
-		}
+	for t.next() {
 		var costs, rates [2]float64
 		var cpu float64
 		var why []string
-		for _, byNarthex := range order {
+		for _, byNarthex := range turned(t, false, true) {
 			i, target := 0, nginx
 			measure := st.once
 			if byNarthex {
@@ -149,7 +144,7 @@ http {
 	fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi;
 	scgi_temp_path %[1]s/scgi;
-	limit_req_zone $server_name zone=all:1m rate=1r/m;
+	limit_req_zone $server_port zone=all:1m rate=1r/m;
 	limit_req_status 503;
 	server {
 		listen %[2]s backlog=%[3]d;

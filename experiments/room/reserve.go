@@ -30,7 +30,7 @@ func (b suite) reserve(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "most later gold requests answered before one", Wanted: bench.Always(0, 2*inService)},
 		bench.Figure{What: "most later bronze requests answered before one", Wanted: bench.Always(0, 2*inService)},
 	)
-	for range *runs {
+	for t.next() {
 		s, share, err := c.admissions(ctx)
 		if err != nil {
 			return t.done(), err

@@ -13,10 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"narthex/internal/load"
 	"narthex/internal/testnet"
@@ -28,6 +25,7 @@ type Bench struct {
 	ServerCPUs, ClientCPUs []int
 
 	name    string             // of the experiment
+	yield   func() error       // ends the priority over others on the machine
 	home    *testnet.Namespace // holds what goes with the program; nil if it was not built
 	begun   time.Time
 	daemons int // started so far
@@ -38,9 +36,6 @@ func newBench(ctx context.Context, name, program string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := goFirst(); err != nil {
-		return nil, err
-	}
 	b := &Bench{
 		Program:    program,
 		ServerCPUs: cpus[:1],
@@ -48,35 +43,19 @@ func newBench(ctx context.Context, name, program string) (*Bench, error) {
 		name:       name,
 		begun:      time.Now(),
 	}
+	if b.yield, err = goFirst(); err != nil {
+		return nil, err
+	}
 	if program != "" {
-		b.Program, err = filepath.Abs(program)
-		return b, err
+		if b.Program, err = filepath.Abs(program); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		return b, nil
 	}
 	if err := b.build(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
-}
-
-// goFirst has this process and those that it starts run before others on the machine,
-// whose work would be taken for the server's.
-func goFirst() error {
-	const nice = -10
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	for _, t := range threads {
-		id, err := strconv.Atoi(t.Name())
-		if err != nil {
-			return err
-		}
-		// Threads that start later inherit it.
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("take a higher priority: %w; run it as root", err)
-		}
-	}
-	return nil
 }
 
 // build builds narthex into a folder that goes with the bench, or when the next one
@@ -100,10 +79,11 @@ func (b *Bench) build(ctx context.Context) (err error) {
 }
 
 func (b *Bench) close() error {
-	if b.home == nil {
-		return nil
+	err := b.yield()
+	if b.home != nil {
+		err = errors.Join(err, b.home.Close())
 	}
-	return b.home.Close()
+	return err
 }
 
 // Progress says on stderr what is going on.
