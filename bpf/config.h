@@ -5,3 +5,15 @@
 
 /* Number of source sets less one; a power of two less one. */
 volatile const __u32 source_set_mask = 0;
+
+/* Requests that can be held at once, at most MAX_SLOTS. */
+volatile const __u32 slot_count = 0;
+
+/* Bytes of a frame that a slot holds at most: from 2,048 to MAX_SLOT_SIZE. */
+volatile const __u32 slot_size = 2048;
+
+/* Marks of our own packets; random, the lower 12 bits are 0. */
+volatile const __u32 gate_mark = 0;
+
+/* Cookie of the network namespace that is attached to. */
+volatile const __u64 net_cookie = 0;

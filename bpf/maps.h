@@ -43,6 +43,24 @@ struct {
   __type(value, __u8);
 } upper_devices SEC(".maps");
 
+/* Ports of services that have a waiting room, and maybe of others: a first look that costs
+ * little. Key: port / 64; value: bit port % 64. Written by user space before an image names
+ * the service. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1024);
+  __type(key, __u32);
+  __type(value, __u64);
+} gate_ports SEC(".maps");
+
+/* Key: slot of a class; value: who owns it. User space alone. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, CLASS_SLOTS);
+  __type(key, __u32);
+  __type(value, struct class_slot);
+} class_slots SEC(".maps");
+
 /* Key: slot; value: the rule that owns rule_counts[slot] and rule_buckets[2·slot], [2·slot+1].
  * Written and read by user space alone, so that the next daemon finds levels and counters by
  * name. Sized like rule_counts. */

@@ -6,6 +6,9 @@
 
 #include "headers/bpf/bpf_endian.h"
 
+#include "hooks/egress.h"
+#include "hooks/ingress.h"
+#include "hooks/sock.h"
 #include "hooks/syn.h"
 
 SEC("xdp.frags")
@@ -13,6 +16,42 @@ int narthex_xdp_syn(struct xdp_md *ctx) { return xdp_syn(ctx); }
 
 SEC("tcx/ingress")
 int narthex_tcx_syn(struct __sk_buff *skb) { return tcx_syn(skb); }
+
+SEC("tcx/ingress")
+int narthex_gate_in(struct __sk_buff *skb) { return gate_ingress(skb); }
+
+SEC("tcx/egress")
+int narthex_gate_out(struct __sk_buff *skb) { return gate_egress(skb); }
+
+/* Run by the daemon, on no packet of anybody's. */
+SEC("tc")
+int narthex_gate_tick(struct __sk_buff *skb) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!h)
+    return TCX_NEXT;
+  for (__u32 slot = 0; slot < MAX_SERVICES && slot < h->room_count; slot++)
+    attend(skb, slot);
+  return TCX_NEXT;
+}
+
+/* Run by the daemon: cb[0] is the slot of a service, cb[1] that of a class, which starts anew. */
+SEC("tc")
+int narthex_gate_reset(struct __sk_buff *skb) {
+  struct room *r = room_of(skb->cb[0]);
+  if (r)
+    reset_class(r, skb->cb[1]);
+  return TCX_NEXT;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int narthex_sock_state(__u64 *ctx) { return sock_state(ctx); }
+
+SEC("cgroup/sock_release")
+int narthex_sock_release(struct bpf_sock *sk) { return sock_release(sk); }
+
+SEC("sockops")
+int narthex_sockops(struct bpf_sock_ops *ops) { return sock_established(ops); }
 
 /* "Dual BSD/GPL" is how the kernel spells the licence of the SPDX line. */
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -22,3 +61,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const struct page *const btf_page __attribute__((unused));
 const enum reason *const btf_reason __attribute__((unused));
 const enum action *const btf_action __attribute__((unused));
+const enum reject *const btf_reject __attribute__((unused));
+const enum service_end *const btf_service_end __attribute__((unused));
+const struct slot *const btf_slot __attribute__((unused));

@@ -26,6 +26,21 @@ enum reason {
   REASON_SOURCES =
       16, /* dropped, beside the rule's count: a new source, and every bucket it might get is in debt */
   REASON_UPPER = 17, /* passed: to a device above this one, where it is decided */
+  /* Of the gate, per packet. */
+  REASON_HANDSHAKE = 18,    /* dropped: end of a handshake; the connection waits for its request */
+  REASON_FORGED = 19,       /* dropped: numbers that nobody sends who got our SYN-ACK */
+  REASON_GAP = 20,          /* dropped: bytes beyond the next; they will be sent again */
+  REASON_PIPELINED = 21,    /* dropped: a request before the answer to the last; it will be sent again */
+  REASON_HELD = 22,         /* dropped: further segment of a connection whose request waits */
+  REASON_CHECKSUM = 23,     /* dropped: wrong checksum */
+  REASON_UNFOLLOWED = 24,   /* dropped: connection ended, for where its next request begins is not known */
+  REASON_UNKNOWN_FLOW = 25, /* passed: in the midst of a connection that is older than the gate */
+  REASON_NESTING = 26,      /* passed: more runs within each other than there is memory for */
+  REASON_CLONE_FAULT = 27,  /* dropped: a packet that we were to send or release could not be made */
+  REASON_ACCEPT_QUEUE = 28, /* dropped: a release that had to wait for room in the accept queue */
+  REASON_FAREWELL = 29,     /* dropped: of a connection that was rejected */
+  REASON_RACE = 30,         /* dropped: another CPU was faster with the same connection */
+  REASON_CUT = 31,          /* passed: as far as the next request */
   REASON_LEN
 };
 
@@ -52,9 +67,11 @@ struct header {
   __u32 any_v4; /* entry: destination address → a service that listens there, enforcing if one is */
   __u32 any_v6;
   __u32 generation; /* of the image; user space counts them */
-  __u8 shadow;      /* 1: every service is in shadow mode */
-  __u8 uppers;      /* 1: upper_devices has entries */
-  __u8 pad[2];      /* 0 */
+  __u32 rooms;      /* cell of the first struct room_config; those of all slots follow */
+  __u32 room_count;
+  __u8 shadow; /* 1: every service is in shadow mode */
+  __u8 uppers; /* 1: upper_devices has entries */
+  __u8 pad[2]; /* 0 */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -90,7 +107,8 @@ struct service {
   __u32 root_v4; /* entry: (source address, port) → rule */
   __u32 root_v6;
   __u8 shadow; /* 1: count, drop nothing */
-  __u8 pad[7]; /* 0 */
+  __u8 gate;   /* 1: its requests go through the waiting room of its slot */
+  __u8 pad[6]; /* 0 */
 };
 
 enum action {
@@ -120,6 +138,58 @@ struct rule {
   __u8 pad[3]; /* 0 */
 };
 
+/* Services of a policy at most. */
+#define MAX_SERVICES 1024
+
+/* Classes of a policy at most, and room for as many of the policy before whose requests are
+ * still waiting or in service. */
+#define MAX_RANKS 16
+#define CLASS_SLOTS 32
+
+/* A class of the policy. Its index in room_config.rank is its rank, 0 for the most
+ * important. */
+struct rank {
+  __u32 max;            /* requests in service at once; 0: no bound */
+  __u8 class;           /* slot of the class: the same for as long as the class has its name */
+  __u8 reserve;         /* percent of the admissions while it has requests waiting */
+  __u8 socket_priority; /* SO_PRIORITY of accepted sockets, and of what is sent on them */
+  __u8 pad;             /* 0 */
+};
+
+/* What ends a request's time in service. */
+enum service_end {
+  END_AUTO = 0, /* the server's FIN if request or response close the connection, else as below */
+  END_FIRST_BYTE = 1,
+  END_CLOSE = 2,
+  SERVICE_END_LEN
+};
+
+#define ANSWER_SIZE 256
+
+/* What a service's waiting room goes by. It takes eight cells. */
+struct room_config {
+  __u64 max_wait;      /* ns */
+  __u64 epoch;         /* ns: max_service / (EPOCHS − 1) */
+  __u32 limit;         /* requests in service at once; 0: unlimited */
+  __u32 queue_size;    /* requests that wait at once */
+  __u32 mark;          /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
+  __u16 answer_length; /* of the rejection; 0: it is a reset */
+  __u8 ranks;          /* classes in rank */
+  __u8 shadow;         /* 1: count, hold nothing */
+  __u8 ends;           /* enum service_end */
+  __u8 default_rank;   /* of requests whose rule names no class */
+  __u8 strict;         /* 1: requests may have to wait; else whatever is not understood passes */
+  __u8 bounded;        /* 1: a class has a max */
+  __u8 pad[88];        /* 0 */
+  __u32 classes;       /* bit: slot of a class in rank */
+  struct rank rank[MAX_RANKS];
+  __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */
+};
+
+#define ROOM_CELLS 8
+
+_Static_assert(sizeof(struct room_config) == 64 * ROOM_CELLS, "room_config takes whole cells");
+
 /* A policy image is a sequence of cells of 64 bytes: cell 0 is the header; nodes, which
  * take two cells from an even one on, services and rules follow. So a rule is in one cache
  * line wherever the kernel begins a map's values, which is at a multiple of 16 but no more. */
@@ -139,6 +209,7 @@ struct page {
   union {
     union cell cell[PAGE_CELLS];
     struct node node[PAGE_CELLS / 2];
+    struct room_config room[PAGE_CELLS / ROOM_CELLS];
   };
 };
 
@@ -187,6 +258,167 @@ struct service_slot {
   __u8 name[NAME_SIZE];
 };
 
+/* Who owns a class slot, in all rooms. User space alone. */
+struct class_slot {
+  __u8 name[NAME_SIZE]; /* empty: the slot is free */
+};
+
 struct note {
   __u8 text[128]; /* NUL-terminated */
+};
+
+/* Why a request was answered by us. */
+enum reject {
+  REJECT_QUEUE_FULL = 0, /* and nobody of a lower class waited */
+  REJECT_DISPLACED = 1,  /* made room for one of a higher class */
+  REJECT_MAX_WAIT = 2,
+  REJECT_NO_SERVER = 3, /* its listener or its connection was gone when its turn came */
+  REJECT_CLOSED = 4,    /* the server closed the idle connection while it waited */
+  REJECT_NO_SLOT = 5,
+  REJECT_NO_FLOW = 6,
+  REJECT_LEN
+};
+
+/* A connection, from the server's point of view. Addresses as in struct packet. */
+struct flow_key {
+  __u64 peer[2];
+  __u64 local[2];
+  __u16 peer_port;
+  __u16 local_port;
+  __u8 v6;
+  __u8 pad[3]; /* 0 */
+};
+
+enum flow_state {
+  FLOW_IDLE = 0,   /* no request: between two */
+  FLOW_HELD = 1,   /* its request waits */
+  FLOW_SERVED = 2, /* its request is in service */
+};
+
+enum flow_flag {
+  FLOW_COOKIE = 1,    /* held before there is a socket: the SYN queue was full */
+  FLOW_HEAD = 2,      /* the head of the request has not ended yet */
+  FLOW_LOST = 4,      /* where the next request begins is not known */
+  FLOW_CLOSES = 8,    /* the request or its response ends the connection */
+  FLOW_TUNNEL = 16,   /* 101: no request follows */
+  FLOW_ANSWERED = 32, /* the response has begun */
+  FLOW_NEW = 64       /* the connection is not established: its first request waits */
+};
+
+/* Buckets of a histogram: i counts durations of 2^i µs and more; the last, all beyond. */
+#define HISTOGRAM 32
+
+/* What a room has of one class. */
+struct class_room {
+  __u32 head; /* node that waits longest; 0: none */
+  __u32 tail;
+  __u32 waiting;
+  __u32 in_service;
+  __u32 credit;  /* reserve: percent points of admissions that are due to it */
+  __u32 pad;     /* 0 */
+  __u64 typical; /* ns in service, a moving average; 0: not known */
+  __u64 arrived;
+  __u64 admitted; /* at once */
+  __u64 would_hold;
+  __u64 held;
+  __u64 released;
+  __u64 gave_up;
+  __u64 served;
+  __u64 lost;
+  __u64 rejected[8]; /* by enum reject */
+  __u64 wait_sum;    /* ns */
+  __u64 service_sum; /* ns */
+  __u64 wait[HISTOGRAM];
+  __u64 service[HISTOGRAM];
+};
+
+/* In service are counted by the epoch in which they entered, so that what never ends can be
+ * told from what is new and be given up, at no cost per request. */
+#define EPOCHS 8
+
+/* Requests whose client has reset the connection while the server was working. */
+#define GHOSTS 64
+
+struct ghost {
+  __u64 deadline; /* ns */
+  __u64 cookie;   /* of the server's socket; 0: it has left service */
+  __u32 epoch;
+  __u32 class; /* slot */
+};
+
+/* Where a ghost is, by its socket. */
+struct haunted {
+  __u32 room;   /* slot of the service */
+  __u32 number; /* of the ghost in it */
+};
+
+/* The waiting room of a service. */
+struct room {
+  struct bpf_spin_lock lock; /* guards all of it, and the state of its flows and nodes */
+  __u32 in_service;
+  __u32 waiting;
+  __u32 waiting_classes; /* bit: class slot */
+  __u32 due_classes;     /* bit: class slot; its reserve is due */
+  __u32 doomed_head;     /* nodes that are to be rejected; 0: none */
+  __u32 doomed_tail;
+  __u32 epoch;       /* number of the current one */
+  __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
+  __u32 ghost_end;
+  __u32 looked;                       /* jiffies: when the queues were last looked at for what is due */
+  __u32 stuck;                        /* jiffies: when a release last found no room in the accept queue */
+  __u32 limit;                        /* what the policy said last, for a glance */
+  __u32 pad;                          /* 0 */
+  __u64 epoch_began;                  /* ns */
+  __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
+  struct ghost ghost[GHOSTS];
+  struct class_room class[CLASS_SLOTS];
+};
+
+enum node_state {
+  NODE_FREE = 0,
+  NODE_WAITING = 1, /* in the list of its class */
+  NODE_DOOMED = 2,  /* in the list of those that are to be rejected */
+  NODE_TAKEN = 3    /* in no list: being put in, released or rejected */
+};
+
+/* Place of a held request in a list of its room. Its number is that of its slot; 0 is no
+ * node. */
+struct node_link {
+  __u64 since; /* ns: waits since */
+  __u32 next;
+  __u32 prev;
+  __u16 room;  /* slot of the service */
+  __u8 class;  /* slot */
+  __u8 state;  /* enum node_state */
+  __u8 reject; /* enum reject, when doomed */
+  __u8 busy;   /* its slot is being written: leave it to who does that */
+  __u8 pad[2]; /* 0 */
+};
+
+#define MAX_SLOTS 65536
+#define MAX_SLOT_SIZE 16064 /* what bpf_skb_change_tail() makes of a packet at most */
+
+struct pool {
+  struct bpf_spin_lock lock; /* guards what comes before link, and links that are free */
+  __u32 free;                /* first free node; 0: none */
+  __u32 fresh;               /* nodes that were in use already: those beyond are free, too */
+  __u32 used;
+  struct node_link link[MAX_SLOTS + 1];
+};
+
+/* A held request: its frame without VLAN tags, as it will be put before the stack again. */
+struct slot {
+  struct flow_key key;
+  __u64 flow;         /* flow.id */
+  __u32 length;       /* bytes of the frame */
+  __u32 ifindex;      /* on which it came */
+  __u32 sequence;     /* of its first byte of data */
+  __u32 acknowledged; /* what it acknowledges */
+  __u16 l3;           /* offsets of the headers and of the data */
+  __u16 l4;
+  __u16 data;
+  __u16 vlan_tags;  /* 0 or 1, beside the frame */
+  __u16 vlan_proto; /* network byte order */
+  __u16 vlan_tci;
+  __u32 pad; /* 0 */
 };

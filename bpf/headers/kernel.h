@@ -28,6 +28,7 @@ enum bpf_map_type {
   BPF_MAP_TYPE_HASH = 1,
   BPF_MAP_TYPE_ARRAY = 2,
   BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+  BPF_MAP_TYPE_LRU_HASH = 9,
   BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 };
 
@@ -35,7 +36,16 @@ enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_INNER_MAP = 1U << 12 };
 
 enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 
-enum tcx_action_base { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
+enum tcx_action_base { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2, TCX_REDIRECT = 7 };
+
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_F_RECOMPUTE_CSUM = 1ULL << 0, BPF_F_INVALIDATE_HASH = 1ULL << 1 };
+enum { BPF_F_INGRESS = 1ULL << 0 };
+#define BPF_F_CURRENT_NETNS (-1L)
+
+struct bpf_spin_lock {
+  __u32 val;
+};
 
 struct xdp_md {
   __u32 data;
@@ -64,7 +74,79 @@ struct __sk_buff {
   __u32 tc_classid;
   __u32 data;
   __u32 data_end;
+  __u32 napi_id;
+  __u32 family;
+  __u32 remote_ip4;
+  __u32 local_ip4;
+  __u32 remote_ip6[4];
+  __u32 local_ip6[4];
+  __u32 remote_port;
+  __u32 local_port;
+  __u32 data_meta;
+  __u64 flow_keys __attribute__((aligned(8)));
+  __u64 tstamp;
+  __u32 wire_len;
+  __u32 gso_segs;
+  __u64 sk __attribute__((aligned(8)));
+  __u32 gso_size;
 };
+
+struct bpf_sock_tuple {
+  union {
+    struct {
+      __be32 saddr;
+      __be32 daddr;
+      __be16 sport;
+      __be16 dport;
+    } ipv4;
+    struct {
+      __be32 saddr[4];
+      __be32 daddr[4];
+      __be16 sport;
+      __be16 dport;
+    } ipv6;
+  };
+};
+
+struct bpf_sock {
+  __u32 bound_dev_if;
+  __u32 family;
+  __u32 type;
+  __u32 protocol;
+  __u32 mark;
+  __u32 priority;
+  __u32 src_ip4;
+  __u32 src_ip6[4];
+  __u32 src_port;
+  __be16 dst_port;
+  __u32 dst_ip4;
+  __u32 dst_ip6[4];
+  __u32 state;
+};
+
+enum { BPF_TCP_ESTABLISHED = 1, BPF_TCP_CLOSE_WAIT = 8, BPF_TCP_LISTEN = 10, BPF_TCP_NEW_SYN_RECV = 12 };
+enum { BPF_TCP_CLOSE = 7 };
+
+struct bpf_sock_ops {
+  __u32 op;
+  __u32 args[4];
+  __u32 family;
+  __u32 remote_ip4; /* these in network byte order */
+  __u32 local_ip4;
+  __u32 remote_ip6[4];
+  __u32 local_ip6[4];
+  __u32 remote_port; /* network byte order, in the upper half */
+  __u32 local_port;  /* host byte order */
+};
+
+enum { BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
+
+#define AF_INET 2
+#define AF_INET6 10
+#define SOL_SOCKET 1
+#define SO_PRIORITY 12
+#define SO_MARK 36
+#define IPPROTO_TCP_NUMBER 6
 
 #define ETH_P_IP 0x0800
 #define ETH_P_8021Q 0x8100
@@ -144,7 +226,74 @@ struct tcphdr {
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
+#define TCP_PSH 0x08
 #define TCP_ACK 0x10
+
+/* The part of the kernel's own types that the programs read. Their layout is that of the
+ * running kernel: field offsets are relocated when the programs are loaded (CO-RE). */
+#ifdef __bpf__
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct net {
+  __u64 net_cookie;
+};
+
+typedef struct {
+  struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+  union {
+    __be32 u6_addr32[4];
+  } in6_u;
+};
+
+struct sock;
+
+struct sock_common {
+  __be32 skc_daddr;
+  __be32 skc_rcv_saddr;
+  __be16 skc_dport;
+  __u16 skc_num;
+  unsigned short skc_family;
+  possible_net_t skc_net;
+  struct in6_addr skc_v6_daddr;
+  struct in6_addr skc_v6_rcv_saddr;
+  struct sock *skc_listener;
+};
+
+struct sock {
+  struct sock_common __sk_common;
+  __u32 sk_ack_backlog;
+  __u32 sk_max_ack_backlog;
+  __u16 sk_protocol;
+  int sk_err;
+};
+
+struct request_sock {
+  struct sock_common __req_common;
+};
+
+struct inet_request_sock {
+  struct request_sock req;
+};
+
+struct tcp_request_sock {
+  struct inet_request_sock req;
+  __u32 rcv_isn;
+  __u32 snt_isn;
+};
+
+struct sk_buff {
+  unsigned char *head;
+  unsigned char *data;
+  __u16 csum_start;
+  __u16 csum_offset;
+  __u8 ip_summed : 2;
+};
+#pragma clang attribute pop
+
+#define CHECKSUM_PARTIAL 3
+#endif
 
 _Static_assert(sizeof(struct ethhdr) == 14, "ethernet header");
 _Static_assert(sizeof(struct iphdr) == 20, "IPv4 header");

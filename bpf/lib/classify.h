@@ -105,3 +105,20 @@ static __always_inline bool for_upper(const struct header *h, const struct packe
   __builtin_memcpy(key.mac, p->mac, sizeof(key.mac));
   return bpf_map_lookup_elem(&upper_devices, &key);
 }
+
+/* What the waiting room of a service's slot goes by. NULL: nothing is said of it. */
+static __always_inline const struct room_config *room_config(struct image *im, const struct header *h,
+                                                             __u32 slot) {
+  if (slot >= h->room_count)
+    return NULL;
+  __u32 cell = h->rooms + slot * ROOM_CELLS;
+  const struct page *page = page_of(im, cell);
+  return page ? &page->room[cell % PAGE_CELLS / ROOM_CELLS] : NULL;
+}
+
+/* Whether a service with a waiting room may listen on the port. */
+static __always_inline bool is_gate_port(__u16 port) {
+  __u32 index = port / 64;
+  __u64 *ports = bpf_map_lookup_elem(&gate_ports, &index);
+  return ports && (*ports >> (port % 64) & 1);
+}

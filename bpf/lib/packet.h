@@ -255,16 +255,20 @@ static __always_inline int parse_tcp(const struct view *v, const struct layers *
   return PARSED_SYN;
 }
 
-static __always_inline int parse_layers(const struct view *v, struct layers *l, struct packet *p) {
+/* Reads up to the TCP header. */
+static __always_inline int parse_network(const struct view *v, struct layers *l, struct packet *p) {
   int r = parse_ethernet(v, l, p);
   if (r != PARSED_SYN)
     return r;
   if (l->proto == ETH_P_IP)
-    r = parse_ipv4(v, l, p);
-  else if (l->proto == ETH_P_IPV6)
-    r = parse_ipv6(v, l, p);
-  else
-    return pass(p, REASON_NOT_IP);
+    return parse_ipv4(v, l, p);
+  if (l->proto == ETH_P_IPV6)
+    return parse_ipv6(v, l, p);
+  return pass(p, REASON_NOT_IP);
+}
+
+static __always_inline int parse_layers(const struct view *v, struct layers *l, struct packet *p) {
+  int r = parse_network(v, l, p);
   if (r != PARSED_SYN)
     return r;
   return l->first ? parse_fragment(v, l, p) : parse_tcp(v, l, p);

@@ -141,7 +141,7 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 	var dp Datapath
 	err := network.Do(func() (err error) {
 		cfg := datapath.Config{
-			Instance: d.cfg.Instance, Log: d.log,
+			Instance: d.cfg.Instance, Log: d.log, Services: len(first.tables.Services),
 			Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows,
 		}
 		dp, err = d.cfg.Kernel.Open(cfg, len(first.tables.Rules))

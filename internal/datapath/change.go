@@ -22,13 +22,15 @@ type change struct {
 
 	groups  []uint32 // of each service; see groupServices
 	objects *objects // the instance's, or larger ones
+	before  *slots   // as the objects' maps have them
 	slots   *slots   // as they will be
 	writes  []slotWrite
 	image   *ebpf.Map
 
-	added []attached // attached by this change
-	undo  []func() error
-	done  []func()
+	added      []attached // attached by this change
+	addedGates []gate
+	undo       []func() error
+	done       []func()
 }
 
 // slotWrite is what has to be in a slot's maps before an image names it.
@@ -51,7 +53,7 @@ func (c *change) prepare() error {
 	if err := c.assignRules(); err != nil {
 		return err
 	}
-	if err := c.slots.assignServices(c.state.Tables.Services); err != nil {
+	if err := c.assignRooms(); err != nil {
 		return err
 	}
 	locals := append(slices.Clone(c.state.Locals), alwaysLocal...)
@@ -63,25 +65,50 @@ func (c *change) prepare() error {
 	if c.image, err = im.newMap(); err != nil {
 		return err
 	}
-	return c.attachMissing()
+	if err := c.attachMissing(); err != nil {
+		return err
+	}
+	return c.attachGates()
+}
+
+// assignRooms gives services and classes their slots.
+func (c *change) assignRooms() error {
+	rooms, err := c.objects.readRooms()
+	if err != nil {
+		return err
+	}
+	err = c.slots.assignServices(c.state.Tables.Services, func(slot uint32) bool {
+		return rooms[slot].Waiting > 0 || rooms[slot].InService > 0
+	})
+	if err != nil {
+		return err
+	}
+	return c.slots.assignClasses(c.state.Tables.Classes, func(slot uint32) bool {
+		return slices.ContainsFunc(rooms, func(r narthexRoom) bool {
+			return r.Class[slot].Waiting > 0 || r.Class[slot].InService > 0
+		})
+	})
 }
 
 // makeRoom chooses the objects: larger ones if the rules do not fit.
 func (c *change) makeRoom() error {
-	c.objects, c.slots = c.in.objects, c.in.slots.clone()
-	missing := c.slots.newRules(c.state.Tables.Rules) - c.slots.free()
-	if missing <= 0 {
+	c.objects, c.before, c.slots = c.in.objects, c.in.slots, c.in.slots.clone()
+	missing := max(0, c.slots.newRules(c.state.Tables.Rules)-c.slots.free())
+	services := len(c.state.Tables.Services)
+	if missing == 0 && services <= len(c.slots.services) {
 		return nil
 	}
+	c.in.services = max(c.in.services, services)
 	larger, err := c.in.larger(len(c.slots.rules) + missing)
 	if err != nil {
-		return fmt.Errorf("making room for %d more rules: %w", missing, err)
+		return fmt.Errorf("making room for %d more rules and %d services: %w", missing, services, err)
 	}
 	c.objects = larger
 	c.undo = append(c.undo, larger.close)
-	if c.slots, err = readSlots(larger); err != nil {
+	if c.before, err = readSlots(larger); err != nil {
 		return err
 	}
+	c.slots = c.before.clone()
 	return nil
 }
 
@@ -93,10 +120,16 @@ func (c *change) install() error {
 			return err
 		}
 	}
-	if err := c.objects.writeServices(c.in.slots, c.slots); err != nil {
+	if err := c.objects.writeServices(c.before, c.slots); err != nil {
+		return err
+	}
+	if err := c.objects.writeClasses(c.before, c.slots); err != nil {
 		return err
 	}
 	if err := c.addInterfaces(); err != nil {
+		return err
+	}
+	if err := c.objects.addGatePorts(c.state.Tables.Services); err != nil {
 		return err
 	}
 	if err := c.objects.PolicyImage.Put(zero, c.image); err != nil {
@@ -133,8 +166,14 @@ func (c *change) settle() {
 		done()
 	}
 	in.policed = append(in.policed, c.added...)
+	in.gates = append(in.gates, c.addedGates...)
 	in.detachUnwanted(c.state.Targets)
+	in.detachUnwantedGates(&c.state)
+	if err := in.followSockets(&c.state); err != nil {
+		in.warn(err)
+	}
 	c.trimInterfaces()
+	in.warn(in.objects.trimGatePorts(c.state.Tables.Services))
 	in.warn(in.releaseServices(c.state.Tables.Services))
 	in.warn(in.releaseRules(c.state.Tables.Rules))
 }

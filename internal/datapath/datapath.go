@@ -42,6 +42,7 @@ type Config struct {
 	Sources  int          // per-source buckets kept at once; 0: DefaultSources, or what an adopted instance has
 	Slots    int          // requests that can be held at once; 0: DefaultSlots, or what an adopted instance has
 	SlotSize int          // bytes of a slot; 0: DefaultSlotSize, or what an adopted instance has
+	Services int          // services that there is to be room for at least
 	Flows    int          // connections that can be followed at once; 0: DefaultFlows, or what an adopted instance has
 	Log      *slog.Logger // nil discards
 }
@@ -49,9 +50,11 @@ type Config struct {
 // Instance is the loaded data path of one instance. Its methods may be called from
 // several goroutines.
 type Instance struct {
-	pins    pins
-	log     *slog.Logger
-	sources int // as configured
+	pins     pins
+	log      *slog.Logger
+	sources  int // as configured
+	memory   Config
+	services int // that there has to be room for
 
 	mu       sync.Mutex
 	objects  *objects // in force, or what the next Apply puts in force
@@ -60,6 +63,8 @@ type Instance struct {
 	adopted  bool
 	applied  State // the last that Apply put in force
 	policed  []attached
+	gates    []gate
+	sockets  []socketLink
 	imageGen uint32
 }
 
@@ -100,7 +105,7 @@ func Open(cfg Config, rules int) (*Instance, error) {
 	if err := supported(); err != nil {
 		return nil, err
 	}
-	in := &Instance{pins: newPins(cfg.Root, cfg.Instance), log: cfg.Log, sources: cfg.Sources}
+	in := &Instance{pins: newPins(cfg.Root, cfg.Instance), log: cfg.Log, sources: cfg.Sources, memory: cfg, services: cfg.Services}
 	if in.log == nil {
 		in.log = slog.New(slog.DiscardHandler)
 	}
@@ -135,6 +140,7 @@ func (in *Instance) Apply(s State) error {
 		return errors.New("instance is closed")
 	}
 	in.policed = dropElsewhere(in.policed)
+	in.gates = dropGatesElsewhere(in.gates)
 	c := change{in: in, state: s, generation: in.imageGen + 1}
 	err := c.prepare()
 	if err == nil {
@@ -171,6 +177,7 @@ func (in *Instance) Close() error {
 	for _, a := range in.policed {
 		_ = a.link.Close()
 	}
+	in.closeGates()
 	err := in.objects.close()
 	in.objects = nil
 	return err

@@ -137,20 +137,24 @@ func (t *trie) write(im *image, outcome func(cell, i int, g narthexGuard)) {
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
 	services := newTrie(listens.Nodes, len(t.Services), nodeCells)
 	rules := newTrie(t.Nodes, len(t.Rules), services.end)
-	im := &image{make([]byte, (rules.end+pageCells-1)/pageCells*pageSize)}
+	rooms := roomConfigs(t, s)
+	firstRoom := (rules.end + roomCells - 1) / roomCells * roomCells
+	cells := firstRoom + len(rooms)*roomCells
+	im := &image{make([]byte, (cells+pageCells-1)/pageCells*pageSize)}
 
 	h := narthexHeader{
 		ListenV4: services.entry(listens.V4), ListenV6: services.entry(listens.V6),
 		AnyV4: services.entry(listens.AnyV4), AnyV6: services.entry(listens.AnyV6),
 		Generation: generation,
-		Shadow:     flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
-		Uppers:     flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
+		Rooms:      uint32(firstRoom), RoomCount: uint32(len(rooms)),
+		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
+		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
 	put(im, cellHeader, &h)
 	service := func(cell, i int, g narthexGuard) {
 		from := &t.Services[i]
 		put(im, cell, &narthexService{
-			Guard: g, Slot: s.byName[from.Name], Group: groups[i], Shadow: flag(from.Shadow),
+			Guard: g, Slot: s.byName[from.Name], Group: groups[i], Shadow: flag(from.Shadow), Gate: flag(hasGate(from)),
 			RootV4: rules.entry(from.RootV4), RootV6: rules.entry(from.RootV6),
 		})
 	}
@@ -167,6 +171,9 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 	}
 	services.write(im, service)
 	rules.write(im, rule)
+	for i := range rooms {
+		put(im, firstRoom+i*roomCells, &rooms[i])
+	}
 	return im
 }
 

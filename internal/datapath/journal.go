@@ -39,6 +39,15 @@ func (in *Instance) Journal() (map[string]string, error) {
 
 // Record stores a string under a key; both are at most 127 bytes.
 func (in *Instance) Record(key, value string) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return errors.New("instance is closed")
+	}
+	return record(in.objects.Journal, key, value)
+}
+
+func record(journal *ebpf.Map, key, value string) error {
 	k, err := newNote(key)
 	if err != nil {
 		return err
@@ -47,29 +56,38 @@ func (in *Instance) Record(key, value string) error {
 	if err != nil {
 		return err
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.objects == nil {
-		return errors.New("instance is closed")
-	}
-	if err := in.objects.Journal.Put(&k, &v); err != nil {
+	if err := journal.Put(&k, &v); err != nil {
 		return fmt.Errorf("recording %q: %w", key, err)
 	}
 	return nil
 }
 
+// recorded returns what is recorded under a key, empty if nothing is.
+func recorded(journal *ebpf.Map, key string) string {
+	var v narthexNote
+	k, err := newNote(key)
+	if err != nil || journal == nil || journal.Lookup(&k, &v) != nil {
+		return ""
+	}
+	return nameString(v.Text[:])
+}
+
 // Erase removes a key from the journal. A key that is not there is no error.
 func (in *Instance) Erase(key string) error {
-	k, err := newNote(key)
-	if err != nil {
-		return err
-	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil {
 		return errors.New("instance is closed")
 	}
-	if err := in.objects.Journal.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	return erase(in.objects.Journal, key)
+}
+
+func erase(journal *ebpf.Map, key string) error {
+	k, err := newNote(key)
+	if err != nil {
+		return err
+	}
+	if err := journal.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("erasing %q: %w", key, err)
 	}
 	return nil

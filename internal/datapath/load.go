@@ -13,12 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-
-	"narthex/internal/policy"
 )
 
 // minRules is how many rules a new instance has room for at least.
@@ -99,8 +98,10 @@ func (in *Instance) adopt(rules int) error {
 	}
 	in.notes, in.adopted = notes, true
 	in.imageGen = generation(in.objects.retired[imageName])
-	in.policed, err = in.pins.loadLinks()
-	return err
+	if in.policed, err = in.pins.loadLinks(); err != nil {
+		return err
+	}
+	return in.loadGates()
 }
 
 // larger loads objects with room for more rules, which take over from the instance's.
@@ -139,15 +140,11 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 	if err := in.size(spec, existing, rules); err != nil {
 		return nil, err
 	}
-	reused, retired := map[string]*ebpf.Map{}, map[string]*ebpf.Map{}
-	for name, m := range existing {
-		s := spec.Maps[name]
-		if s != nil && name != narthexMapPolicyImage && s.Compatible(m) == nil {
-			reused[name] = m
-		} else {
-			retired[name] = m
-		}
+	mark, err := in.setGate(spec, existing)
+	if err != nil {
+		return nil, err
 	}
+	reused, retired := in.sortOut(spec, existing)
 	o := &objects{unswitched: existing != nil, retired: retired}
 	err = spec.LoadAndAssign(&o.narthexObjects, &ebpf.CollectionOptions{MapReplacements: reused})
 	for _, m := range reused {
@@ -163,7 +160,30 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 	if reused[narthexMapSourceSecret] == nil || existing[narthexMapRuleSlots] == nil {
 		err = o.makeSecret()
 	}
-	return o, err
+	return o, errors.Join(err, record(o.Journal, keyGateMark, strconv.FormatUint(uint64(mark), 10)))
+}
+
+// sortOut says which of the existing maps go on, and which have another layout and are
+// replaced. The maps of the waiting rooms refer to each other: they go on together or not at
+// all. What waits then is sent again by its clients.
+func (in *Instance) sortOut(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Map) (reused, retired map[string]*ebpf.Map) {
+	fits := func(name string, m *ebpf.Map) bool {
+		s := spec.Maps[name]
+		return s != nil && name != narthexMapPolicyImage && s.Compatible(m) == nil
+	}
+	together := true
+	for _, name := range roomMaps {
+		together = together && existing[name] != nil && fits(name, existing[name])
+	}
+	reused, retired = map[string]*ebpf.Map{}, map[string]*ebpf.Map{}
+	for name, m := range existing {
+		if fits(name, m) && (together || !slices.Contains(roomMaps, name)) {
+			reused[name] = m
+		} else {
+			retired[name] = m
+		}
+	}
+	return reused, retired
 }
 
 func loadError(err error) error {
@@ -192,8 +212,10 @@ func (in *Instance) size(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Ma
 	spec.Maps[narthexMapRuleSlots].MaxEntries = capacity
 	spec.Maps[narthexMapRuleCounts].MaxEntries = capacity
 	spec.Maps[narthexMapRuleBuckets].MaxEntries = 2 * capacity
-	spec.Maps[narthexMapServiceSlots].MaxEntries = policy.MaxServices
-	spec.Maps[narthexMapServiceCounts].MaxEntries = policy.MaxServices
+	services := in.roomCapacity(existing)
+	spec.Maps[narthexMapServiceSlots].MaxEntries = services
+	spec.Maps[narthexMapServiceCounts].MaxEntries = services
+	spec.Maps[narthexMapRooms].MaxEntries = services
 	spec.Maps[narthexMapSourceSets].MaxEntries = sets
 	return spec.Variables[narthexVarSourceSetMask].Set(sets - 1)
 }
@@ -240,13 +262,28 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapSourceSecret:    o.SourceSecret,
 		narthexMapSourceSets:      o.SourceSets,
 		narthexMapUpperDevices:    o.UpperDevices,
+		narthexMapClassSlots:      o.ClassSlots,
+		narthexMapFarewells:       o.Farewells,
+		narthexMapFlows:           o.Flows,
+		narthexMapGatePorts:       o.GatePorts,
+		narthexMapGhosts:          o.Ghosts,
+		narthexMapPool:            o.Pool,
+		narthexMapRooms:           o.Rooms,
+		narthexMapSlots:           o.Slots,
 	}
 }
 
 func (o *objects) programs() map[string]*ebpf.Program {
 	return map[string]*ebpf.Program{
-		narthexProgNarthexXdpSyn: o.NarthexXdpSyn,
-		narthexProgNarthexTcxSyn: o.NarthexTcxSyn,
+		narthexProgNarthexXdpSyn:      o.NarthexXdpSyn,
+		narthexProgNarthexTcxSyn:      o.NarthexTcxSyn,
+		narthexProgNarthexGateIn:      o.NarthexGateIn,
+		narthexProgNarthexGateOut:     o.NarthexGateOut,
+		narthexProgNarthexGateReset:   o.NarthexGateReset,
+		narthexProgNarthexGateTick:    o.NarthexGateTick,
+		narthexProgNarthexSockRelease: o.NarthexSockRelease,
+		narthexProgNarthexSockState:   o.NarthexSockState,
+		narthexProgNarthexSockops:     o.NarthexSockops,
 	}
 }
 
@@ -278,7 +315,7 @@ func (in *Instance) switchLinks(before *slots) error {
 			all = errors.Join(all, fmt.Errorf("replacing the program on interface %q: %w", a.Name, err))
 		}
 	}
-	all = errors.Join(all, in.objects.pin(in.pins), in.objects.takeOver(before, in.slots))
+	all = errors.Join(all, in.switchGates(), in.objects.pin(in.pins), in.objects.takeOver(before, in.slots))
 	for _, m := range in.objects.retired {
 		closeMap(m)
 	}

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -19,9 +20,12 @@ func (o *objects) migrate() (notes []string, err error) {
 		narthexMapReasonCounts: func(old *ebpf.Map) error { return copyCounts(old, o.ReasonCounts) },
 	}
 	pinned := o.pinnedMaps()
+	if o.retired[narthexMapRooms] != nil {
+		notes = append(notes, "the waiting rooms begin anew, in memory of another size or layout: what waits is sent again by its clients")
+	}
 	for name, old := range o.retired {
 		now := pinned[name]
-		if now == nil || name == narthexMapPolicyImage {
+		if now == nil || name == narthexMapPolicyImage || slices.Contains(roomMaps, name) {
 			continue
 		}
 		carry := copies[name]

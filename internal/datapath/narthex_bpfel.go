@@ -23,11 +23,88 @@ const (
 	narthexActionACTION_LEN      narthexAction = 4
 )
 
+type narthexClassRoom struct {
+	_          structs.HostLayout
+	Head       uint32
+	Tail       uint32
+	Waiting    uint32
+	InService  uint32
+	Credit     uint32
+	Pad        uint32
+	Typical    uint64
+	Arrived    uint64
+	Admitted   uint64
+	WouldHold  uint64
+	Held       uint64
+	Released   uint64
+	GaveUp     uint64
+	Served     uint64
+	Lost       uint64
+	Rejected   [8]uint64
+	WaitSum    uint64
+	ServiceSum uint64
+	Wait       [32]uint64
+	Service    [32]uint64
+}
+
+type narthexClassSlot struct {
+	_    structs.HostLayout
+	Name [64]uint8
+}
+
 type narthexCounts struct {
 	_         structs.HostLayout
 	Passed    uint64
 	Dropped   uint64
 	WouldDrop uint64
+}
+
+type narthexFarewell struct {
+	_      structs.HostLayout
+	Seq    uint32
+	End    uint32
+	Client uint32
+	Room   uint32
+}
+
+type narthexFlow struct {
+	_              structs.HostLayout
+	Id             uint64
+	Since          uint64
+	Next           uint32
+	Answer         uint32
+	Node           uint32
+	Epoch          uint32
+	Room           uint16
+	Class          uint8
+	State          uint8
+	Flags          uint8
+	SocketPriority uint8
+	Ends           uint8
+	Rank           uint8
+	Generation     uint32
+	Mark           uint32
+	Head           struct {
+		_      structs.HostLayout
+		Length uint64
+		Flags  uint8
+		Place  uint8
+		Word   uint8
+		At     uint8
+		Set    uint8
+		Pad    uint8
+		Seen   uint16
+	}
+}
+
+type narthexFlowKey struct {
+	_         structs.HostLayout
+	Peer      [2]uint64
+	Local     [2]uint64
+	PeerPort  uint16
+	LocalPort uint16
+	V6        uint8
+	Pad       [3]uint8
 }
 
 type narthexGuard struct {
@@ -39,6 +116,12 @@ type narthexGuard struct {
 	Pad  [3]uint8
 }
 
+type narthexHaunted struct {
+	_      structs.HostLayout
+	Room   uint32
+	Number uint32
+}
+
 type narthexHeader struct {
 	_          structs.HostLayout
 	ListenV4   uint32
@@ -46,6 +129,8 @@ type narthexHeader struct {
 	AnyV4      uint32
 	AnyV6      uint32
 	Generation uint32
+	Rooms      uint32
+	RoomCount  uint32
 	Shadow     uint8
 	Uppers     uint8
 	Pad        [2]uint8
@@ -73,8 +158,40 @@ type narthexPage struct {
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [40]byte
+		_      [32]byte
 	}
+}
+
+type narthexPool struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Free  uint32
+	Fresh uint32
+	Used  uint32
+	Link  [65537]struct {
+		_      structs.HostLayout
+		Since  uint64
+		Next   uint32
+		Prev   uint32
+		Room   uint16
+		Class  uint8
+		State  uint8
+		Reject uint8
+		Busy   uint8
+		Pad    [2]uint8
+	}
+}
+
+type narthexRank struct {
+	_              structs.HostLayout
+	Max            uint32
+	Class          uint8
+	Reserve        uint8
+	SocketPriority uint8
+	Pad            uint8
 }
 
 type narthexReason uint32
@@ -98,8 +215,86 @@ const (
 	narthexReasonREASON_CONTENDED     narthexReason = 15
 	narthexReasonREASON_SOURCES       narthexReason = 16
 	narthexReasonREASON_UPPER         narthexReason = 17
-	narthexReasonREASON_LEN           narthexReason = 18
+	narthexReasonREASON_HANDSHAKE     narthexReason = 18
+	narthexReasonREASON_FORGED        narthexReason = 19
+	narthexReasonREASON_GAP           narthexReason = 20
+	narthexReasonREASON_PIPELINED     narthexReason = 21
+	narthexReasonREASON_HELD          narthexReason = 22
+	narthexReasonREASON_CHECKSUM      narthexReason = 23
+	narthexReasonREASON_UNFOLLOWED    narthexReason = 24
+	narthexReasonREASON_UNKNOWN_FLOW  narthexReason = 25
+	narthexReasonREASON_NESTING       narthexReason = 26
+	narthexReasonREASON_CLONE_FAULT   narthexReason = 27
+	narthexReasonREASON_ACCEPT_QUEUE  narthexReason = 28
+	narthexReasonREASON_FAREWELL      narthexReason = 29
+	narthexReasonREASON_RACE          narthexReason = 30
+	narthexReasonREASON_CUT           narthexReason = 31
+	narthexReasonREASON_LEN           narthexReason = 32
 )
+
+type narthexReject uint32
+
+const (
+	narthexRejectREJECT_QUEUE_FULL narthexReject = 0
+	narthexRejectREJECT_DISPLACED  narthexReject = 1
+	narthexRejectREJECT_MAX_WAIT   narthexReject = 2
+	narthexRejectREJECT_NO_SERVER  narthexReject = 3
+	narthexRejectREJECT_CLOSED     narthexReject = 4
+	narthexRejectREJECT_NO_SLOT    narthexReject = 5
+	narthexRejectREJECT_NO_FLOW    narthexReject = 6
+	narthexRejectREJECT_LEN        narthexReject = 7
+)
+
+type narthexRoom struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	InService      uint32
+	Waiting        uint32
+	WaitingClasses uint32
+	DueClasses     uint32
+	DoomedHead     uint32
+	DoomedTail     uint32
+	Epoch          uint32
+	GhostFirst     uint32
+	GhostEnd       uint32
+	Looked         uint32
+	Stuck          uint32
+	Limit          uint32
+	Pad            uint32
+	EpochBegan     uint64
+	Entered        [8][32]uint32
+	Ghost          [64]struct {
+		_        structs.HostLayout
+		Deadline uint64
+		Cookie   uint64
+		Epoch    uint32
+		Class    uint32
+	}
+	Class [32]narthexClassRoom
+}
+
+type narthexRoomConfig struct {
+	_            structs.HostLayout
+	MaxWait      uint64
+	Epoch        uint64
+	Limit        uint32
+	QueueSize    uint32
+	Mark         uint32
+	AnswerLength uint16
+	Ranks        uint8
+	Shadow       uint8
+	Ends         uint8
+	DefaultRank  uint8
+	Strict       uint8
+	Bounded      uint8
+	Pad          [88]uint8
+	Classes      uint32
+	Rank         [16]narthexRank
+	Answer       [256]uint8
+}
 
 type narthexRule struct {
 	_         structs.HostLayout
@@ -143,12 +338,39 @@ type narthexService struct {
 	RootV4 uint32
 	RootV6 uint32
 	Shadow uint8
-	Pad    [7]uint8
+	Gate   uint8
+	Pad    [6]uint8
 }
+
+type narthexServiceEnd uint32
+
+const (
+	narthexServiceEndEND_AUTO        narthexServiceEnd = 0
+	narthexServiceEndEND_FIRST_BYTE  narthexServiceEnd = 1
+	narthexServiceEndEND_CLOSE       narthexServiceEnd = 2
+	narthexServiceEndSERVICE_END_LEN narthexServiceEnd = 3
+)
 
 type narthexServiceSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
+}
+
+type narthexSlot struct {
+	_            structs.HostLayout
+	Key          narthexFlowKey
+	Flow         uint64
+	Length       uint32
+	Ifindex      uint32
+	Sequence     uint32
+	Acknowledged uint32
+	L3           uint16
+	L4           uint16
+	Data         uint16
+	VlanTags     uint16
+	VlanProto    uint16
+	VlanTci      uint16
+	Pad          uint32
 }
 
 type narthexSource struct {
@@ -169,29 +391,135 @@ type narthexUpperDevice struct {
 	Pad   [2]uint8
 }
 
+type narthexWork struct {
+	_ structs.HostLayout
+	S struct {
+		_ structs.HostLayout
+		P struct {
+			_          structs.HostLayout
+			Src        [2]uint64
+			Dst        [2]uint64
+			Sport      uint16
+			Dport      uint16
+			Mac        [6]uint8
+			V6         uint8
+			HasAddress uint8
+			HasPorts   uint8
+			Anomaly    uint8
+			_          [2]byte
+		}
+		Seq    uint32
+		Ack    uint32
+		L3     uint32
+		L4     uint32
+		Data   uint32
+		Length uint32
+		Flags  uint8
+		Tagged uint8
+		Pad    [6]uint8
+	}
+	Key   narthexFlowKey
+	Flow  narthexFlow
+	Now   uint64
+	Chunk struct {
+		_    structs.HostLayout
+		Byte [512]uint8
+	}
+	Padding uint32
+	Used    uint32
+	Keep    uint32
+	Out     struct {
+		_       structs.HostLayout
+		Ifindex uint32
+		Flags   uint32
+	}
+	_        [4]byte
+	Rejected struct {
+		_     structs.HostLayout
+		Key   narthexFlowKey
+		Times struct {
+			_      structs.HostLayout
+			Option uint32
+			Value  uint32
+			Echo   uint32
+		}
+		L3      uint32
+		Seq     uint32
+		End     uint32
+		Ack     uint32
+		Ifindex uint32
+		Room    uint32
+		Silent  uint8
+		NoPeer  uint8
+		Pad     [6]uint8
+		_       [4]byte
+	}
+	Emission struct {
+		_     structs.HostLayout
+		Key   narthexFlowKey
+		Times struct {
+			_      structs.HostLayout
+			Option uint32
+			Value  uint32
+			Echo   uint32
+		}
+		L3       uint32
+		Seq      uint32
+		Ack      uint32
+		Length   uint32
+		Flags    uint8
+		ToServer uint8
+		Pad      [2]uint8
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	narthexMapInterfaceGroups = "interface_groups"
-	narthexMapJournal         = "journal"
-	narthexMapPolicyImage     = "policy_image"
-	narthexMapReasonCounts    = "reason_counts"
-	narthexMapRuleBuckets     = "rule_buckets"
-	narthexMapRuleCounts      = "rule_counts"
-	narthexMapRuleSlots       = "rule_slots"
-	narthexMapScratch         = "scratch"
-	narthexMapServiceCounts   = "service_counts"
-	narthexMapServiceSlots    = "service_slots"
-	narthexMapSourceSecret    = "source_secret"
-	narthexMapSourceSets      = "source_sets"
-	narthexMapUpperDevices    = "upper_devices"
-	narthexProgNarthexTcxSyn  = "narthex_tcx_syn"
-	narthexProgNarthexXdpSyn  = "narthex_xdp_syn"
-	narthexVarBtfAction       = "btf_action"
-	narthexVarBtfPage         = "btf_page"
-	narthexVarBtfReason       = "btf_reason"
-	narthexVarSourceSetMask   = "source_set_mask"
+	narthexMapClassSlots          = "class_slots"
+	narthexMapFarewells           = "farewells"
+	narthexMapFlows               = "flows"
+	narthexMapGatePorts           = "gate_ports"
+	narthexMapGhosts              = "ghosts"
+	narthexMapInterfaceGroups     = "interface_groups"
+	narthexMapJournal             = "journal"
+	narthexMapNesting             = "nesting"
+	narthexMapPolicyImage         = "policy_image"
+	narthexMapPool                = "pool"
+	narthexMapReasonCounts        = "reason_counts"
+	narthexMapRooms               = "rooms"
+	narthexMapRuleBuckets         = "rule_buckets"
+	narthexMapRuleCounts          = "rule_counts"
+	narthexMapRuleSlots           = "rule_slots"
+	narthexMapScratch             = "scratch"
+	narthexMapServiceCounts       = "service_counts"
+	narthexMapServiceSlots        = "service_slots"
+	narthexMapSlots               = "slots"
+	narthexMapSourceSecret        = "source_secret"
+	narthexMapSourceSets          = "source_sets"
+	narthexMapUpperDevices        = "upper_devices"
+	narthexMapWorks               = "works"
+	narthexProgNarthexGateIn      = "narthex_gate_in"
+	narthexProgNarthexGateOut     = "narthex_gate_out"
+	narthexProgNarthexGateReset   = "narthex_gate_reset"
+	narthexProgNarthexGateTick    = "narthex_gate_tick"
+	narthexProgNarthexSockRelease = "narthex_sock_release"
+	narthexProgNarthexSockState   = "narthex_sock_state"
+	narthexProgNarthexSockops     = "narthex_sockops"
+	narthexProgNarthexTcxSyn      = "narthex_tcx_syn"
+	narthexProgNarthexXdpSyn      = "narthex_xdp_syn"
+	narthexVarBtfAction           = "btf_action"
+	narthexVarBtfPage             = "btf_page"
+	narthexVarBtfReason           = "btf_reason"
+	narthexVarBtfReject           = "btf_reject"
+	narthexVarBtfServiceEnd       = "btf_service_end"
+	narthexVarBtfSlot             = "btf_slot"
+	narthexVarGateMark            = "gate_mark"
+	narthexVarNetCookie           = "net_cookie"
+	narthexVarSlotCount           = "slot_count"
+	narthexVarSlotSize            = "slot_size"
+	narthexVarSourceSetMask       = "source_set_mask"
 )
 
 // loadNarthex returns the embedded CollectionSpec for narthex.
@@ -236,27 +564,44 @@ type narthexSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexProgramSpecs struct {
-	NarthexTcxSyn *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
+	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
+	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
+	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
+	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
+	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
+	NarthexTcxSyn      *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn      *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
 }
 
 // narthexMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexMapSpecs struct {
+	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
+	Farewells       *ebpf.MapSpec `ebpf:"farewells"`
+	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
+	Ghosts          *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal         *ebpf.MapSpec `ebpf:"journal"`
+	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
+	Pool            *ebpf.MapSpec `ebpf:"pool"`
 	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
+	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets     *ebpf.MapSpec `ebpf:"rule_buckets"`
 	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
+	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
+	Works           *ebpf.MapSpec `ebpf:"works"`
 }
 
 // narthexVariableSpecs contains global variables before they are loaded into the kernel.
@@ -266,6 +611,13 @@ type narthexVariableSpecs struct {
 	BtfAction     *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfPage       *ebpf.VariableSpec `ebpf:"btf_page"`
 	BtfReason     *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject     *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfServiceEnd *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot       *ebpf.VariableSpec `ebpf:"btf_slot"`
+	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
+	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
@@ -289,36 +641,56 @@ func (o *narthexObjects) Close() error {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexMaps struct {
+	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
+	Farewells       *ebpf.Map `ebpf:"farewells"`
+	Flows           *ebpf.Map `ebpf:"flows"`
+	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
+	Ghosts          *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
 	Journal         *ebpf.Map `ebpf:"journal"`
+	Nesting         *ebpf.Map `ebpf:"nesting"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
+	Pool            *ebpf.Map `ebpf:"pool"`
 	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
+	Rooms           *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets     *ebpf.Map `ebpf:"rule_buckets"`
 	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
+	Slots           *ebpf.Map `ebpf:"slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
+	Works           *ebpf.Map `ebpf:"works"`
 }
 
 func (m *narthexMaps) Close() error {
 	return _NarthexClose(
+		m.ClassSlots,
+		m.Farewells,
+		m.Flows,
+		m.GatePorts,
+		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.Nesting,
 		m.PolicyImage,
+		m.Pool,
 		m.ReasonCounts,
+		m.Rooms,
 		m.RuleBuckets,
 		m.RuleCounts,
 		m.RuleSlots,
 		m.Scratch,
 		m.ServiceCounts,
 		m.ServiceSlots,
+		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
 		m.UpperDevices,
+		m.Works,
 	)
 }
 
@@ -329,6 +701,13 @@ type narthexVariables struct {
 	BtfAction     *ebpf.Variable `ebpf:"btf_action"`
 	BtfPage       *ebpf.Variable `ebpf:"btf_page"`
 	BtfReason     *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject     *ebpf.Variable `ebpf:"btf_reject"`
+	BtfServiceEnd *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot       *ebpf.Variable `ebpf:"btf_slot"`
+	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
+	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
@@ -336,12 +715,26 @@ type narthexVariables struct {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexPrograms struct {
-	NarthexTcxSyn *ebpf.Program `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn *ebpf.Program `ebpf:"narthex_xdp_syn"`
+	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
+	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
+	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
+	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
+	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
+	NarthexTcxSyn      *ebpf.Program `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn      *ebpf.Program `ebpf:"narthex_xdp_syn"`
 }
 
 func (p *narthexPrograms) Close() error {
 	return _NarthexClose(
+		p.NarthexGateIn,
+		p.NarthexGateOut,
+		p.NarthexGateReset,
+		p.NarthexGateTick,
+		p.NarthexSockRelease,
+		p.NarthexSockState,
+		p.NarthexSockops,
 		p.NarthexTcxSyn,
 		p.NarthexXdpSyn,
 	)

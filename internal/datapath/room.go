@@ -2,7 +2,15 @@
 
 package datapath
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"narthex/internal/policy"
+)
 
 // Room is one reading of a service's waiting room.
 type Room struct {
@@ -72,18 +80,176 @@ type PoolUse struct {
 	UsedFlows int
 }
 
+// readRooms reads all waiting rooms, by slot.
+func (o *objects) readRooms() ([]narthexRoom, error) {
+	rooms := make([]narthexRoom, o.Rooms.MaxEntries())
+	if err := readArray(o.Rooms, rooms); err != nil {
+		return nil, err
+	}
+	return rooms, nil
+}
+
 // Rooms reads the waiting rooms, like Tables.Services of the state in force.
-func (in *Instance) Rooms() ([]Room, error) { return nil, nil }
+func (in *Instance) Rooms() ([]Room, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil || in.applied.Tables == nil {
+		return nil, errors.New("no policy is in force")
+	}
+	t := in.applied.Tables
+	list := make([]Room, len(t.Services))
+	for i := range t.Services {
+		var r narthexRoom
+		if err := in.objects.Rooms.Lookup(in.slots.byName[t.Services[i].Name], &r); err != nil {
+			return nil, fmt.Errorf("reading the waiting room of service %q: %w", t.Services[i].Name, err)
+		}
+		list[i] = Room{InService: int(r.InService), Waiting: int(r.Waiting)}
+		for _, c := range t.Classes {
+			list[i].Classes = append(list[i].Classes, roomClass(&r.Class[in.slots.byClass[c.Name]]))
+		}
+	}
+	return list, nil
+}
+
+func roomClass(from *narthexClassRoom) RoomClass {
+	c := RoomClass{
+		InService: int(from.InService), Waiting: int(from.Waiting),
+		Arrived: from.Arrived, Admitted: from.Admitted, Held: from.Held, WouldHold: from.WouldHold,
+		Released: from.Released, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost,
+		Wait:    Histogram{from.Wait, time.Duration(from.WaitSum)},
+		Service: Histogram{from.Service, time.Duration(from.ServiceSum)},
+	}
+	copy(c.Rejected[:], from.Rejected[:])
+	return c
+}
 
 // Pool reads how full the memory of the waiting rooms is.
-func (in *Instance) Pool() (PoolUse, error) { return PoolUse{}, nil }
+func (in *Instance) Pool() (PoolUse, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return PoolUse{}, errors.New("instance is closed")
+	}
+	o := in.objects
+	var p narthexPool
+	if err := o.Pool.Lookup(zero, &p); err != nil {
+		return PoolUse{}, fmt.Errorf("reading the slots in use: %w", err)
+	}
+	flows, err := countKeys[narthexFlowKey, narthexFlow](o.Flows)
+	if err != nil {
+		return PoolUse{}, err
+	}
+	u := PoolUse{
+		Slots: int(o.Slots.MaxEntries()) - 1, SlotSize: int(o.Slots.ValueSize()) - slotHeader,
+		Flows: int(o.Flows.MaxEntries()), UsedFlows: flows,
+	}
+	u.FreeSlots = u.Slots - int(p.Used)
+	return u, nil
+}
+
+// countKeys counts the entries of a hash map.
+func countKeys[K, V any](m *ebpf.Map) (n int, err error) {
+	const batch = 4096
+	keys, values := make([]K, batch), make([]V, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		read, err := m.BatchLookup(&cursor, keys, values, nil)
+		n += read
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return n, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("counting the entries of map %s: %w", m, err)
+		}
+	}
+}
 
 // Tick does what falls due in the waiting rooms without a packet: it releases what there is
 // room for and rejects what has waited for too long. The calling thread is in the network
 // namespace of the targets. Nothing depends on it: the next packet does the same.
-func (in *Instance) Tick() error { return nil }
+func (in *Instance) Tick() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return errors.New("instance is closed")
+	}
+	return in.tick()
+}
 
-// Clear empties the waiting rooms before the instance is removed: held requests are released
-// as fast as the accept queues have room until the limit, then answered as rejected. New
-// requests pass. The calling thread is in the network namespace of the targets.
-func (in *Instance) Clear(limit time.Duration) error { return nil }
+func (in *Instance) tick() error {
+	for _, g := range in.gates {
+		// A frame of which the program makes others; one gate will do.
+		return runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(g.index)})
+	}
+	return nil
+}
+
+// skbContext is the beginning of struct __sk_buff, of which a test run takes some fields.
+type skbContext struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VLANPresent, VLANTCI, VLANProto, Priority, IngressIfindex, Ifindex, TCIndex uint32
+	Cb                                                                                                                      [5]uint32
+	_                                                                                                                       [27]uint32
+}
+
+// runOn runs a program on a frame of zeros.
+func runOn(p *ebpf.Program, ctx skbContext) error {
+	if _, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 128), Context: ctx}); err != nil {
+		return fmt.Errorf("running %s: %w", p, err)
+	}
+	return nil
+}
+
+// resetRoom starts a room anew in which nobody is.
+func (o *objects) resetRoom(slot uint32) error {
+	if err := o.Rooms.Put(slot, &narthexRoom{}); err != nil {
+		return fmt.Errorf("preparing a waiting room: %w", err)
+	}
+	return nil
+}
+
+// resetClass starts the counters of a class anew, in all rooms.
+func (o *objects) resetClass(slot uint32) error {
+	for room := range o.Rooms.MaxEntries() {
+		if err := runOn(o.NarthexGateReset, skbContext{Cb: [5]uint32{room, slot}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gatePorts returns the bits of gate_ports.
+func gatePorts(services []policy.ServiceTable) map[uint32]uint64 {
+	bits := map[uint32]uint64{}
+	for i := range services {
+		if !hasGate(&services[i]) {
+			continue
+		}
+		for _, l := range services[i].Listen {
+			bits[uint32(l.Port)/64] |= 1 << (l.Port % 64)
+		}
+	}
+	return bits
+}
+
+// addGatePorts has the programs look at the ports of services, besides those they look at.
+func (o *objects) addGatePorts(services []policy.ServiceTable) error {
+	for index, bits := range gatePorts(services) {
+		var old uint64
+		if err := o.GatePorts.Lookup(index, &old); err != nil {
+			return fmt.Errorf("reading the ports that are looked at: %w", err)
+		}
+		if err := o.GatePorts.Put(index, old|bits); err != nil {
+			return fmt.Errorf("adding ports to look at: %w", err)
+		}
+	}
+	return nil
+}
+
+// trimGatePorts has the programs look at no others.
+func (o *objects) trimGatePorts(services []policy.ServiceTable) error {
+	all := make([]uint64, o.GatePorts.MaxEntries())
+	for index, bits := range gatePorts(services) {
+		all[index] = bits
+	}
+	return writeArray(o.GatePorts, all)
+}

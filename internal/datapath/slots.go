@@ -20,11 +20,13 @@ type slots struct {
 	byRule   map[string]uint32
 	services []string
 	byName   map[string]uint32
+	classes  []string
+	byClass  map[string]uint32
 }
 
 // readSlots reads the owners from the maps.
 func readSlots(o *objects) (*slots, error) {
-	s := &slots{byRule: map[string]uint32{}, byName: map[string]uint32{}}
+	s := &slots{byRule: map[string]uint32{}}
 	s.rules = make([]narthexRuleSlot, o.RuleSlots.MaxEntries())
 	if err := readArray(o.RuleSlots, s.rules); err != nil {
 		return nil, err
@@ -38,14 +40,24 @@ func readSlots(o *objects) (*slots, error) {
 	if err := readArray(o.ServiceSlots, services); err != nil {
 		return nil, err
 	}
-	s.services = make([]string, len(services))
-	for i := range services {
-		s.services[i] = nameString(services[i].Name[:])
-		if s.services[i] != "" {
-			s.byName[s.services[i]] = uint32(i)
+	classes := make([]narthexClassSlot, o.ClassSlots.MaxEntries())
+	if err := readArray(o.ClassSlots, classes); err != nil {
+		return nil, err
+	}
+	s.services, s.byName = owners(services, func(o *narthexServiceSlot) []uint8 { return o.Name[:] })
+	s.classes, s.byClass = owners(classes, func(o *narthexClassSlot) []uint8 { return o.Name[:] })
+	return s, nil
+}
+
+// owners returns the names of what owns slots, by slot and the other way around.
+func owners[T any](slots []T, name func(*T) []uint8) (names []string, bySlot map[string]uint32) {
+	names, bySlot = make([]string, len(slots)), map[string]uint32{}
+	for i := range slots {
+		if names[i] = nameString(name(&slots[i])); names[i] != "" {
+			bySlot[names[i]] = uint32(i)
 		}
 	}
-	return s, nil
+	return names, bySlot
 }
 
 // readArray reads all of an array map.
@@ -100,7 +112,10 @@ func sameForm(a, b *narthexRuleSlot) bool {
 
 // clone returns a copy that can change.
 func (s *slots) clone() *slots {
-	return &slots{slices.Clone(s.rules), maps.Clone(s.byRule), slices.Clone(s.services), maps.Clone(s.byName)}
+	return &slots{
+		slices.Clone(s.rules), maps.Clone(s.byRule), slices.Clone(s.services), maps.Clone(s.byName),
+		slices.Clone(s.classes), maps.Clone(s.byClass),
+	}
 }
 
 // assignRules gives each rule a slot and says what has to be written for that. There is
@@ -195,18 +210,22 @@ func (in *Instance) releaseRules(rules []policy.RuleTable) error {
 	return nil
 }
 
-// assignServices gives each service a slot for its counters.
-func (s *slots) assignServices(services []policy.ServiceTable) error {
+// assignServices gives each service a slot for its counters and its waiting room. Slots whose
+// room is not empty yet are left to those that wait there.
+func (s *slots) assignServices(services []policy.ServiceTable, busy func(slot uint32) bool) error {
 	for i := range services {
 		name := services[i].Name
 		if _, ok := s.byName[name]; ok {
 			continue
 		}
-		slot := slices.Index(s.services, "")
-		if slot < 0 {
+		slot := uint32(0)
+		for int(slot) < len(s.services) && (s.services[slot] != "" || busy(slot)) {
+			slot++
+		}
+		if int(slot) == len(s.services) {
 			return fmt.Errorf("no room for service %q: an instance has at most %d, those of the policy before included", name, len(s.services))
 		}
-		s.services[slot], s.byName[name] = name, uint32(slot)
+		s.services[slot], s.byName[name] = name, slot
 	}
 	return nil
 }
@@ -218,6 +237,9 @@ func (o *objects) writeServices(before, after *slots) error {
 			continue
 		}
 		if err := resetSlot(o.ServiceCounts, slot); err != nil {
+			return err
+		}
+		if err := o.resetRoom(slot); err != nil {
 			return err
 		}
 		if err := o.nameService(slot, name); err != nil {
@@ -248,6 +270,48 @@ func (in *Instance) releaseServices(services []policy.ServiceTable) error {
 		}
 		in.slots.services[slot] = ""
 		delete(in.slots.byName, name)
+	}
+	return nil
+}
+
+// assignClasses gives each class a slot, which it keeps for as long as there are slots for
+// others: requests of a class that is in the policy no more may still wait.
+func (s *slots) assignClasses(classes []policy.ClassTable, busy func(slot uint32) bool) error {
+	wanted := map[string]bool{}
+	for _, c := range classes {
+		wanted[c.Name] = true
+	}
+	for _, c := range classes {
+		if _, ok := s.byClass[c.Name]; ok {
+			continue
+		}
+		slot := slices.Index(s.classes, "")
+		for i := 0; slot < 0 && i < len(s.classes); i++ {
+			if !wanted[s.classes[i]] && !busy(uint32(i)) {
+				slot = i
+			}
+		}
+		if slot < 0 {
+			return fmt.Errorf("no room for class %q while requests of earlier policies' classes still wait: try again in a moment", c.Name)
+		}
+		delete(s.byClass, s.classes[slot])
+		s.classes[slot], s.byClass[c.Name] = c.Name, uint32(slot)
+	}
+	return nil
+}
+
+// writeClasses prepares the slots of classes that are new.
+func (o *objects) writeClasses(before, after *slots) error {
+	for name, slot := range after.byClass {
+		if before.classes[slot] == name {
+			continue
+		}
+		if err := o.resetClass(slot); err != nil {
+			return err
+		}
+		if err := o.ClassSlots.Put(slot, &narthexClassSlot{Name: nameBytes(name)}); err != nil {
+			return fmt.Errorf("assigning a slot to class %q: %w", name, err)
+		}
 	}
 	return nil
 }

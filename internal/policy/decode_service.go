@@ -15,7 +15,6 @@ import (
 const (
 	defaultQueueSize  = 4096
 	defaultMaxWait    = 5 * time.Second
-	defaultMaxService = 60 * time.Second
 	defaultStatus     = 503
 	defaultRetryAfter = time.Second
 	maxQueueSize      = 65_536
@@ -24,10 +23,14 @@ const (
 	maxInterfaceBytes = 15               // IFNAMSIZ less the NUL
 )
 
+// DefaultMaxService is when a request that did not leave service is given up for lost,
+// unless the policy says otherwise.
+const DefaultMaxService = 60 * time.Second
+
 func (d *decoder) service(n *yaml.Node) Service {
 	s := Service{
 		Pos: position(n), XDP: XDPAuto, Protocol: HTTP, ServiceEnds: EndAuto, H2C: H2CReject,
-		Queue: Queue{defaultQueueSize, defaultMaxWait, defaultMaxService},
+		Queue: Queue{defaultQueueSize, defaultMaxWait, DefaultMaxService},
 	}
 	rejectAt := (*yaml.Node)(nil)
 	seen := d.mapping(n, "a service", slices.Concat(d.whereFields(&s), d.roomFields(&s, &rejectAt)))

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is known of a connection, and the changes of its state. */
+#pragma once
+#include "http.h"
+#include "room.h"
+#include "segment.h"
+
+/* Changed under the lock of its room by who finds there the id it knows: an entry that was
+ * deleted can be another connection's at once. */
+struct flow {
+  __u64 id;     /* never used again; 0: the entry is being deleted */
+  __u64 since;  /* ns: waits, or is in service, since */
+  __u32 next;   /* the client's sequence number at which the next request begins; while
+                 * FLOW_HEAD: behind what was read; while FLOW_LOST: behind what has passed */
+  __u32 answer; /* the server's from which on its bytes answer the request */
+  __u32 node;   /* when held */
+  __u32 epoch;  /* when in service; see enter() */
+  __u16 room;   /* slot of the service */
+  __u8 class;   /* slot */
+  __u8 state;   /* enum flow_state */
+  __u8 flags;   /* enum flow_flag */
+  __u8 socket_priority;
+  __u8 ends; /* enum service_end */
+  __u8 rank; /* in the policy of that generation */
+  __u32 generation;
+  __u32 mark; /* SO_MARK of its socket; 0: none */
+  struct http_head head;
+};
+
+/* Connections that have sent a request, until their socket ends. Written and read by the
+ * programs. When full, requests of further connections are rejected. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, struct flow_key);
+  __type(value, struct flow);
+} flows SEC(".maps");
+
+/* Structs are set field by field, not by assignment of a compound literal: that would take
+ * stack, of which programs have 512 bytes for all functions that call each other. */
+static __always_inline void set_key(struct flow_key *k, const __u64 peer[2], const __u64 local[2],
+                                    __u16 peer_port, __u16 local_port, __u8 v6) {
+  k->peer[0] = peer[0];
+  k->peer[1] = peer[1];
+  k->local[0] = local[0];
+  k->local[1] = local[1];
+  k->peer_port = peer_port;
+  k->local_port = local_port;
+  k->v6 = v6;
+  k->pad[0] = k->pad[1] = k->pad[2] = 0;
+}
+
+static __always_inline void incoming_key(struct flow_key *k, const struct packet *p) {
+  set_key(k, p->src, p->dst, p->sport, p->dport, p->v6);
+}
+
+static __always_inline void outgoing_key(struct flow_key *k, const struct packet *p) {
+  set_key(k, p->dst, p->src, p->dport, p->sport, p->v6);
+}
+
+static __always_inline struct room *room_of(__u32 slot) { return bpf_map_lookup_elem(&rooms, &slot); }
+
+static __always_inline struct pool *the_pool(void) {
+  __u32 zero = 0;
+  return bpf_map_lookup_elem(&pool, &zero);
+}
+
+/* Puts the flow's request in service. Under the lock. */
+static __always_inline void serve_flow(struct room *r, struct flow *f, __u64 now) {
+  f->state = FLOW_SERVED;
+  f->since = now;
+  f->node = 0;
+  f->flags &= ~(FLOW_NEW | FLOW_ANSWERED);
+  f->epoch = enter(r, f->class);
+}
+
+/* Ends the service of the flow's request. Under the lock. */
+static __always_inline void end_service(struct room *r, struct flow *f, __u64 now) {
+  finish(r, f->class, f->epoch, now - f->since);
+  f->state = FLOW_IDLE;
+}
+
+/* Ends the flow whatever its state. Returns a node that is to be freed, or 0. Under the
+ * lock. */
+static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  __u32 node = 0;
+  f->id = 0;
+  if (f->state == FLOW_SERVED) {
+    end_service(r, f, now);
+  } else if (f->state == FLOW_HELD) {
+    struct node_link *l = link_of(p, f->node);
+    if (l->state == NODE_WAITING)
+      class_of(r, f->class)->gave_up++;
+    /* A node that is taken is in the hands of another CPU, which finds the flow gone. One
+     * whose slot is being written waits for its turn, and finds the same. */
+    if ((l->state == NODE_WAITING || l->state == NODE_DOOMED) && !l->busy) {
+      withdraw(r, p, f->node);
+      node = f->node;
+    }
+    f->state = FLOW_IDLE;
+  }
+  return node;
+}
+
+/* Deletes a flow that still has that id. */
+static __always_inline void delete_flow(const struct flow_key *key, struct flow *f, __u64 id, __u64 now) {
+  struct room *r = room_of(f->room);
+  struct pool *p = the_pool();
+  if (!r || !p)
+    return;
+  __u32 node = 0;
+  bool mine = false;
+  bpf_spin_lock(&r->lock);
+  if (f->id == id) {
+    node = end_flow(r, p, f, now);
+    mine = true;
+  }
+  bpf_spin_unlock(&r->lock);
+  if (node)
+    free_node(p, node);
+  if (mine)
+    bpf_map_delete_elem(&flows, key);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Requests in slots: putting them in, adding to them, making packets of them again. */
+#pragma once
+#include "checksum.h"
+
+/* Key: number of a node; value: struct slot, and behind it slot_size bytes of the frame. Who
+ * took the node writes it; who took the node from the queue reads it. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __uint(key_size, sizeof(__u32));
+  __uint(value_size, sizeof(struct slot) + 2048);
+} slots SEC(".maps");
+
+static __always_inline struct slot *slot_of(__u32 node) { return bpf_map_lookup_elem(&slots, &node); }
+
+static __always_inline __u8 *frame_of(struct slot *s) { return (__u8 *)(s + 1); }
+
+/* Shortens a segment to its headers and so many bytes of data. */
+__noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
+  if (!w)
+    return -1;
+  struct segment *s = &w->s;
+  __u32 end = s->data + keep;
+  __u8 flags = s->flags & ~(TCP_FIN | TCP_PSH);
+  if (!checksum_holds(skb, w) || bpf_skb_change_tail(skb, end, 0) ||
+      bpf_skb_store_bytes(skb, s->l4 + 13, &flags, 1, BPF_F_RECOMPUTE_CSUM))
+    return -1;
+  struct extent x = {.l3 = s->l3, .l4 = s->l4, .end = end, .v6 = s->p.v6};
+  return seal(skb, &x, w);
+}
+
+/* Copies the segment's frame into a slot, or as much of it as there is room for. */
+__noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
+  if (!w)
+    return -1;
+  struct slot *slot = slot_of(node);
+  if (!slot || !checksum_holds(skb, w))
+    return -1;
+  __u32 length = BOUND(w->s.data + w->keep, slot_size);
+  if (length <= w->s.data || bpf_skb_load_bytes(skb, 0, frame_of(slot), length))
+    return -1;
+  __u32 flags_at = BOUND(w->s.l4 + 13, MAX_HEADERS);
+  if (length < w->s.data + w->s.length)
+    frame_of(slot)[flags_at] &= ~(TCP_FIN | TCP_PSH);
+  slot->key = w->key;
+  slot->flow = w->flow.id;
+  slot->length = length;
+  slot->ifindex = skb->ifindex;
+  slot->sequence = w->s.seq;
+  slot->acknowledged = w->s.ack;
+  slot->l3 = w->s.l3;
+  slot->l4 = w->s.l4;
+  slot->data = w->s.data;
+  slot->vlan_tags = !!skb->vlan_present;
+  slot->vlan_proto = skb->vlan_proto;
+  slot->vlan_tci = skb->vlan_tci;
+  return 0;
+}
+
+#define APPEND_PIECE 2048
+
+/* Appends a segment's data to a slot as far as there is room for it, in pieces. Returns the
+ * slot's length, which the caller commits. */
+__noinline int append_data(struct __sk_buff *skb, struct work *w, __u32 node) {
+  if (!w)
+    return -1;
+  struct slot *slot = slot_of(node);
+  if (!slot || !checksum_holds(skb, w))
+    return -1;
+  __u32 from = w->s.data, left = w->s.length, length = slot->length;
+  for (int i = 0; i < MAX_SLOT_SIZE / APPEND_PIECE && left; i++) {
+    if (slot_size < APPEND_PIECE || length > slot_size - APPEND_PIECE)
+      break;
+    __u32 n = BOUND(left, APPEND_PIECE);
+    if (!n || bpf_skb_load_bytes(skb, from, frame_of(slot) + length, n))
+      return -1;
+    from += n;
+    left -= n;
+    length += n;
+  }
+  return length;
+}
+
+/* Layout of TCP options on nearly all segments: two NOPs and the timestamps (RFC 7323,
+ * appendix A). */
+#define TIMESTAMP_OPTION 0x0101080a
+#define TIMESTAMP_SIZE 12
+
+/* Reads the timestamps of the frame's TCP header. False: it has none where they always are. */
+static __always_inline bool read_timestamps(struct __sk_buff *skb, const struct segment *s,
+                                            struct timestamps *t) {
+  __u32 at = s->l4 + sizeof(struct tcphdr);
+  return s->data >= at + TIMESTAMP_SIZE && !bpf_skb_load_bytes(skb, at, t, sizeof(*t)) &&
+         t->option == bpf_htonl(TIMESTAMP_OPTION);
+}
+
+/* The timestamps in a slot's frame. NULL: none. */
+static __always_inline struct timestamps *slot_timestamps(struct slot *slot) {
+  __u32 at = slot->l4 + sizeof(struct tcphdr);
+  if (slot->data < at + TIMESTAMP_SIZE || at > MAX_HEADERS)
+    return NULL;
+  struct timestamps *t = (void *)frame_of(slot) + at;
+  return t->option == bpf_htonl(TIMESTAMP_OPTION) ? t : NULL;
+}
+
+/* Gives a held request the timestamps of a later segment: released with its own it could
+ * seem older than what the server has seen since (PAWS). */
+__noinline int refresh_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
+  struct timestamps fresh;
+  if (!w)
+    return 0;
+  struct slot *slot = slot_of(node);
+  if (!slot || !read_timestamps(skb, &w->s, &fresh))
+    return 0;
+  struct timestamps *held = slot_timestamps(slot);
+  if (held && before(bpf_ntohl(held->value), bpf_ntohl(fresh.value)))
+    *held = fresh;
+  return 0;
+}
+
+/* Takes VLAN tags off that stand beside or in the packet. */
+static __always_inline int drop_tags(struct __sk_buff *skb) {
+  for (int i = 0; i <= MAX_VLAN_TAGS; i++) {
+    if (!skb->vlan_present)
+      return 0;
+    if (bpf_skb_vlan_pop(skb))
+      return -1;
+  }
+  return 0;
+}
+
+/* Makes the packet the request in the slot, without its VLAN tag. */
+__noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
+  if (!w)
+    return -1;
+  struct slot *slot = slot_of(node);
+  if (!slot || drop_tags(skb))
+    return -1;
+  __u32 length = BOUND(slot->length, slot_size);
+  if (!length || bpf_skb_change_tail(skb, length, 0) ||
+      bpf_skb_store_bytes(skb, 0, frame_of(slot), length, BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+    return -1;
+  struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length, .v6 = slot->key.v6};
+  return seal(skb, &x, w);
+}

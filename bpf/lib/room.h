@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who may enter service, and who is next. All functions here run under the room's lock
+ * unless they say otherwise. */
+#pragma once
+#include "../config.h"
+#include "../types.h"
+
+/* Key: slot of a service. Written by the programs under its lock; user space reads. Sized
+ * for the services of the policy; user space refuses more. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct room);
+} rooms SEC(".maps");
+
+/* Key 0. The nodes of all rooms. When there is no free one the request is rejected. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct pool);
+} pool SEC(".maps");
+
+/* Makes the verifier know a bound that holds anyway. */
+#define BOUND(x, most)                                                                                       \
+  ({                                                                                                         \
+    __u32 bounded = (x);                                                                                     \
+    asm volatile("" : "+r"(bounded));                                                                        \
+    bounded > (most) ? (most) : bounded;                                                                     \
+  })
+
+static __always_inline struct node_link *link_of(struct pool *p, __u32 node) {
+  return &p->link[BOUND(node, MAX_SLOTS)];
+}
+
+static __always_inline struct class_room *class_of(struct room *r, __u32 class) {
+  return &r->class[class & (CLASS_SLOTS - 1)];
+}
+
+/* The bit of a class slot. */
+static __always_inline __u32 bit_of(__u32 class) { return 1U << (class & (CLASS_SLOTS - 1)); }
+
+/* Gives a node, 0 if there is none. Takes the pool's lock. */
+static __always_inline __u32 take_node(struct pool *p) {
+  __u32 node = 0;
+  bpf_spin_lock(&p->lock);
+  if (p->free) {
+    node = p->free;
+    p->free = link_of(p, node)->next;
+  } else if (p->fresh < slot_count) {
+    node = ++p->fresh;
+  }
+  if (node) {
+    p->used++;
+    link_of(p, node)->state = NODE_TAKEN;
+    link_of(p, node)->busy = 0;
+  }
+  bpf_spin_unlock(&p->lock);
+  return node;
+}
+
+/* Takes a node back that is in no list. Takes the pool's lock. */
+static __always_inline void free_node(struct pool *p, __u32 node) {
+  bpf_spin_lock(&p->lock);
+  struct node_link *l = link_of(p, node);
+  l->state = NODE_FREE;
+  l->next = p->free;
+  p->free = node;
+  p->used--;
+  bpf_spin_unlock(&p->lock);
+}
+
+static __always_inline void append(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  l->next = 0;
+  l->prev = *tail;
+  if (*tail)
+    link_of(p, *tail)->next = node;
+  else
+    *head = node;
+  *tail = node;
+}
+
+static __always_inline void prepend(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  l->prev = 0;
+  l->next = *head;
+  if (*head)
+    link_of(p, *head)->prev = node;
+  else
+    *tail = node;
+  *head = node;
+}
+
+static __always_inline void take_out(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  if (l->prev)
+    link_of(p, l->prev)->next = l->next;
+  else
+    *head = l->next;
+  if (l->next)
+    link_of(p, l->next)->prev = l->prev;
+  else
+    *tail = l->prev;
+  l->state = NODE_TAKEN;
+}
+
+/* Takes a waiting node out of its class's list. */
+static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) {
+  __u32 class = link_of(p, node)->class;
+  struct class_room *c = class_of(r, class);
+  take_out(p, &c->head, &c->tail, node);
+  r->waiting--;
+  if (--c->waiting == 0) {
+    r->waiting_classes &= ~bit_of(class);
+    r->due_classes &= ~bit_of(class);
+    c->credit = 0;
+  }
+}
+
+static __always_inline void count_waiting(struct room *r, struct node_link *l) {
+  l->state = NODE_WAITING;
+  r->waiting++;
+  class_of(r, l->class)->waiting++;
+  r->waiting_classes |= bit_of(l->class);
+}
+
+/* Marks a waiting node for rejection. */
+static __always_inline void doom(struct room *r, struct pool *p, __u32 node, __u8 why) {
+  struct node_link *l = link_of(p, node);
+  unqueue(r, p, node);
+  append(p, &r->doomed_head, &r->doomed_tail, node);
+  l->state = NODE_DOOMED;
+  l->reject = why;
+}
+
+/* Takes a node that waits or is doomed out of its list. */
+static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node) {
+  if (link_of(p, node)->state == NODE_DOOMED)
+    take_out(p, &r->doomed_head, &r->doomed_tail, node);
+  else
+    unqueue(r, p, node);
+}
+
+/* log2 of a duration in microseconds, at most HISTOGRAM − 1. */
+static __always_inline __u32 bucket_of(__u64 ns) {
+  __u64 us = ns / 1000;
+  __u32 log = 0;
+  for (int step = 16; step; step /= 2) {
+    if (us >> step) {
+      us >>= step;
+      log += step;
+    }
+  }
+  return log & (HISTOGRAM - 1);
+}
+
+/* Forgets what entered so long ago that its end must have been missed. */
+static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
+  __u32 *entered = r->entered[epoch % EPOCHS];
+  for (int i = 0; i < CLASS_SLOTS; i++) {
+    __u32 n = entered[i];
+    if (!n)
+      continue;
+    entered[i] = 0;
+    r->in_service -= n;
+    r->class[i].in_service -= n;
+    r->class[i].lost += n;
+  }
+}
+
+/* Moves on to the epoch of this moment. */
+static __always_inline void advance(struct room *r, const struct room_config *c, __u64 now) {
+  r->limit = c->limit;
+  if ((__s64)(now - r->epoch_began) < (__s64)c->epoch)
+    return;
+  if (!r->in_service || !c->epoch) {
+    r->epoch_began = now;
+    return;
+  }
+  for (int i = 0; i < EPOCHS; i++) {
+    if (now - r->epoch_began < c->epoch)
+      return;
+    r->epoch_began += c->epoch;
+    forget_epoch(r, ++r->epoch);
+  }
+  r->epoch_began = now;
+}
+
+/* Counts a request in service. The epoch is to be kept for leave(). */
+static __always_inline __u32 enter(struct room *r, __u32 class) {
+  r->in_service++;
+  class_of(r, class)->in_service++;
+  r->entered[r->epoch % EPOCHS][class & (CLASS_SLOTS - 1)]++;
+  return r->epoch;
+}
+
+/* Ends what enter() began. False: it has been given up before. */
+static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
+  if (r->epoch - epoch >= EPOCHS)
+    return false;
+  r->in_service--;
+  class_of(r, class)->in_service--;
+  r->entered[epoch % EPOCHS][class & (CLASS_SLOTS - 1)]--;
+  return true;
+}
+
+/* Ends a request's service that began so long ago. */
+static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u64 took) {
+  if (!leave(r, class, epoch))
+    return;
+  struct class_room *c = class_of(r, class);
+  c->served++;
+  c->service_sum += took;
+  c->service[bucket_of(took)]++;
+  c->typical = c->typical ? c->typical - c->typical / 8 + took / 8 : took;
+}
+
+/* Lets ghosts go whose time has come. */
+static __always_inline void reap_ghosts(struct room *r, __u64 now) {
+  for (int i = 0; i < GHOSTS; i++) {
+    struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
+    if (r->ghost_first == r->ghost_end || (g->cookie && (__s64)(g->deadline - now) > 0))
+      return;
+    if (g->cookie)
+      leave(r, g->class, g->epoch);
+    g->cookie = 0;
+    r->ghost_first++;
+  }
+}
+
+/* What a class for which nothing is known yet is taken to need. */
+#define TYPICAL_UNKNOWN 1000000000ULL
+
+/* Keeps a request in service whose client is gone, for the server does not know that yet:
+ * until it closes its socket, or for as long as such a request usually takes. */
+static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u64 cookie, __u64 now) {
+  struct class_room *c = class_of(r, class);
+  if (r->ghost_end - r->ghost_first >= GHOSTS) {
+    struct ghost *oldest = &r->ghost[r->ghost_first++ % GHOSTS];
+    if (oldest->cookie)
+      leave(r, oldest->class, oldest->epoch);
+  }
+  __u32 number = r->ghost_end++;
+  struct ghost *g = &r->ghost[number % GHOSTS];
+  g->deadline = now + (c->typical ?: TYPICAL_UNKNOWN);
+  g->cookie = cookie;
+  g->class = class;
+  g->epoch = epoch;
+  return number;
+}
+
+static __always_inline bool has_room(const struct room *r, const struct room_config *c) {
+  return !c->limit || r->in_service < c->limit;
+}
+
+/* Bits of the classes that are at their max. Without branches, which the verifier would have
+ * to follow all. */
+static __always_inline __u32 at_max(const struct room *r, const struct room_config *c) {
+  __u32 full = 0;
+  if (!c->bounded)
+    return 0;
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    const struct rank *k = &c->rank[i];
+    __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
+    __u32 bound = (-max) >> 63, below = (in_service - max) >> 63;
+    full |= (bound & ~below) << (k->class & (CLASS_SLOTS - 1));
+  }
+  return full;
+}
+
+/* The first of the classes, by rank, among the first so many ranks; its bit, or 0. */
+static __always_inline __u32 first_by_rank(const struct room_config *c, __u32 classes, __u32 ranks) {
+  if (!classes)
+    return 0;
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    if (i >= ranks)
+      break;
+    __u32 bit = bit_of(c->rank[i].class);
+    if (classes & bit)
+      return bit;
+  }
+  return 0;
+}
+
+/* The first node of the class with that bit, the lowest of several; 0 if there is none. */
+static __always_inline __u32 head_of(const struct room *r, __u32 bit) {
+  if (!bit)
+    return 0;
+  for (__u32 i = 0; i < CLASS_SLOTS; i++)
+    if (bit & (1U << i))
+      return r->class[i].head;
+  return 0;
+}
+
+/* Bit of the class that is next among those with one of the first so many ranks; 0 if none
+ * could be admitted. A class whose reserve is due is next, whatever its rank. */
+static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 ranks) {
+  __u32 able = r->waiting_classes & ~at_max(r, c);
+  __u32 due = first_by_rank(c, able & r->due_classes, c->ranks);
+  return due ?: first_by_rank(c, able, ranks);
+}
+
+/* The node that is to be released next, 0 if there is no room or nobody. */
+static __always_inline __u32 next_node(const struct room *r, const struct room_config *c) {
+  if (!r->waiting || !has_room(r, c))
+    return 0;
+  __u32 bit = next_class(r, c, c->ranks);
+  /* Classes that are in the policy no more come last. */
+  return head_of(r, bit ?: r->waiting_classes & ~c->classes);
+}
+
+/* A node that has waited for too long, 0 if none. */
+static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
+                                          __u64 now) {
+  if (!r->waiting)
+    return 0;
+  for (__u32 i = 0; i < CLASS_SLOTS; i++) {
+    if (!(r->waiting_classes & (1U << i)))
+      continue;
+    __u32 node = r->class[i].head;
+    if ((__s64)(now - link_of(p, node)->since) >= (__s64)c->max_wait)
+      return node;
+  }
+  return 0;
+}
+
+/* Accounts an admission of the class to the reserves. */
+static __always_inline void credit(struct room *r, const struct room_config *c, __u32 class) {
+  if (!r->waiting)
+    return;
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    if (i >= c->ranks)
+      break;
+    const struct rank *k = &c->rank[i];
+    struct class_room *q = class_of(r, k->class);
+    if (!k->reserve || !q->waiting)
+      continue;
+    q->credit += k->reserve;
+    if (k->class == class)
+      q->credit = q->credit > 100 ? q->credit - 100 : 0;
+    else if (q->credit > 200)
+      q->credit = 200;
+    if (q->credit >= 100)
+      r->due_classes |= bit_of(k->class);
+    else
+      r->due_classes &= ~bit_of(k->class);
+  }
+}
+
+/* Whether a request of that rank may enter now: there is room, and nobody waits before it
+ * who could. */
+static __always_inline bool may_enter(const struct room *r, const struct room_config *c, __u32 rank) {
+  if (!has_room(r, c))
+    return false;
+  if (at_max(r, c) & bit_of(c->rank[rank & (MAX_RANKS - 1)].class))
+    return false;
+  return !r->waiting || !next_class(r, c, rank + 1);
+}
+
+/* The node that makes room for a request of that rank: the longest-waiting of the lowest
+ * class, if that is lower. */
+static __always_inline __u32 displaced_by(const struct room *r, const struct room_config *c, __u32 rank) {
+  __u32 bit = r->waiting_classes & ~c->classes;
+  for (__u32 i = 0; !bit && i < MAX_RANKS; i++) {
+    __u32 lowest = MAX_RANKS - 1 - i;
+    if (lowest <= rank)
+      break;
+    if (lowest < c->ranks)
+      bit = r->waiting_classes & bit_of(c->rank[lowest].class);
+  }
+  return head_of(r, bit);
+}
+
+/* Puts a node at the end of its class. False: the queue is full. */
+static __always_inline bool enqueue(struct room *r, struct pool *p, const struct room_config *c, __u32 node,
+                                    __u32 rank) {
+  struct node_link *l = link_of(p, node);
+  if (r->waiting >= c->queue_size) {
+    __u32 victim = c->queue_size ? displaced_by(r, c, rank) : 0;
+    if (!victim)
+      return false;
+    doom(r, p, victim, REJECT_DISPLACED);
+  }
+  struct class_room *q = class_of(r, l->class);
+  append(p, &q->head, &q->tail, node);
+  count_waiting(r, l);
+  return true;
+}
+
+/* Starts the counters of a class anew that nobody waits or is in service of. Takes the room's
+ * lock. */
+static __always_inline void reset_class(struct room *r, __u32 class) {
+  bpf_spin_lock(&r->lock);
+  struct class_room *c = class_of(r, class);
+  if (!c->waiting && !c->in_service)
+    __builtin_memset(c, 0, sizeof(*c));
+  bpf_spin_unlock(&r->lock);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the stack knows of a connection. */
+#pragma once
+#include "work.h"
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+
+struct endpoint {
+  __u32 state;    /* BPF_TCP_…; 0: there is none */
+  __u32 sequence; /* request socket: of the client's first byte of data */
+  __u32 answer;   /* request socket: the server's first */
+  __u32 crowded;  /* the accept queue is full */
+};
+
+static __always_inline __u32 make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
+  if (!k->v6) {
+    t->ipv4.saddr = bpf_htonl(k->peer[0] >> 32);
+    t->ipv4.daddr = bpf_htonl(k->local[0] >> 32);
+    t->ipv4.sport = bpf_htons(k->peer_port);
+    t->ipv4.dport = bpf_htons(k->local_port);
+    return sizeof(t->ipv4);
+  }
+  for (int i = 0; i < 2; i++) {
+    t->ipv6.saddr[2 * i] = bpf_htonl(k->peer[i] >> 32);
+    t->ipv6.saddr[2 * i + 1] = bpf_htonl((__u32)k->peer[i]);
+    t->ipv6.daddr[2 * i] = bpf_htonl(k->local[i] >> 32);
+    t->ipv6.daddr[2 * i + 1] = bpf_htonl((__u32)k->local[i]);
+  }
+  t->ipv6.sport = bpf_htons(k->peer_port);
+  t->ipv6.dport = bpf_htons(k->local_port);
+  return sizeof(t->ipv6);
+}
+
+/* As the kernel's sk_acceptq_is_full(). */
+static __always_inline bool is_crowded(const void *listener) {
+  const struct sock *sk = bpf_rdonly_cast(listener, bpf_core_type_id_kernel(struct sock));
+  return sk->sk_ack_backlog > sk->sk_max_ack_backlog;
+}
+
+/* Reads the socket. Casts, because the helpers for it refuse the request sockets of MPTCP
+ * listeners, and the verifier the way to the listener. */
+static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *sk) {
+  out->state = sk->state;
+  if (out->state == BPF_TCP_LISTEN)
+    out->crowded = is_crowded(sk);
+  if (out->state != BPF_TCP_NEW_SYN_RECV)
+    return;
+  const struct tcp_request_sock *r = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
+  out->sequence = r->rcv_isn + 1;
+  out->answer = r->snt_isn + 1;
+  out->crowded = is_crowded(r->req.req.__req_common.skc_listener);
+}
+
+static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {
+  struct bpf_sock_tuple tuple = {};
+  if (k->v6) {
+    make_tuple(&tuple, k);
+    return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+  }
+  make_tuple(&tuple, k);
+  return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* Finds the socket that a connection's segments go to. */
+__noinline int find_socket(struct __sk_buff *skb, const struct flow_key *k, struct endpoint *out) {
+  if (!k || !out)
+    return 0;
+  *out = (struct endpoint){};
+  struct bpf_sock *sk = look_up(skb, k);
+  if (!sk)
+    return 0;
+  read_socket(out, sk);
+  bpf_sk_release(sk);
+  return out->state;
+}
+
+/* Whether the segment acknowledges a SYN cookie of the listener that it goes to. */
+__noinline int is_cookie(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  __u32 l3 = BOUND(w->s.l3, MAX_HEADERS), l4 = BOUND(w->s.l4, MAX_HEADERS);
+  __u32 ip_size = w->s.p.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+  void *ip = &w->chunk, *tcp = (void *)&w->chunk + 64;
+  if (bpf_skb_load_bytes(skb, l3, ip, ip_size) || bpf_skb_load_bytes(skb, l4, tcp, sizeof(struct tcphdr)))
+    return 0;
+  struct bpf_sock *sk = look_up(skb, &w->key);
+  if (!sk)
+    return 0;
+  bool valid = sk->state == BPF_TCP_LISTEN &&
+               bpf_tcp_check_syncookie(sk, ip, ip_size, tcp, sizeof(struct tcphdr)) == 0;
+  bpf_sk_release(sk);
+  return valid;
+}

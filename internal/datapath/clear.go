@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"narthex/internal/policy"
+)
+
+// clearStep is how often the rooms are looked at while they are being emptied.
+const clearStep = 5 * time.Millisecond
+
+// Clear empties the waiting rooms before the instance is removed: held requests are released
+// as fast as the accept queues have room until the limit, then answered as rejected. New
+// requests pass. The calling thread is in the network namespace of the targets.
+func (in *Instance) Clear(limit time.Duration) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil || in.applied.Tables == nil {
+		return nil
+	}
+	if err := in.publishOpen(time.Hour); err != nil {
+		return err
+	}
+	err := in.clearUntil(limit)
+	if errors.Is(err, errWaiting) {
+		if err := in.publishOpen(0); err != nil {
+			return err
+		}
+		err = in.clearUntil(limit)
+	}
+	return err
+}
+
+// errWaiting says that a room is not empty yet.
+var errWaiting = errors.New("requests still wait")
+
+func (in *Instance) clearUntil(limit time.Duration) error {
+	for end := time.Now().Add(limit); ; time.Sleep(clearStep) {
+		if err := in.tick(); err != nil {
+			return err
+		}
+		rooms, err := in.objects.readRooms()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(rooms, func(r narthexRoom) bool { return r.Waiting > 0 || r.DoomedHead > 0 }) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return errWaiting
+		}
+	}
+}
+
+// publishOpen puts the policy in force without limits: nobody has to wait any more, and who
+// waits is released, or rejected after maxWait.
+func (in *Instance) publishOpen(maxWait time.Duration) error {
+	t := *in.applied.Tables
+	t.Services, t.Classes = slices.Clone(t.Services), slices.Clone(t.Classes)
+	for i := range t.Services {
+		t.Services[i].Room.Limit = 0
+		t.Services[i].Room.Queue = policy.Queue{MaxWait: maxWait, MaxService: t.Services[i].Room.Queue.MaxService}
+	}
+	for i := range t.Classes {
+		t.Classes[i].Max = 0
+	}
+	groups, err := groupServices(t.Services)
+	if err != nil {
+		return err
+	}
+	locals := append(slices.Clone(in.applied.Locals), alwaysLocal...)
+	listens, err := policy.CompileListens(t.Services, locals)
+	if err != nil {
+		return err
+	}
+	// The generation stays, and with it the interfaces' groups.
+	im := buildImage(&t, in.applied.Targets, listens, in.slots, groupBits(groups, in.imageGen), in.imageGen)
+	m, err := im.newMap()
+	if err != nil {
+		return err
+	}
+	defer closeMap(m)
+	if err := in.objects.PolicyImage.Put(zero, m); err != nil {
+		return fmt.Errorf("lifting the limits: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// gate is an interface whose requests go through waiting rooms.
+type gate struct {
+	name    string
+	index   int
+	in, out link.Link // out of a gate that a crash left half is nil, or in
+}
+
+const (
+	gateIn  = "gatein"
+	gateOut = "gateout"
+)
+
+func gatePin(side string, index int) string { return fmt.Sprintf("%s_%d", side, index) }
+
+// wantsGate reports whether a target has a service with a waiting room.
+func (s *State) wantsGate(t Target) bool {
+	return slices.ContainsFunc(t.Services, func(i int) bool { return hasGate(&s.Tables.Services[i]) })
+}
+
+// attachGates puts the gate on the targets that want one and have none.
+func (c *change) attachGates() error {
+	var failed error
+	for _, t := range c.state.Targets {
+		if !c.state.wantsGate(t) || slices.ContainsFunc(c.in.gates, func(g gate) bool { return g.index == t.Index }) {
+			continue
+		}
+		g, err := c.objects.attachGate(c.in.pins, t)
+		if errors.Is(err, unix.ENODEV) {
+			continue // it has just gone
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		c.undo = append(c.undo, func() error { return g.detach(c.objects.Journal) })
+		c.addedGates = append(c.addedGates, g)
+	}
+	return failed
+}
+
+// attachGate puts the programs before all others: what they send is not for others to judge.
+func (o *objects) attachGate(p pins, t Target) (g gate, err error) {
+	g = gate{name: t.Name, index: t.Index}
+	if err := openLoopback(t.Name, o.Journal); err != nil {
+		return g, err
+	}
+	g.in, err = attachTCX(p, o.NarthexGateIn, ebpf.AttachTCXIngress, gateIn, t)
+	if err == nil {
+		g.out, err = attachTCX(p, o.NarthexGateOut, ebpf.AttachTCXEgress, gateOut, t)
+	}
+	if err != nil {
+		return g, errors.Join(err, g.detach(o.Journal))
+	}
+	return g, nil
+}
+
+func attachTCX(p pins, prog *ebpf.Program, at ebpf.AttachType, side string, t Target) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: t.Index, Attach: at, Anchor: link.Head()})
+	if err != nil {
+		return nil, fmt.Errorf("attaching the waiting room to interface %q: %w", t.Name, err)
+	}
+	if err := pinLink(l, filepath.Join(p.linkDir(), gatePin(side, t.Index))); err != nil {
+		return nil, errors.Join(fmt.Errorf("pinning the waiting room's link to interface %q: %w", t.Name, err), l.Close())
+	}
+	return l, nil
+}
+
+// pinLink pins a link in place of what is pinned there.
+func pinLink(l link.Link, path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return l.Pin(path)
+}
+
+func (g gate) links() []link.Link {
+	return slices.DeleteFunc([]link.Link{g.in, g.out}, func(l link.Link) bool { return l == nil })
+}
+
+// detach removes pins and links, and puts back what was changed for them.
+func (g gate) detach(journal *ebpf.Map) error {
+	for _, l := range g.links() {
+		release(l)
+	}
+	if g.name == loopback {
+		return closeLoopback(journal)
+	}
+	return nil
+}
+
+// release removes a link and its pin.
+func release(l link.Link) {
+	_ = l.Unpin()
+	_ = l.Detach()
+	_ = l.Close()
+}
+
+// switchGates makes the attached programs those of the objects.
+func (in *Instance) switchGates() error {
+	var all error
+	for _, g := range in.gates {
+		if g.in != nil {
+			all = errors.Join(all, updateLink(g.in, in.objects.NarthexGateIn, g.name))
+		}
+		if g.out != nil {
+			all = errors.Join(all, updateLink(g.out, in.objects.NarthexGateOut, g.name))
+		}
+	}
+	if len(in.sockets) == 0 {
+		return all
+	}
+	// Links to tracepoints cannot be updated. While both are attached, the second finds done
+	// what the first has done.
+	old := in.sockets
+	in.sockets = nil
+	err := in.attachSockets()
+	for _, s := range old {
+		_ = s.link.Detach()
+		_ = s.link.Close()
+	}
+	return errors.Join(all, err)
+}
+
+func updateLink(l link.Link, prog *ebpf.Program, name string) error {
+	if err := l.Update(prog); err != nil && !errors.Is(err, unix.ENOLINK) { // the interface may just have gone
+		return fmt.Errorf("replacing the waiting room's program on interface %q: %w", name, err)
+	}
+	return nil
+}
+
+// loadGates opens what is pinned of gates and of what watches sockets.
+func (in *Instance) loadGates() error {
+	entries, err := os.ReadDir(in.pins.linkDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading pinned links: %w", err)
+	}
+	gates := map[int]*gate{}
+	for _, e := range entries {
+		side, number, _ := strings.Cut(e.Name(), "_")
+		index, _ := strconv.Atoi(number)
+		socket := slices.Contains(socketPins, e.Name())
+		if !socket && (index <= 0 || side != gateIn && side != gateOut) {
+			continue
+		}
+		l, err := link.LoadPinnedLink(filepath.Join(in.pins.linkDir(), e.Name()), nil)
+		if err != nil {
+			return fmt.Errorf("opening pinned link %q: %w", e.Name(), err)
+		}
+		if socket {
+			in.sockets = append(in.sockets, socketLink{e.Name(), l})
+			continue
+		}
+		if gates[index] == nil {
+			gates[index] = &gate{name: interfaceName(index), index: index}
+		}
+		if side == gateIn {
+			gates[index].in = l
+		} else {
+			gates[index].out = l
+		}
+	}
+	for _, g := range gates {
+		in.gates = append(in.gates, *g)
+	}
+	in.gates = dropGatesElsewhere(in.gates)
+	return nil
+}
+
+// dropGatesElsewhere removes gates that are not, or not wholly, on the interface with their
+// index in the calling thread's namespace.
+func dropGatesElsewhere(list []gate) []gate {
+	return slices.DeleteFunc(list, func(g gate) bool {
+		whole := g.in != nil && g.out != nil && onTCX(g.in, g.index, ebpf.AttachTCXIngress) && onTCX(g.out, g.index, ebpf.AttachTCXEgress)
+		if !whole {
+			for _, l := range g.links() {
+				release(l)
+			}
+		}
+		return !whole
+	})
+}
+
+// onTCX reports whether a link is at the interface in the calling thread's namespace. Where
+// that cannot be told it is taken to be.
+func onTCX(l link.Link, index int, at ebpf.AttachType) bool {
+	if linked, err := linkedIndex(l); err == nil && linked != index {
+		return false
+	}
+	info, err := l.Info()
+	if err != nil {
+		return true
+	}
+	q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
+	if err != nil {
+		return !errors.Is(err, unix.ENODEV)
+	}
+	return slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool {
+		id, ok := p.LinkID()
+		return ok && id == info.ID
+	})
+}
+
+// detachUnwantedGates lets go interfaces that no service with a waiting room is on.
+func (in *Instance) detachUnwantedGates(s *State) {
+	in.gates = slices.DeleteFunc(in.gates, func(g gate) bool {
+		i := slices.IndexFunc(s.Targets, func(t Target) bool { return t.Index == g.index })
+		if i >= 0 && s.wantsGate(s.Targets[i]) {
+			return false
+		}
+		in.warn(g.detach(in.objects.Journal))
+		return true
+	})
+}
+
+func (in *Instance) closeGates() {
+	for _, g := range in.gates {
+		for _, l := range g.links() {
+			_ = l.Close()
+		}
+	}
+	for _, s := range in.sockets {
+		_ = s.link.Close()
+	}
+	in.gates, in.sockets = nil, nil
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+	"unsafe"
+
+	"narthex/internal/policy"
+)
+
+const (
+	roomCells  = int(unsafe.Sizeof(narthexRoomConfig{})) / cellSize
+	epochs     = len(narthexRoom{}.Entered)
+	classSlots = len(narthexRoom{}.Class)
+	// leftoverWait is how long requests still wait whose service is in the policy no more and
+	// that the server does not take.
+	leftoverWait = 5 * time.Second
+)
+
+// hasGate reports whether the requests of a service go through a waiting room, be it one in
+// which nobody ever waits.
+func hasGate(s *policy.ServiceTable) bool { return s.Room.Protocol == policy.HTTP }
+
+// roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
+// service let go whoever still waits there.
+func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
+	last := -1
+	for _, slot := range s.byName {
+		last = max(last, int(slot))
+	}
+	configs := make([]narthexRoomConfig, last+1)
+	for i := range configs {
+		configs[i] = narthexRoomConfig{
+			MaxWait: uint64(leftoverWait), Epoch: epochLength(policy.DefaultMaxService),
+		}
+	}
+	for i := range t.Services {
+		configs[s.byName[t.Services[i].Name]] = roomConfig(t, i, s)
+	}
+	return configs
+}
+
+func epochLength(maxService time.Duration) uint64 { return uint64(maxService) / uint64(epochs-1) }
+
+var serviceEnds = map[policy.ServiceEnd]narthexServiceEnd{
+	policy.EndAuto:      narthexServiceEndEND_AUTO,
+	policy.EndFirstByte: narthexServiceEndEND_FIRST_BYTE,
+	policy.EndClose:     narthexServiceEndEND_CLOSE,
+}
+
+func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
+	from := &t.Services[service].Room
+	c := narthexRoomConfig{
+		MaxWait:     uint64(from.Queue.MaxWait),
+		Epoch:       epochLength(from.Queue.MaxService),
+		Limit:       uint32(from.Limit),
+		QueueSize:   uint32(from.Queue.Size),
+		Mark:        from.Mark,
+		Ranks:       uint8(len(t.Classes)),
+		Shadow:      flag(t.Services[service].Shadow),
+		Ends:        uint8(serviceEnds[from.Ends]),
+		DefaultRank: uint8(t.Default),
+		Strict:      flag(t.HasRoom(service)),
+		Bounded:     flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })),
+	}
+	for rank, class := range t.Classes {
+		slot := s.byClass[class.Name]
+		c.Rank[rank] = narthexRank{
+			Max: uint32(class.Max), Class: uint8(slot), Reserve: uint8(class.Reserve), SocketPriority: uint8(class.SocketPriority),
+		}
+		c.Classes |= 1 << slot
+	}
+	text := rejection(from.Reject)
+	c.AnswerLength = uint16(copy(c.Answer[:], text))
+	return c
+}
+
+// rejection returns the HTTP response to a request that is not served; empty for a reset. It
+// has no body, so that browsers show their own page, which says what the status means.
+func rejection(r policy.Reject) string {
+	if r.Reset {
+		return ""
+	}
+	text := http.StatusText(r.Status)
+	if text == "" {
+		text = "Rejected"
+	}
+	retry := ""
+	if r.RetryAfter > 0 {
+		retry = fmt.Sprintf("Retry-After: %d\r\n", int(r.RetryAfter/time.Second))
+	}
+	return fmt.Sprintf("HTTP/1.1 %d %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", r.Status, text, retry)
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// socketLink is a program that hears of sockets, of the whole system.
+type socketLink struct {
+	pin  string
+	link link.Link
+}
+
+const (
+	pinSockState   = "sockstate"
+	pinSockRelease = "sockrelease"
+	pinSockops     = "sockops"
+)
+
+var socketPins = []string{pinSockState, pinSockRelease, pinSockops}
+
+// attachSockets attaches the programs that hear of sockets, and pins them in place of what
+// is pinned. On error none is attached.
+func (in *Instance) attachSockets() (err error) {
+	defer func() {
+		if err != nil {
+			in.detachSockets()
+		}
+	}()
+	cgroup, err := rootCgroup()
+	if err != nil {
+		return err
+	}
+	o := in.objects
+	attach := map[string]func() (link.Link, error){
+		pinSockState: func() (link.Link, error) {
+			return link.AttachTracing(link.TracingOptions{Program: o.NarthexSockState})
+		},
+		pinSockRelease: func() (link.Link, error) {
+			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCgroupInetSockRelease, Program: o.NarthexSockRelease})
+		},
+		pinSockops: func() (link.Link, error) {
+			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCGroupSockOps, Program: o.NarthexSockops})
+		},
+	}
+	for _, pin := range socketPins {
+		l, err := attach[pin]()
+		if err != nil {
+			return fmt.Errorf("attaching the program %q, which follows the server's sockets: %w", pin, err)
+		}
+		in.sockets = append(in.sockets, socketLink{pin, l})
+		if err := pinLink(l, filepath.Join(in.pins.linkDir(), pin)); err != nil {
+			return fmt.Errorf("pinning the link %q: %w", pin, err)
+		}
+	}
+	return nil
+}
+
+// followSockets attaches them if there is a gate that needs them, and else lets them go.
+func (in *Instance) followSockets(s *State) error {
+	wanted := slices.ContainsFunc(s.Targets, s.wantsGate)
+	if wanted && len(in.sockets) == 0 {
+		return in.attachSockets()
+	}
+	if !wanted {
+		in.detachSockets()
+	}
+	return nil
+}
+
+func (in *Instance) detachSockets() {
+	for _, s := range in.sockets {
+		release(s.link)
+	}
+	in.sockets = nil
+}
+
+// rootCgroup returns where the cgroup2 hierarchy is mounted, wherever that is.
+func rootCgroup() (string, error) {
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("looking for the cgroup2 hierarchy: %w", err)
+	}
+	defer mounts.Close()
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(before)
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
+			return fields[4], nil
+		}
+	}
+	return mountCgroup()
+}
+
+// mountCgroup mounts the cgroup2 hierarchy where no one else looks.
+func mountCgroup() (string, error) {
+	const dir = "/run/narthex/cgroup"
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("mounting the cgroup2 hierarchy: %w", err)
+	}
+	if err := unix.Mount("cgroup2", dir, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		return "", fmt.Errorf("no cgroup2 hierarchy is mounted, and mounting it failed: %w; mount it with \"mount -t cgroup2 none DIR\"", err)
+	}
+	return dir, nil
+}
+
+// interfaceName returns the name of an interface of the calling thread's namespace, empty if
+// there is none with that index.
+func interfaceName(index int) string {
+	i, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return i.Name
+}
