@@ -36,6 +36,20 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_CONTENDED:     "contended",
 	narthexReasonREASON_SOURCES:       "sources",
 	narthexReasonREASON_UPPER:         "upper",
+	narthexReasonREASON_HANDSHAKE:     "handshake",
+	narthexReasonREASON_FORGED:        "forged",
+	narthexReasonREASON_GAP:           "gap",
+	narthexReasonREASON_PIPELINED:     "pipelined",
+	narthexReasonREASON_HELD:          "held",
+	narthexReasonREASON_CHECKSUM:      "checksum",
+	narthexReasonREASON_UNFOLLOWED:    "unfollowed",
+	narthexReasonREASON_UNKNOWN_FLOW:  "unknown_flow",
+	narthexReasonREASON_NESTING:       "nesting",
+	narthexReasonREASON_CLONE_FAULT:   "clone_fault",
+	narthexReasonREASON_ACCEPT_QUEUE:  "accept_queue",
+	narthexReasonREASON_FAREWELL:      "farewell",
+	narthexReasonREASON_RACE:          "race",
+	narthexReasonREASON_CUT:           "cut",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type BenchClassSlot struct {
+	_    structs.HostLayout
+	Name [64]uint8
+}
+
 type BenchCounts struct {
 	_         structs.HostLayout
 	Passed    uint64
@@ -20,9 +25,139 @@ type BenchCounts struct {
 	WouldDrop uint64
 }
 
+type BenchFarewell struct {
+	_      structs.HostLayout
+	Seq    uint32
+	End    uint32
+	Client uint32
+	Room   uint32
+}
+
+type BenchFlow struct {
+	_              structs.HostLayout
+	Id             uint64
+	Since          uint64
+	Next           uint32
+	Answer         uint32
+	Node           uint32
+	Epoch          uint32
+	Room           uint16
+	Class          uint8
+	State          uint8
+	Flags          uint8
+	SocketPriority uint8
+	Ends           uint8
+	Rank           uint8
+	Generation     uint32
+	Mark           uint32
+	Head           struct {
+		_      structs.HostLayout
+		Length uint64
+		Flags  uint8
+		Place  uint8
+		Word   uint8
+		At     uint8
+		Set    uint8
+		Pad    uint8
+		Seen   uint16
+	}
+}
+
+type BenchFlowKey struct {
+	_         structs.HostLayout
+	Peer      [2]uint64
+	Local     [2]uint64
+	PeerPort  uint16
+	LocalPort uint16
+	V6        uint8
+	Pad       [3]uint8
+}
+
+type BenchHaunted struct {
+	_      structs.HostLayout
+	Room   uint32
+	Number uint32
+}
+
 type BenchNote struct {
 	_    structs.HostLayout
 	Text [128]uint8
+}
+
+type BenchPool struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Free  uint32
+	Fresh uint32
+	Used  uint32
+	Link  [65537]struct {
+		_      structs.HostLayout
+		Since  uint64
+		Next   uint32
+		Prev   uint32
+		Room   uint16
+		Class  uint8
+		State  uint8
+		Reject uint8
+		Busy   uint8
+		Pad    [2]uint8
+	}
+}
+
+type BenchRoom struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	InService      uint32
+	Waiting        uint32
+	WaitingClasses uint32
+	DueClasses     uint32
+	DoomedHead     uint32
+	DoomedTail     uint32
+	Epoch          uint32
+	GhostFirst     uint32
+	GhostEnd       uint32
+	Looked         uint32
+	Stuck          uint32
+	Limit          uint32
+	Pad            uint32
+	EpochBegan     uint64
+	Entered        [8][32]uint32
+	Ghost          [64]struct {
+		_        structs.HostLayout
+		Deadline uint64
+		Cookie   uint64
+		Epoch    uint32
+		Class    uint32
+	}
+	Class [32]struct {
+		_          structs.HostLayout
+		Head       uint32
+		Tail       uint32
+		Waiting    uint32
+		InService  uint32
+		Credit     uint32
+		Pad        uint32
+		Typical    uint64
+		Arrived    uint64
+		Admitted   uint64
+		WouldHold  uint64
+		Held       uint64
+		Released   uint64
+		GaveUp     uint64
+		Served     uint64
+		Lost       uint64
+		Rejected   [8]uint64
+		WaitSum    uint64
+		ServiceSum uint64
+		Wait       [32]uint64
+		Service    [32]uint64
+	}
 }
 
 type BenchRuleSlot struct {
@@ -64,35 +199,141 @@ type BenchUpperDevice struct {
 	Pad   [2]uint8
 }
 
+type BenchWork struct {
+	_ structs.HostLayout
+	S struct {
+		_ structs.HostLayout
+		P struct {
+			_          structs.HostLayout
+			Src        [2]uint64
+			Dst        [2]uint64
+			Sport      uint16
+			Dport      uint16
+			Mac        [6]uint8
+			V6         uint8
+			HasAddress uint8
+			HasPorts   uint8
+			Anomaly    uint8
+			_          [2]byte
+		}
+		Seq    uint32
+		Ack    uint32
+		L3     uint32
+		L4     uint32
+		Data   uint32
+		Length uint32
+		Flags  uint8
+		Tagged uint8
+		Pad    [6]uint8
+	}
+	Key   BenchFlowKey
+	Flow  BenchFlow
+	Now   uint64
+	Chunk struct {
+		_    structs.HostLayout
+		Byte [512]uint8
+	}
+	Padding uint32
+	Used    uint32
+	Keep    uint32
+	Out     struct {
+		_       structs.HostLayout
+		Ifindex uint32
+		Flags   uint32
+	}
+	_        [4]byte
+	Rejected struct {
+		_     structs.HostLayout
+		Key   BenchFlowKey
+		Times struct {
+			_      structs.HostLayout
+			Option uint32
+			Value  uint32
+			Echo   uint32
+		}
+		L3      uint32
+		Seq     uint32
+		End     uint32
+		Ack     uint32
+		Ifindex uint32
+		Room    uint32
+		Silent  uint8
+		NoPeer  uint8
+		Pad     [6]uint8
+		_       [4]byte
+	}
+	Emission struct {
+		_     structs.HostLayout
+		Key   BenchFlowKey
+		Times struct {
+			_      structs.HostLayout
+			Option uint32
+			Value  uint32
+			Echo   uint32
+		}
+		L3       uint32
+		Seq      uint32
+		Ack      uint32
+		Length   uint32
+		Flags    uint8
+		ToServer uint8
+		Pad      [2]uint8
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	BenchMapBenchSources    = "bench_sources"
-	BenchMapInterfaceGroups = "interface_groups"
-	BenchMapJournal         = "journal"
-	BenchMapPolicyImage     = "policy_image"
-	BenchMapReasonCounts    = "reason_counts"
-	BenchMapRuleBuckets     = "rule_buckets"
-	BenchMapRuleCounts      = "rule_counts"
-	BenchMapRuleSlots       = "rule_slots"
-	BenchMapScratch         = "scratch"
-	BenchMapServiceCounts   = "service_counts"
-	BenchMapServiceSlots    = "service_slots"
-	BenchMapSourceSecret    = "source_secret"
-	BenchMapSourceSets      = "source_sets"
-	BenchMapUpperDevices    = "upper_devices"
-	BenchProgBenchEmpty     = "bench_empty"
-	BenchProgBenchFresh     = "bench_fresh"
-	BenchProgBenchKnown     = "bench_known"
-	BenchProgBenchNothing   = "bench_nothing"
-	BenchProgNarthexTcxSyn  = "narthex_tcx_syn"
-	BenchProgNarthexXdpSyn  = "narthex_xdp_syn"
-	BenchVarBenchTurn       = "bench_turn"
-	BenchVarBtfAction       = "btf_action"
-	BenchVarBtfPage         = "btf_page"
-	BenchVarBtfReason       = "btf_reason"
-	BenchVarSourceSetMask   = "source_set_mask"
+	BenchMapBenchSources        = "bench_sources"
+	BenchMapClassSlots          = "class_slots"
+	BenchMapFarewells           = "farewells"
+	BenchMapFlows               = "flows"
+	BenchMapGatePorts           = "gate_ports"
+	BenchMapGhosts              = "ghosts"
+	BenchMapInterfaceGroups     = "interface_groups"
+	BenchMapJournal             = "journal"
+	BenchMapNesting             = "nesting"
+	BenchMapPolicyImage         = "policy_image"
+	BenchMapPool                = "pool"
+	BenchMapReasonCounts        = "reason_counts"
+	BenchMapRooms               = "rooms"
+	BenchMapRuleBuckets         = "rule_buckets"
+	BenchMapRuleCounts          = "rule_counts"
+	BenchMapRuleSlots           = "rule_slots"
+	BenchMapScratch             = "scratch"
+	BenchMapServiceCounts       = "service_counts"
+	BenchMapServiceSlots        = "service_slots"
+	BenchMapSlots               = "slots"
+	BenchMapSourceSecret        = "source_secret"
+	BenchMapSourceSets          = "source_sets"
+	BenchMapUpperDevices        = "upper_devices"
+	BenchMapWorks               = "works"
+	BenchProgBenchEmpty         = "bench_empty"
+	BenchProgBenchFresh         = "bench_fresh"
+	BenchProgBenchKnown         = "bench_known"
+	BenchProgBenchNothing       = "bench_nothing"
+	BenchProgNarthexGateIn      = "narthex_gate_in"
+	BenchProgNarthexGateOut     = "narthex_gate_out"
+	BenchProgNarthexGateReset   = "narthex_gate_reset"
+	BenchProgNarthexGateTick    = "narthex_gate_tick"
+	BenchProgNarthexSockRelease = "narthex_sock_release"
+	BenchProgNarthexSockState   = "narthex_sock_state"
+	BenchProgNarthexSockops     = "narthex_sockops"
+	BenchProgNarthexTcxSyn      = "narthex_tcx_syn"
+	BenchProgNarthexXdpSyn      = "narthex_xdp_syn"
+	BenchVarBenchTurn           = "bench_turn"
+	BenchVarBtfAction           = "btf_action"
+	BenchVarBtfPage             = "btf_page"
+	BenchVarBtfReason           = "btf_reason"
+	BenchVarBtfReject           = "btf_reject"
+	BenchVarBtfServiceEnd       = "btf_service_end"
+	BenchVarBtfSlot             = "btf_slot"
+	BenchVarGateMark            = "gate_mark"
+	BenchVarNetCookie           = "net_cookie"
+	BenchVarSlotCount           = "slot_count"
+	BenchVarSlotSize            = "slot_size"
+	BenchVarSourceSetMask       = "source_set_mask"
 )
 
 // LoadBench returns the embedded CollectionSpec for Bench.
@@ -137,12 +378,19 @@ type BenchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchProgramSpecs struct {
-	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFresh    *ebpf.ProgramSpec `ebpf:"bench_fresh"`
-	BenchKnown    *ebpf.ProgramSpec `ebpf:"bench_known"`
-	BenchNothing  *ebpf.ProgramSpec `ebpf:"bench_nothing"`
-	NarthexTcxSyn *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
+	BenchEmpty         *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFresh         *ebpf.ProgramSpec `ebpf:"bench_fresh"`
+	BenchKnown         *ebpf.ProgramSpec `ebpf:"bench_known"`
+	BenchNothing       *ebpf.ProgramSpec `ebpf:"bench_nothing"`
+	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
+	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
+	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
+	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
+	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
+	NarthexTcxSyn      *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn      *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
 }
 
 // BenchMapSpecs contains maps before they are loaded into the kernel.
@@ -150,19 +398,29 @@ type BenchProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchMapSpecs struct {
 	BenchSources    *ebpf.MapSpec `ebpf:"bench_sources"`
+	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
+	Farewells       *ebpf.MapSpec `ebpf:"farewells"`
+	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
+	Ghosts          *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal         *ebpf.MapSpec `ebpf:"journal"`
+	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
+	Pool            *ebpf.MapSpec `ebpf:"pool"`
 	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
+	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets     *ebpf.MapSpec `ebpf:"rule_buckets"`
 	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
+	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
+	Works           *ebpf.MapSpec `ebpf:"works"`
 }
 
 // BenchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -173,6 +431,13 @@ type BenchVariableSpecs struct {
 	BtfAction     *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfPage       *ebpf.VariableSpec `ebpf:"btf_page"`
 	BtfReason     *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject     *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfServiceEnd *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot       *ebpf.VariableSpec `ebpf:"btf_slot"`
+	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
+	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
@@ -197,37 +462,57 @@ func (o *BenchObjects) Close() error {
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchMaps struct {
 	BenchSources    *ebpf.Map `ebpf:"bench_sources"`
+	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
+	Farewells       *ebpf.Map `ebpf:"farewells"`
+	Flows           *ebpf.Map `ebpf:"flows"`
+	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
+	Ghosts          *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
 	Journal         *ebpf.Map `ebpf:"journal"`
+	Nesting         *ebpf.Map `ebpf:"nesting"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
+	Pool            *ebpf.Map `ebpf:"pool"`
 	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
+	Rooms           *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets     *ebpf.Map `ebpf:"rule_buckets"`
 	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
+	Slots           *ebpf.Map `ebpf:"slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
+	Works           *ebpf.Map `ebpf:"works"`
 }
 
 func (m *BenchMaps) Close() error {
 	return _BenchClose(
 		m.BenchSources,
+		m.ClassSlots,
+		m.Farewells,
+		m.Flows,
+		m.GatePorts,
+		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.Nesting,
 		m.PolicyImage,
+		m.Pool,
 		m.ReasonCounts,
+		m.Rooms,
 		m.RuleBuckets,
 		m.RuleCounts,
 		m.RuleSlots,
 		m.Scratch,
 		m.ServiceCounts,
 		m.ServiceSlots,
+		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
 		m.UpperDevices,
+		m.Works,
 	)
 }
 
@@ -239,6 +524,13 @@ type BenchVariables struct {
 	BtfAction     *ebpf.Variable `ebpf:"btf_action"`
 	BtfPage       *ebpf.Variable `ebpf:"btf_page"`
 	BtfReason     *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject     *ebpf.Variable `ebpf:"btf_reject"`
+	BtfServiceEnd *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot       *ebpf.Variable `ebpf:"btf_slot"`
+	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
+	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
@@ -246,12 +538,19 @@ type BenchVariables struct {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchPrograms struct {
-	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
-	BenchFresh    *ebpf.Program `ebpf:"bench_fresh"`
-	BenchKnown    *ebpf.Program `ebpf:"bench_known"`
-	BenchNothing  *ebpf.Program `ebpf:"bench_nothing"`
-	NarthexTcxSyn *ebpf.Program `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn *ebpf.Program `ebpf:"narthex_xdp_syn"`
+	BenchEmpty         *ebpf.Program `ebpf:"bench_empty"`
+	BenchFresh         *ebpf.Program `ebpf:"bench_fresh"`
+	BenchKnown         *ebpf.Program `ebpf:"bench_known"`
+	BenchNothing       *ebpf.Program `ebpf:"bench_nothing"`
+	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
+	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
+	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
+	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
+	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
+	NarthexTcxSyn      *ebpf.Program `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn      *ebpf.Program `ebpf:"narthex_xdp_syn"`
 }
 
 func (p *BenchPrograms) Close() error {
@@ -260,6 +559,13 @@ func (p *BenchPrograms) Close() error {
 		p.BenchFresh,
 		p.BenchKnown,
 		p.BenchNothing,
+		p.NarthexGateIn,
+		p.NarthexGateOut,
+		p.NarthexGateReset,
+		p.NarthexGateTick,
+		p.NarthexSockRelease,
+		p.NarthexSockState,
+		p.NarthexSockops,
 		p.NarthexTcxSyn,
 		p.NarthexXdpSyn,
 	)
