@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows a newcomer what Narthex does: a web server, a preferred and a greedy
-// client in network namespaces of their own, first without Narthex, then with it.
+// Package demo shows a newcomer what Narthex does: a web server, a few gold and many bronze
+// clients in network namespaces of their own, first without Narthex, then with it.
 package demo
 
 import (
@@ -30,9 +30,9 @@ var policyText string
 
 // script says how long the phases take.
 type script struct {
-	alone  time.Duration // the preferred client alone
+	alone  time.Duration // the gold clients alone
 	settle time.Duration // after a change, until figures count
-	crowd  time.Duration // both clients, each without and with Narthex
+	crowd  time.Duration // all clients, each without and with Narthex
 	tick   time.Duration // between two refreshments of the screen
 }
 
@@ -86,15 +86,15 @@ func run(ctx context.Context, w io.Writer, opts Options, s script) (err error) {
 
 // play goes through the phases.
 func play(ctx context.Context, st *stage, out *screen, s script) (*Summary, error) {
-	preferred, err := st.startPreferred(ctx)
+	gold, err := st.startGold(ctx)
 	if err != nil {
 		return nil, err
 	}
-	show := &show{out: out, preferred: preferred, tick: s.tick}
+	show := &show{out: out, gold: gold, tick: s.tick}
 	if err := show.phase(ctx, alone, s.settle/2, s.alone); err != nil {
 		return nil, err
 	}
-	if show.greedy, err = st.startGreedy(ctx); err != nil {
+	if show.bronze, err = st.startBronze(ctx); err != nil {
 		return nil, err
 	}
 	if err := show.phase(ctx, without, s.settle, s.crowd); err != nil {

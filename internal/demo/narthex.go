@@ -40,7 +40,7 @@ type narthex struct {
 	done   chan struct{} // closed once the process has been waited for
 }
 
-// newNarthex prepares narthex to police a namespace. Its files go into dir.
+// newNarthex prepares narthex to protect a namespace. Its files go into dir.
 func newNarthex(executable, dir, netns string, cpus []int) (*narthex, error) {
 	n := &narthex{
 		executable: executable,
@@ -121,11 +121,11 @@ func (n *narthex) await(ctx context.Context) error {
 
 // status is what the demo reads of `narthex status --json`.
 type status struct {
-	Rules []struct {
-		Name    string `json:"name"`
-		Passed  uint64 `json:"passed"`
-		Dropped uint64 `json:"dropped"`
-	} `json:"rules"`
+	Services []struct {
+		Classes []struct {
+			Held uint64 `json:"held"`
+		} `json:"classes"`
+	} `json:"services"`
 }
 
 // status asks narthex for its counters. It is an error if it does not enforce a policy.

@@ -65,11 +65,11 @@ const (
 
 // intro says what is being shown.
 func (s *screen) intro() {
-	s.printf("%s\n\n", s.paint(bold, "A web server, a preferred client, a greedy one. What can Narthex do?"))
-	s.printf("  server     10.77.0.1:80 on one core, %s of CPU per request; not modified\n", millis(milliseconds(work)))
-	s.printf("  preferred  10.77.1.1: %d clients, each asks, waits for the answer, asks again\n", preferredClients)
-	s.printf("  greedy     %s: %s connections/s, whatever the answers\n\n", greedyNet, number(greedyRate))
-	s.printf("The policy limits how many connections/s the greedy client may open:\n\n")
+	s.printf("%s\n\n", s.paint(bold, "A web server, few clients that matter, many that want more than there is."))
+	s.printf("  server   10.77.0.1:80 on one core, %s of CPU per request; not modified\n", millis(milliseconds(work)))
+	s.printf("  gold     10.77.1.1: %d clients, each asks, waits for the answer, asks again\n", goldClients)
+	s.printf("  bronze   %s: %d clients that do the same\n\n", bronzeAddr, bronzeClients)
+	s.printf("The policy has two requests at a time in service, and the others wait:\n\n")
 	for line := range strings.Lines(policyText) {
 		s.printf("    %s", line)
 	}
@@ -78,7 +78,7 @@ func (s *screen) intro() {
 
 // The table's head.
 const (
-	head1 = "                        preferred client            greedy client"
+	head1 = "                          gold clients             bronze clients"
 	head2 = "                      requests/s      median    requests/s      median"
 )
 
@@ -95,18 +95,18 @@ func (s *screen) caption(text string) {
 // row shows the figures of a phase; left is how long it goes on, 0 once they are those
 // of the whole phase.
 func (s *screen) row(id phaseID, p Phase, left time.Duration) {
-	preferred := columns(p.Preferred)
+	gold := columns(p.Gold)
 	switch id {
 	case without:
-		preferred = s.paint(red, preferred)
+		gold = s.paint(red, gold)
 	case with:
-		preferred = s.paint(green, preferred)
+		gold = s.paint(green, gold)
 	}
-	greedy := fmt.Sprintf("%12s%12s", "–", "–")
-	if p.Greedy != nil {
-		greedy = columns(*p.Greedy)
+	bronze := fmt.Sprintf("%12s%12s", "–", "–")
+	if p.Bronze != nil {
+		bronze = columns(*p.Bronze)
 	}
-	text := fmt.Sprintf("%-20s%s  %s", phaseTexts[id].name, preferred, greedy)
+	text := fmt.Sprintf("%-20s%s  %s", phaseTexts[id].name, gold, bronze)
 	if left > 0 {
 		text = fmt.Sprintf("%s  %3.0f s", text, math.Ceil(left.Seconds()))
 	}
@@ -153,30 +153,24 @@ func (s *screen) draw() {
 
 // summary says what the demo has shown.
 func (s *screen) summary(sum *Summary) {
-	before, after := sum.Without.Preferred, sum.With.Preferred
+	before, after := sum.Without.Gold, sum.With.Gold
 	if !s.live {
 		s.printf("\n")
 	}
-	s.printf("Overloaded, the preferred client got %s requests/s, at a median of %s.\n", number(before.Rate), millis(before.Median))
-	s.printf("%s %s requests/s, at %s%s.\n", s.paint(bold, "With Narthex it got"), number(after.Rate), millis(after.Median), s.times(sum.Ratio))
-	if best := sum.Alone.Preferred.Rate; best > 0 {
-		s.printf("That is %.0f %% of what it gets when it is alone.\n", 100*after.Rate/best)
-	}
-	if g := sum.Greedy; g != nil {
-		s.printf("Narthex passed %s SYNs of the greedy client and dropped %s.\n", number(float64(g.Passed)), number(float64(g.Dropped)))
-	}
-	s.printf("The server was neither changed nor restarted.\n")
+	s.printf("Overloaded, the gold clients got %s requests/s, at a median of %s.\n", number(before.Rate), millis(before.Median))
+	s.printf("%s %s requests/s, at %s%s.\n", s.paint(bold, "With Narthex they got"), number(after.Rate), millis(after.Median), s.times(sum))
+	s.printf("Narthex held %s requests meanwhile. The server was neither changed nor restarted.\n", number(float64(sum.Held)))
 }
 
-// times says the ratio, if there is one.
-func (s *screen) times(ratio float64) string {
-	if ratio == 0 {
+// times says the ratios, if there are any.
+func (s *screen) times(sum *Summary) string {
+	if sum.Ratio == 0 || sum.Median == 0 {
 		return ""
 	}
-	return ": " + s.paint(bold, number(ratio)+" times as many")
+	return ": " + s.paint(bold, fmt.Sprintf("%s times as many, %s times sooner", number(sum.Ratio), number(sum.Median)))
 }
 
-// columns are one client's figures, 24 wide.
+// columns are the figures of one kind of clients, 24 wide.
 func columns(f Figures) string {
 	return fmt.Sprintf("%12s%12s", number(f.Rate), millis(f.Median))
 }

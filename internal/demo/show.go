@@ -5,7 +5,6 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -24,12 +23,12 @@ const (
 
 // A phase's name in the table, and what a newcomer should know of it.
 var phaseTexts = [phases]struct{ name, caption string }{
-	{"alone", "The preferred client has the server to itself."},
-	{"overload", fmt.Sprintf("The greedy client joins: %s new connections/s, whatever the answers.", number(greedyRate))},
-	{"overload, Narthex", "Narthex drops the greedy client's SYNs beyond the rate, before the server sees them."},
+	{"gold alone", "The gold clients have the server to themselves."},
+	{"overload", "The bronze clients join. The server takes requests as they come."},
+	{"overload, Narthex", "Narthex lets two requests at a time in, gold ones first; the others wait."},
 }
 
-// Figures are what one client got.
+// Figures are what clients of one kind got.
 type Figures struct {
 	Rate   float64 `json:"requests_per_second"`
 	Median float64 `json:"median_ms"` // 0 if nothing was answered
@@ -39,18 +38,18 @@ func figuresOf(r *load.Report) Figures {
 	return Figures{Rate: math.Round(r.Rate()*10) / 10, Median: milliseconds(r.Median())}
 }
 
-// Phase is what both clients got in one phase.
+// Phase is what clients got in one phase.
 type Phase struct {
-	Preferred Figures  `json:"preferred"`
-	Greedy    *Figures `json:"greedy,omitempty"` // nil if it was not there
+	Gold   Figures  `json:"gold"`
+	Bronze *Figures `json:"bronze,omitempty"` // nil if there were none
 }
 
 // show measures the clients and puts the figures on the screen.
 type show struct {
-	out               *screen
-	preferred, greedy *load.Run
-	tick              time.Duration
-	phases            [phases]Phase
+	out          *screen
+	gold, bronze *load.Run
+	tick         time.Duration
+	phases       [phases]Phase
 }
 
 // phase shows the figures of each tick, and in the end those of all ticks after the
@@ -60,45 +59,45 @@ func (s *show) phase(ctx context.Context, id phaseID, settle, length time.Durati
 	s.cut()
 	ticker := time.NewTicker(s.tick)
 	defer ticker.Stop()
-	var preferred, greedy *load.Report
+	var gold, bronze *load.Report
 	for left := settle + length - s.tick; left >= 0; left -= s.tick {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.preferred.Done():
-			_, err := s.preferred.Wait()
-			return errors.Join(errors.New("the preferred client ended early"), err)
+		case <-s.gold.Done():
+			_, err := s.gold.Wait()
+			return errors.Join(errors.New("the gold clients ended early"), err)
 		case <-ticker.C:
 		}
-		p, g := s.cut()
+		g, b := s.cut()
 		if left < length {
-			preferred, greedy = sum(preferred, p), sum(greedy, g)
+			gold, bronze = sum(gold, g), sum(bronze, b)
 		}
 		if left > 0 {
-			s.out.row(id, phaseOf(p, g), left)
+			s.out.row(id, phaseOf(g, b), left)
 		}
 		if s.out.err != nil {
 			return s.out.err // nobody watches
 		}
 	}
-	s.phases[id] = phaseOf(preferred, greedy)
+	s.phases[id] = phaseOf(gold, bronze)
 	s.out.row(id, s.phases[id], 0)
 	return nil
 }
 
-// cut returns what both clients got since the last cut.
-func (s *show) cut() (preferred, greedy *load.Report) {
-	if s.greedy != nil {
-		greedy = s.greedy.Interval()
+// cut returns what clients got since the last cut.
+func (s *show) cut() (gold, bronze *load.Report) {
+	if s.bronze != nil {
+		bronze = s.bronze.Interval()
 	}
-	return s.preferred.Interval(), greedy
+	return s.gold.Interval(), bronze
 }
 
-func phaseOf(preferred, greedy *load.Report) Phase {
-	p := Phase{Preferred: figuresOf(preferred)}
-	if greedy != nil {
-		f := figuresOf(greedy)
-		p.Greedy = &f
+func phaseOf(gold, bronze *load.Report) Phase {
+	p := Phase{Gold: figuresOf(gold)}
+	if bronze != nil {
+		f := figuresOf(bronze)
+		p.Bronze = &f
 	}
 	return p
 }

@@ -16,28 +16,23 @@ import (
 // The cast. The server is the bottleneck: its work for one request takes much longer
 // than opening a connection.
 const (
-	work              = 500 * time.Microsecond
-	workers           = 50  // connections that the server serves at once
-	backlog           = 511 // connections that it lets wait
-	preferredClients  = 10
-	preferredPatience = 2 * time.Second // for a connection, then another attempt
-	greedyRate        = 2500            // connections per second
-	greedySources     = 8
-	greedyPatience    = 1500 * time.Millisecond // after which it gives up on a connection
+	work          = 2 * time.Millisecond
+	goldClients   = 10
+	bronzeClients = 100
 )
+
+// bronzeAddr is the address of the bronze clients. Those of the gold ones are in the network
+// that policy.yaml names.
+var bronzeAddr = netip.MustParseAddr("10.77.66.1")
 
 // loadTime bounds the clients, should the demo forget them.
 const loadTime = time.Minute
-
-// greedyNet holds the addresses of the greedy client, which policy.yaml names.
-var greedyNet = netip.MustParsePrefix("10.77.66.0/24")
 
 // stage is all that the demo makes.
 type stage struct {
 	lab     *testnet.Lab
 	narthex *narthex
 	server  netip.AddrPort
-	greedy  []netip.Addr
 
 	serverCPUs, clientCPUs []int
 	runs                   []func() // end the clients
@@ -62,13 +57,8 @@ func (st *stage) build(executable string) error {
 		return err
 	}
 	st.serverCPUs, st.clientCPUs = cpus[:1], cpus[len(cpus)-1:]
-	addr := greedyNet.Addr()
-	for range greedySources {
-		addr = addr.Next()
-		if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
-			return err
-		}
-		st.greedy = append(st.greedy, addr)
+	if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(bronzeAddr, 16)); err != nil {
+		return err
 	}
 	// What the server's core receives is its own work, not that of the clients' core.
 	if err := st.lab.Server.SetRPS(testnet.Dev, st.serverCPUs...); err != nil {
@@ -82,45 +72,33 @@ func (st *stage) build(executable string) error {
 		return err
 	}
 	_, err = origin.Start(st.lab.Server, origin.Config{
-		Listen:  []netip.AddrPort{st.server},
-		Work:    work,
-		Workers: workers,
-		Backlog: backlog,
-		CPUs:    st.serverCPUs,
+		Listen: []netip.AddrPort{st.server},
+		Work:   work,
+		CPUs:   st.serverCPUs,
 	})
 	return err
 }
 
-// startPreferred starts the client that deserves service.
-func (st *stage) startPreferred(ctx context.Context) (*load.Run, error) {
-	c := st.client(st.lab.ClientsV4)
-	c.ConnectTimeout = preferredPatience
-	return st.keep(ctx, load.Closed{Client: c, Clients: preferredClients})
+// startGold starts the clients that matter more.
+func (st *stage) startGold(ctx context.Context) (*load.Run, error) {
+	return st.start(ctx, goldClients, st.lab.ClientsV4)
 }
 
-// startGreedy starts the client that wants more than there is.
-func (st *stage) startGreedy(ctx context.Context) (*load.Run, error) {
-	c := st.client(st.greedy)
-	c.ConnectTimeout, c.Timeout = greedyPatience, greedyPatience
-	return st.keep(ctx, load.Open{Client: c, Rate: greedyRate})
+// startBronze starts the clients that together want more than there is.
+func (st *stage) startBronze(ctx context.Context) (*load.Run, error) {
+	return st.start(ctx, bronzeClients, []netip.Addr{bronzeAddr})
 }
 
-func (st *stage) client(sources []netip.Addr) load.Client {
-	return load.Client{
+// start starts clients that end with the stage. Each opens a connection for each request.
+func (st *stage) start(ctx context.Context, clients int, sources []netip.Addr) (*load.Run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r, err := load.Closed{Clients: clients, Client: load.Client{
 		NS:       st.lab.Client,
 		CPUs:     st.clientCPUs,
 		Target:   st.server,
 		Sources:  sources,
 		Duration: loadTime,
-	}
-}
-
-// keep starts clients that end with the stage.
-func (st *stage) keep(ctx context.Context, clients interface {
-	Start(context.Context) (*load.Run, error)
-}) (*load.Run, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	r, err := clients.Start(ctx)
+	}}.Start(ctx)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -10,27 +10,25 @@ import (
 
 // Summary is the outcome of a demo.
 type Summary struct {
-	Alone   Phase    `json:"alone"`
-	Without Phase    `json:"without_narthex"`
-	With    Phase    `json:"with_narthex"`
-	Ratio   float64  `json:"ratio,omitempty"` // of the preferred client's requests/s, with to without; 0 if there were none without
-	Greedy  *Policed `json:"greedy_syns,omitempty"`
-}
-
-// Policed counts the greedy client's SYNs while Narthex ran.
-type Policed struct {
-	Passed  uint64 `json:"passed"`
-	Dropped uint64 `json:"dropped"`
+	Alone   Phase   `json:"alone"`
+	Without Phase   `json:"without_narthex"`
+	With    Phase   `json:"with_narthex"`
+	Ratio   float64 `json:"ratio,omitempty"`        // of the gold clients' requests/s, with to without; 0 if there were none without
+	Median  float64 `json:"median_ratio,omitempty"` // of their median response times, without to with; 0 if there is none
+	Held    uint64  `json:"held"`                   // requests that Narthex had wait
 }
 
 func summarize(p [phases]Phase, s status) *Summary {
 	sum := &Summary{Alone: p[alone], Without: p[without], With: p[with]}
-	if before := sum.Without.Preferred.Rate; before > 0 {
-		sum.Ratio = math.Round(10*sum.With.Preferred.Rate/before) / 10
+	if before := sum.Without.Gold; before.Rate > 0 {
+		sum.Ratio = math.Round(10*sum.With.Gold.Rate/before.Rate) / 10
+		if after := sum.With.Gold; after.Rate > 0 {
+			sum.Median = math.Round(10*before.Median/after.Median) / 10
+		}
 	}
-	for _, r := range s.Rules {
-		if r.Name == "greedy" {
-			sum.Greedy = &Policed{Passed: r.Passed, Dropped: r.Dropped}
+	for _, service := range s.Services {
+		for _, class := range service.Classes {
+			sum.Held += class.Held
 		}
 	}
 	return sum
