@@ -329,8 +329,12 @@ static __always_inline int http_list(struct http_reader *r) {
   __u8 b = http_byte(r);
   if (http_is_space(b) || b == ',') {
     r->pos++;
-    return HTTP_AT_LIST;
+    if (http_used_up(r))
+      return HTTP_AT_LIST;
+    b = http_byte(r);
   }
+  if (http_is_space(b) || b == ',')
+    return HTTP_AT_LIST;
   return http_is_eol(b) ? HTTP_AT_EOL : http_expect(r->head, r->head->set, b, HTTP_AT_ELEMENT);
 }
 
@@ -368,15 +372,13 @@ static __always_inline int http_compare(struct http_reader *r) {
   __u32 same = http_zeros((http_bytes(r) ^ text) & ~letter);
   if (n > w->size - at)
     n = w->size - at;
-  if (n > 8)
-    n = 8;
   if (same > n)
     same = n;
   http_skip(r, same);
   h->at = at + same;
   if (h->at >= w->size)
     return http_found(h, w);
-  if (same == n)
+  if (same == n || same == 8)
     return HTTP_AT_WORD;
   if (!w->other || h->at != w->other_at)
     return w->otherwise;
@@ -386,7 +388,7 @@ static __always_inline int http_compare(struct http_reader *r) {
 
 static __always_inline int http_word(struct http_reader *r) {
   int place = HTTP_AT_WORD;
-  for (int i = 0; i < 4 && place == HTTP_AT_WORD && !http_used_up(r); i++)
+  for (int i = 0; i < 3 && place == HTTP_AT_WORD && !http_used_up(r); i++)
     place = http_compare(r);
   return place;
 }
@@ -475,15 +477,15 @@ static __always_inline int http_token_end(struct http_reader *r) {
 static __always_inline int http_length(struct http_reader *r, int place) {
   struct http_head *h = r->head;
   __u8 b = http_byte(r);
-  r->pos++;
-  if (http_is_space(b))
+  if (http_is_space(b)) {
+    r->pos++;
     return place == HTTP_AT_DIGITS ? HTTP_AT_SPACE : place;
-  if (b >= '0' && b <= '9' && place != HTTP_AT_SPACE) {
-    h->length = h->length * 10 + (b - '0');
-    return h->length > HTTP_MAX_LENGTH ? HTTP_AT_LOST : HTTP_AT_DIGITS;
   }
-  r->pos--;
-  return place == HTTP_AT_LENGTH ? HTTP_AT_LOST : HTTP_AT_EOL;
+  if (b < '0' || b > '9' || place == HTTP_AT_SPACE)
+    return place == HTTP_AT_LENGTH ? HTTP_AT_LOST : HTTP_AT_EOL;
+  r->pos++;
+  h->length = h->length * 10 + (b - '0');
+  return h->length > HTTP_MAX_LENGTH ? HTTP_AT_LOST : HTTP_AT_DIGITS;
 }
 
 /* Where the places are in which a byte at a time is read. */
@@ -528,13 +530,19 @@ static __always_inline int http_places(struct http_reader *r, int place) {
     place = http_target(r);
   if (http_used_up(r))
     return place;
-  if (place == HTTP_AT_EOL)
-    return http_eol(r, HTTP_AT_LF, HTTP_AT_LINE);
-  return http_rare(r, place);
+  if (place != HTTP_AT_EOL)
+    place = http_rare(r, place);
+  if (place != HTTP_AT_EOL || http_used_up(r))
+    return place;
+  return http_eol(r, HTTP_AT_LF, HTTP_AT_LINE);
 }
 
 #define HTTP_PLACE_SHIFT 16
+
+/* Places that a turn goes through at most. Of two one after the other at least one uses a
+ * byte, which says how many turns a chunk takes. */
 #define HTTP_TURN 8
+#define HTTP_TURNS (HTTP_CHUNK / (HTTP_TURN / 2))
 
 /* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
  * it came and the place there. Not inlined, and not static, for the verifier's sake: it
@@ -578,9 +586,7 @@ static __always_inline int http_finish(struct http_head *h) {
 /* Goes on from `pos` until the head or the bytes end. */
 static __always_inline int http_run(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length,
                                     __u32 *used) {
-  for (int i = 0; i < HTTP_CHUNK; i++) {
-    if (pos >= length)
-      break;
+  for (int i = 0; i < HTTP_TURNS && pos < length; i++) {
     __u32 turn = http_turn(h, c, pos, length);
     pos = turn & 0xffff;
     __u32 place = turn >> HTTP_PLACE_SHIFT;
@@ -589,8 +595,8 @@ static __always_inline int http_run(struct http_head *h, const struct http_chunk
       return place == HTTP_AT_END ? http_finish(h) : HTTP_LOST;
     }
   }
-  *used = length;
-  return HTTP_MORE;
+  *used = pos;
+  return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_TURNS */
 }
 
 /* Goes on with the head by the first `length` bytes of the chunk. `used` is how many of

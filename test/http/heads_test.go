@@ -127,3 +127,24 @@ func checkEarly(t *testing.T, a *arena, lost string) {
 		t.Errorf("without its last byte: %+v", got)
 	}
 }
+
+// TestDense reads what takes the most steps for its bytes: a chunk full of it is still read to
+// its end.
+func TestDense(t *testing.T) {
+	a := testArena(t)
+	for _, c := range []struct{ start, again string }{
+		{"", "\n"}, {"", "\r\n"}, {"", "A"}, {"GET ", "a"}, {"GET / HTTP/1.1\n", "a:\n"},
+		{"GET / HTTP/1.1\n", "a:\t\n"}, {"GET / HTTP/1.1\n", "c:\r\n"}, {"GET / HTTP/1.1\nA:", "\t"},
+		{"GET / HTTP/1.1\nContent-Length:", " "}, {"GET / HTTP/1.1\nContent-Length:", "0"},
+		{"GET / HTTP/1.1\nContent-Length: 1", "\t"}, {"GET / HTTP/1.1\nConnection:", ","},
+		{"GET / HTTP/1.1\nConnection:", "c,"}, {"GET / HTTP/1.1\nConnection:", "close,"},
+		{"GET / HTTP/1.1\nConnection:", "close x, "}, {"GET / HTTP/1.1\nConnection:", "x"},
+		{"GET / HTTP/1.1\n", "Connection:\n"}, {"GET / HTTP/1.1\n", "Connection:c\n"}, {"GET / HTTP/1.1\n", "c"},
+		{"GET / HTTP/1.1\n", "Expect:1\nUpgrade:\n"},
+	} {
+		b := []byte(c.start + strings.Repeat(c.again, 2*chunkSize/len(c.again)))
+		if got := checkStream(t, a, b, 1, 3, 300); got.Step != More {
+			t.Errorf("%q: %+v", b, got)
+		}
+	}
+}
