@@ -20,9 +20,9 @@ import (
 	"narthex/internal/testnet/origin"
 )
 
-// Gold clients, one of whom is served, keep some hundred to some ten thousand bronze requests
-// waiting while they are held and released themselves. What is to be measured is that, and not
-// what the kernels do meanwhile about connections that do not answer:
+// Gold clients, one of whom at a time is served, are held and released while bronze requests
+// wait: one of those occupies the server and no more may. What is to be measured is a hold and
+// a release, and not what the kernels do meanwhile about connections that do not answer:
 //
 //   - The clients would send their held requests again and again. On the route that they use
 //     they wait for long before they do.
@@ -36,6 +36,8 @@ const (
 	flatQuiet   = 3500 * time.Millisecond // then until no SYN-ACK is sent again, 3 s after the last SYN
 	flatLength  = 1900 * time.Millisecond // before the first one is, 7 s after the first SYN
 )
+
+var flatRoom = room{concurrency: 2, queue: "size: 30000, max_wait: 1m", bronze: "max: 1"}
 
 var flatWaiting = []int{10, 1000, 20000}
 
@@ -101,7 +103,7 @@ func (st *stage) prepareFlat() error {
 // amid measures gold clients while so many bronze requests wait. Times are per gold request,
 // in microseconds.
 func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64, invalid string, err error) {
-	n, err := st.narthex(ctx, room{concurrency: 1, queue: "size: 30000, max_wait: 1m"}, "--slots", "32768")
+	n, err := st.narthex(ctx, flatRoom, "--slots", "32768")
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -112,7 +114,13 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	}
 	defer attached.close()
 
-	// The gold clients are there first, so that the server is occupied.
+	blocker := st.bronzeClients()
+	blocker.Path, blocker.Timeout = "/wait?for=nobody", time.Minute
+	blocked, err := start(ctx, load.Closed{Client: blocker, Clients: 1})
+	if err != nil {
+		return 0, 0, "", err
+	}
+	defer blocked.end()
 	c, err := start(ctx, load.Closed{Client: st.goldClients(), Clients: flatGold})
 	if err != nil {
 		return 0, 0, "", err

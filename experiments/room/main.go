@@ -18,8 +18,8 @@
 // last. What the server receives is handled on its core by receive packet steering; Narthex is
 // attached by tcx, behind that, for XDP on a veth is not what it is on a network card (see
 // experiments/syn). Variants take turns within a run. A run in which the clients ran out of
-// ports, the accept queue overflowed or the server was not the bottleneck that it is meant to be
-// gives no figure. The exit status is 1 if a figure is missed or could not be measured.
+// ports, the accept queue overflowed, others on the machine took the server's core or it was not
+// the bottleneck that it is meant to be gives no figure, and is done again up to twice. The exit status is 1 if a figure is missed or could not be measured.
 package main
 
 import (
@@ -33,6 +33,7 @@ import (
 var (
 	runs    = flag.Int("runs", 3, "how often each variant is measured")
 	seconds = flag.Float64("seconds", 3, "how long, each time")
+	foreign = flag.Float64("others", 0.05, "share of the server's core from which on, taken by others on the machine, a run is invalid")
 )
 
 // suite is what all parts share.

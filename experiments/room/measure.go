@@ -19,7 +19,6 @@ const warmUp = time.Second
 const (
 	saturated = 0.95 // less than this of the server's core, which then is not the bottleneck if
 	exhausted = 0.97 // more than this of its clients' is taken
-	foreign   = 0.05 // more than this of the server's core for others on the machine
 )
 
 // starter is either kind of load.
@@ -125,7 +124,7 @@ func (s *sample) invalid(bottleneck bool) string {
 	if bottleneck && s.serverBusy < saturated && s.clientBusy > exhausted {
 		why = append(why, fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", 100*s.serverBusy, 100*s.clientBusy))
 	}
-	if s.others > foreign {
+	if s.others > *foreign {
 		why = append(why, fmt.Sprintf("others took %.0f %% of the server's core", 100*s.others))
 	}
 	return strings.Join(why, ", ")

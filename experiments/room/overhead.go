@@ -21,9 +21,12 @@ const (
 	overheadPairs   = 30
 	overheadSettle  = 100 * time.Millisecond // after Narthex came or went, and after the clients came
 	overheadSlice   = 150 * time.Millisecond
-	overheadClients = 32  // enough to keep the server's core at work
-	overheadOthers  = 0.2 // share of the core's time that others may take; it does not count as work
+	overheadClients = 32 // enough to keep the server's core at work
 )
+
+// overheadOthers is the share of the core's time that others on the machine may take during
+// such a short time. It does not count as work.
+func overheadOthers() float64 { return 4 * *foreign }
 
 // overheadRoom has room for all clients.
 var overheadRoom = room{concurrency: 10 * overheadClients}
@@ -132,7 +135,7 @@ func (st *stage) compare(ctx context.Context, keepAlive, control bool) (f bench.
 				return f, err
 			}
 		}
-		if max(s[0].others, s[1].others) > overheadOthers {
+		if max(s[0].others, s[1].others) > overheadOthers() {
 			disturbed++
 			continue
 		}
@@ -142,7 +145,7 @@ func (st *stage) compare(ctx context.Context, keepAlive, control bool) (f bench.
 		f.Samples = append(f.Samples, s[1].perAnswer()/s[0].perAnswer())
 	}
 	f.Note = fmt.Sprintf("%s µs per request without and %s µs with; %d pairs not counted, as others took more than %.0f %% of the core",
-		bench.Number(bench.Median(costs[0])), bench.Number(bench.Median(costs[1])), disturbed, 100*overheadOthers)
+		bench.Number(bench.Median(costs[0])), bench.Number(bench.Median(costs[1])), disturbed, 100*overheadOthers())
 	return f, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -27,6 +28,7 @@ const (
 	nothing variant = iota
 	narthex
 	haproxy
+	haproxyReuse
 	variants
 )
 
@@ -35,16 +37,16 @@ type contest struct {
 	*stage
 	keepAlive bool
 	room      room
-	proxy     netip.AddrPort // HAProxy, if it takes part
+	proxy     [variants]netip.AddrPort // HAProxy, where it takes part
 }
 
-// contest starts the server. It listens on a second address, for a proxy.
-func (b suite) contest(purpose string, work time.Duration, behind ...netip.AddrPort) (*contest, error) {
+// contest starts the server.
+func (b suite) contest(purpose string, work time.Duration) (*contest, error) {
 	st, err := b.stage(purpose)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := st.origin(origin.Config{Work: work, Listen: behind}); err != nil {
+	if _, err := st.origin(origin.Config{Work: work}); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
 	return &contest{stage: st, room: room{concurrency: inService}}, nil
@@ -55,8 +57,8 @@ func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
 	gold := load.Closed{Client: c.goldClients(), Clients: goldCount, KeepAlive: c.keepAlive}
 	bronze := load.Closed{Client: c.bronzeClients(), Clients: bronzeCount, KeepAlive: c.keepAlive}
 	switch v {
-	case haproxy:
-		gold.Target, bronze.Target = c.proxy, c.proxy
+	case haproxy, haproxyReuse:
+		gold.Target, bronze.Target = c.proxy[v], c.proxy[v]
 	case narthex:
 		n, err := c.narthex(ctx, c.room)
 		if err != nil {
@@ -68,7 +70,7 @@ func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
 	if err != nil {
 		return nil, err
 	}
-	name := [variants]string{"nothing", "narthex", "haproxy"}[v]
+	name := [variants]string{"nothing", "narthex", "haproxy", "haproxy, connections used again"}[v]
 	c.Progress("  %s: gold %s/s, median %s ms; bronze %s/s; gold: %s; bronze: %s; cores %.0f %%, %.0f %%", name,
 		bench.Number(s.reports[0].Rate()), bench.Number(milliseconds(s.reports[0].Median())), bench.Number(s.reports[1].Rate()),
 		bench.Outcomes(s.reports[0]), bench.Outcomes(s.reports[1]), 100*s.serverBusy, 100*s.clientBusy)
@@ -132,47 +134,79 @@ func (b suite) overload(ctx context.Context, purpose string, keepAlive bool) (fi
 }
 
 // haproxy: the same as priority with little work per request, so that what the gate itself
-// costs counts, beside HAProxy on the server's core, told of the same priorities.
+// costs counts, beside HAProxy on the server's core, told of the same priorities. The server
+// behind it has a connection for each request, as it has without; that is also what HAProxy
+// does by default (http-reuse safe) for clients with one request per connection. Told to use
+// connections again (http-reuse always) it spares the server their cost.
 func (b suite) haproxy(ctx context.Context) (figures []bench.Figure, err error) {
-	behind := netip.MustParseAddrPort("127.0.0.1:8000")
-	c, err := b.contest("haproxy", 100*time.Microsecond, behind)
+	c, err := b.contest("haproxy", haproxyWork)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	c.proxy = netip.AddrPortFrom(c.lab.ServerV4, 8080)
-	if _, err := c.serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
-		Listen: []netip.AddrPort{c.proxy}, Backlog: backlog, CPUs: c.ServerCPUs,
-		Origin: behind, MaxConn: inService,
-		Priorities: []testnet.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},
-	})); err != nil {
-		return nil, err
+	for _, v := range []variant{haproxy, haproxyReuse} {
+		if err := c.startProxy(v); err != nil {
+			return nil, err
+		}
 	}
 	t := newTable(
 		bench.Figure{What: "gold requests/s, Narthex / HAProxy", Wanted: bench.AtLeast(1.5)},
 		bench.Figure{What: "gold median, Narthex / HAProxy", Wanted: bench.AtMost(0.7)},
+		bench.Figure{What: "gold requests/s, Narthex / HAProxy that uses connections again"},
+		bench.Figure{What: "gold median, Narthex / HAProxy that uses connections again"},
+		bench.Figure{What: "gold requests/s with nothing", Unit: "/s"},
 		bench.Figure{What: "gold requests/s with Narthex", Unit: "/s"},
 		bench.Figure{What: "gold requests/s with HAProxy", Unit: "/s"},
-		bench.Figure{What: "gold requests/s with nothing", Unit: "/s"},
+		bench.Figure{What: "gold requests/s with HAProxy, connections used again", Unit: "/s"},
+		bench.Figure{What: "all requests/s with nothing", Unit: "/s"},
 		bench.Figure{What: "all requests/s with Narthex", Unit: "/s"},
 		bench.Figure{What: "all requests/s with HAProxy", Unit: "/s"},
-		bench.Figure{What: "all requests/s with nothing", Unit: "/s"},
+		bench.Figure{What: "all requests/s with HAProxy, connections used again", Unit: "/s"},
+		bench.Figure{What: "gold median with nothing", Unit: "ms"},
 		bench.Figure{What: "gold median with Narthex", Unit: "ms"},
 		bench.Figure{What: "gold median with HAProxy", Unit: "ms"},
-		bench.Figure{What: "gold median with nothing", Unit: "ms"},
+		bench.Figure{What: "gold median with HAProxy, connections used again", Unit: "ms"},
 	)
 	for t.next() {
-		s, err := c.round(ctx, turned(t, nothing, narthex, haproxy))
+		s, err := c.round(ctx, turned(t, nothing, narthex, haproxy, haproxyReuse))
 		if err != nil {
 			return t.done(), err
 		}
-		if t.refuse(s[nothing].invalid(true), s[narthex].invalid(true), s[haproxy].invalid(true)) {
+		var why []string
+		var gold, all, medians []float64
+		for _, v := range s {
+			why = append(why, v.invalid(true))
+			gold, all = append(gold, v.reports[0].Rate()), append(all, v.rate())
+			medians = append(medians, milliseconds(v.reports[0].Median()))
+		}
+		if t.refuse(why...) {
 			continue
 		}
-		n, h, o := s[narthex].reports[0], s[haproxy].reports[0], s[nothing].reports[0]
-		t.add(n.Rate()/h.Rate(), float64(n.Median())/float64(h.Median()), n.Rate(), h.Rate(), o.Rate(),
-			s[narthex].rate(), s[haproxy].rate(), s[nothing].rate(),
-			milliseconds(n.Median()), milliseconds(h.Median()), milliseconds(o.Median()))
+		t.add(slices.Concat([]float64{
+			gold[narthex] / gold[haproxy], medians[narthex] / medians[haproxy],
+			gold[narthex] / gold[haproxyReuse], medians[narthex] / medians[haproxyReuse],
+		}, gold, all, medians)...)
 	}
 	return t.done(), nil
+}
+
+// haproxyWork is what a request takes of the server beside HAProxy.
+const haproxyWork = 100 * time.Microsecond
+
+// startProxy starts a server with HAProxy before it.
+func (c *contest) startProxy(v variant) error {
+	behind := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 8000+uint16(v))
+	c.proxy[v] = netip.AddrPortFrom(c.lab.ServerV4, 8080+uint16(v))
+	if _, err := c.serve(origin.Start(c.lab.Server, origin.Config{
+		Listen: []netip.AddrPort{behind}, Work: haproxyWork, Backlog: backlog, CPUs: c.ServerCPUs,
+		NoKeepAlive: v == haproxy,
+	})); err != nil {
+		return err
+	}
+	_, err := c.serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
+		Listen: []netip.AddrPort{c.proxy[v]}, Backlog: backlog, CPUs: c.ServerCPUs,
+		Origin: behind, MaxConn: inService,
+		Priorities: []testnet.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},
+	}))
+	return err
 }

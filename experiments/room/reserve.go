@@ -21,7 +21,7 @@ func (b suite) reserve(ctx context.Context) (figures []bench.Figure, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	c.room.reserve = "10%"
+	c.room.bronze = "reserve: 10%"
 	t := newTable(
 		bench.Figure{What: "bronze share of the admissions, 10 % reserved", Unit: "%", Wanted: bench.Always(9, 11)},
 		bench.Figure{What: "bronze share of the answers", Unit: "%"},

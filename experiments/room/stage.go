@@ -74,9 +74,9 @@ func (st *stage) close() error {
 	return errors.Join(append(errs, st.lab.Close())...)
 }
 
-// origin starts the server that works, besides on the address that is gated on further ones.
+// origin starts the server that works.
 func (st *stage) origin(cfg origin.Config) (*testnet.Server, error) {
-	cfg.Listen = append(cfg.Listen, bench.Web(st.lab))
+	cfg.Listen = []netip.AddrPort{bench.Web(st.lab)}
 	cfg.CPUs = st.ServerCPUs
 	if cfg.Backlog == 0 {
 		cfg.Backlog = backlog
@@ -98,7 +98,7 @@ func (st *stage) serve(s *testnet.Server, err error) (*testnet.Server, error) {
 type room struct {
 	concurrency int
 	queue       string // further keys of the queue
-	reserve     string // of bronze clients, if any
+	bronze      string // further keys of the class of bronze clients
 }
 
 // write writes the policy into a folder that goes with the lab.
@@ -107,12 +107,12 @@ func (st *stage) write(r room) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	queue, reserve := "", ""
+	queue, bronze := "", ""
 	if r.queue != "" {
 		queue = ", queue: {" + r.queue + "}"
 	}
-	if r.reserve != "" {
-		reserve = ", reserve: " + r.reserve
+	if r.bronze != "" {
+		bronze = ", " + r.bronze
 	}
 	text := fmt.Sprintf(`version: 1
 services:
@@ -123,7 +123,7 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s], class: bronze}
-`, bench.Web(st.lab), r.concurrency, queue, reserve, bronzeNet)
+`, bench.Web(st.lab), r.concurrency, queue, bronze, bronzeNet)
 	path = filepath.Join(dir, "policy.yaml")
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
