@@ -269,6 +269,10 @@ struct sock {
   int sk_err;
 };
 
+struct inet_sock {
+  __be16 inet_sport;
+};
+
 struct request_sock {
   struct sock_common __req_common;
 };

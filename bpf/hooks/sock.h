@@ -2,7 +2,7 @@
 /* What happens to the server's sockets: their end, and what is set on them. */
 #pragma once
 #include "../lib/classify.h"
-#include "../lib/flow.h"
+#include "../lib/socket.h"
 
 /* Requests in service whose client has reset the connection. Key: cookie of the server's
  * socket. Written when the socket is reset, deleted when the server closes it. The least
@@ -23,9 +23,15 @@ static __always_inline void key_address(__u64 to[2], const struct in6_addr *a) {
   to[1] = word(a->in6_u.u6_addr32[2], a->in6_u.u6_addr32[3]);
 }
 
+/* A socket's port, also when it has given it back: then skc_num is 0 already. */
+static __always_inline __u16 port_of(const struct sock *sk) {
+  const struct inet_sock *i = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct inet_sock));
+  return bpf_ntohs(i->inet_sport);
+}
+
 static __always_inline void socket_key(struct flow_key *k, const struct sock *sk) {
   const struct sock_common *c = &sk->__sk_common;
-  *k = (struct flow_key){.peer_port = bpf_ntohs(c->skc_dport), .local_port = c->skc_num};
+  *k = (struct flow_key){.peer_port = bpf_ntohs(c->skc_dport), .local_port = port_of(sk)};
   if (c->skc_family == AF_INET || is_mapped(&c->skc_v6_daddr)) {
     k->peer[0] = word(c->skc_daddr, 0);
     k->local[0] = word(c->skc_rcv_saddr, 0);
@@ -62,7 +68,7 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
 /* tp_btf/inet_sock_set_state: sk, old state, new state. */
 static __always_inline int sock_state(__u64 *ctx) {
   const struct sock *sk = (void *)ctx[0];
-  if ((int)ctx[2] != BPF_TCP_CLOSE || !is_gate_port(sk->__sk_common.skc_num))
+  if ((int)ctx[2] != BPF_TCP_CLOSE || !is_gate_port(port_of(sk)))
     return 0;
   if (sk->__sk_common.skc_net.net->net_cookie != net_cookie)
     return 0;
