@@ -112,7 +112,18 @@ func (st *stage) once(ctx context.Context, settle, length time.Duration, clients
 // invalid says why the sample gives no figure, or nothing. Bottleneck is whether the server's
 // core is meant to be what everything waits for.
 func (s *sample) invalid(bottleneck bool) string {
-	var why []string
+	why := s.broken()
+	if bottleneck && s.serverBusy < saturated && s.clientBusy > exhausted {
+		why = append(why, fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", 100*s.serverBusy, 100*s.clientBusy))
+	}
+	if s.others > *foreign {
+		why = append(why, fmt.Sprintf("others took %.0f %% of the server's core", 100*s.others))
+	}
+	return strings.Join(why, ", ")
+}
+
+// broken says what went wrong with the clients' connections.
+func (s *sample) broken() (why []string) {
 	if s.overflows > 0 {
 		why = append(why, fmt.Sprintf("the accept queue overflowed %d times", s.overflows))
 	}
@@ -121,13 +132,7 @@ func (s *sample) invalid(bottleneck bool) string {
 			why = append(why, fmt.Sprintf("clients ran out of ports or connections %d times", n))
 		}
 	}
-	if bottleneck && s.serverBusy < saturated && s.clientBusy > exhausted {
-		why = append(why, fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", 100*s.serverBusy, 100*s.clientBusy))
-	}
-	if s.others > *foreign {
-		why = append(why, fmt.Sprintf("others took %.0f %% of the server's core", 100*s.others))
-	}
-	return strings.Join(why, ", ")
+	return why
 }
 
 // answered is how many requests of all clients were OK.
