@@ -44,6 +44,19 @@ int narthex_gate_reset(struct __sk_buff *skb) {
   return TCX_NEXT;
 }
 
+/* Run by the daemon on a flow's key in place of a frame: forgets the flow if its connection is
+ * no more. */
+SEC("tc")
+int narthex_gate_sweep(struct __sk_buff *skb) {
+  struct work *w = enter_run();
+  if (!w)
+    return TCX_NEXT;
+  if (!bpf_skb_load_bytes(skb, 0, &w->key, sizeof(w->key)))
+    forget_old(skb, w);
+  leave_run();
+  return TCX_NEXT;
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int narthex_sock_state(__u64 *ctx) { return sock_state(ctx); }
 

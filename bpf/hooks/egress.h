@@ -153,11 +153,10 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
 
 /* Whether the server can take the request now. */
 static __always_inline bool is_ready(const struct endpoint *s, const struct flow *f) {
-  if (s->state == BPF_TCP_NEW_SYN_RECV)
-    return true;
-  if (f->flags & FLOW_NEW)
-    return s->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE;
-  return s->state && s->state != BPF_TCP_LISTEN;
+  if (s->state == BPF_TCP_LISTEN)
+    return f->flags & FLOW_COOKIE;
+  return s->state == BPF_TCP_NEW_SYN_RECV || s->state == BPF_TCP_ESTABLISHED ||
+         s->state == BPF_TCP_CLOSE_WAIT;
 }
 
 static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc, const struct pick *k) {
@@ -278,6 +277,9 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   w->flow = *f;
   if (w->flow.socket_priority)
     skb->priority = w->flow.socket_priority;
+  /* Without the lock, as nobody else writes it but at the connection's first request. */
+  if (w->flow.id && f->id == w->flow.id && before(f->sent, end_of(&w->s)))
+    f->sent = end_of(&w->s);
   if (!w->flow.id || w->flow.state == FLOW_IDLE)
     return TCX_NEXT;
   sc->header = open_image(&sc->im);

@@ -87,17 +87,15 @@ static __always_inline const struct service *gate_service(struct scene *sc, stru
 /* What remains of a request when admit() has decided. */
 static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
   struct work *w = sc->w;
-  if (fate == FATE_REJECT) {
-    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
-    return reject(skb, sc);
-  }
-  if (fate == FATE_DROP) {
-    /* The request has to wait, but what its segment acknowledges must not. */
-    if (w->flow.flags & FLOW_NEW || cut(skb, w, 0))
-      return TCX_DROP;
+  bool fresh = w->flow.flags & FLOW_NEW;
+  if (fate == FATE_PASS)
     return TCX_NEXT;
-  }
-  return fate == FATE_PASS ? TCX_NEXT : drop(REASON_RACE);
+  if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
+    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+  if (fate == FATE_REJECT)
+    return reject(skb, sc);
+  /* The request has to wait, but what its segment acknowledges must not. */
+  return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Passes a segment up to where the next request begins. */
@@ -139,11 +137,16 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   w->now = bpf_ktime_get_ns();
   w->flow.id = w->now;
-  w->flow.answer = w->s.ack;
+  w->flow.answer = w->flow.sent = w->s.ack;
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_LOST && !sc.config->strict)
     return let_pass(REASON_UNKNOWN_FLOW);
-  if (!bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST))
+  /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
+  __u32 next = w->flow.next;
+  w->flow.next = w->s.seq;
+  long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
+  w->flow.next = next;
+  if (!failed)
     return ON_REQUEST;
   if (bpf_map_lookup_elem(&flows, &w->key))
     return drop(REASON_RACE);
@@ -399,6 +402,10 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   if (seq != next)
     return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
+  /* Who asks before he has the answer to what he asked before has to ask again: a rejection
+   * could not be told from that answer. */
+  if (before(w->s.ack, w->flow.sent) && !is_lenient(&sc))
+    return drop(REASON_PIPELINED);
   w->now = bpf_ktime_get_ns();
   w->flow.flags = 0;
   w->flow.head = (struct http_head){};

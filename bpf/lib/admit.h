@@ -5,8 +5,9 @@
 
 enum fate {
   FATE_PASS,
-  FATE_DROP,
-  FATE_REJECT, /* fate.reason says why */
+  FATE_HELD,
+  FATE_REJECT,
+  FATE_LOST, /* it could not be held, or another CPU was faster: the client sends it again */
 };
 
 /* A packet for which a program runs, and what there is to decide it by. */
@@ -165,31 +166,36 @@ static __always_inline void note_request(struct flow *f, const struct flow *read
   f->head = read->head;
 }
 
-/* A request arrives: lets it into service if that is possible at once. FATE_DROP: it has to
+/* Lets the request of w->flow into service at once. Under the lock. */
+static __always_inline void enter_flow(struct room *r, const struct room_config *c, struct flow *f,
+                                       const struct work *w) {
+  note_request(f, &w->flow);
+  credit(r, c, f->class);
+  class_of(r, f->class)->admitted++;
+  serve_flow(r, f, w->now);
+}
+
+/* A request arrives: lets it into service if that is possible at once. FATE_HELD: it has to
  * wait. */
 static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
-  int fate = FATE_DROP;
+  int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id != w->flow.id || f->state != FLOW_IDLE) {
-    bpf_spin_unlock(&r->lock);
-    return -1;
-  }
-  note_request(f, &w->flow);
-  advance(r, c, w->now);
-  reap_ghosts(r, w->now);
-  struct class_room *q = class_of(r, f->class);
-  q->arrived++;
-  bool may = may_enter(r, c, f->rank);
-  if (may || c->shadow) {
-    if (!may)
+  if (f->id == w->flow.id && f->state == FLOW_IDLE) {
+    advance(r, c, w->now);
+    reap_ghosts(r, w->now);
+    struct class_room *q = class_of(r, w->flow.class);
+    q->arrived++;
+    bool may = may_enter(r, c, w->flow.rank);
+    fate = FATE_HELD;
+    if (!may && c->shadow)
       q->would_hold++;
-    credit(r, c, f->class);
-    q->admitted++;
-    serve_flow(r, f, w->now);
-    fate = FATE_PASS;
+    if (may || c->shadow) {
+      enter_flow(r, c, f, w);
+      fate = FATE_PASS;
+    }
   }
   bpf_spin_unlock(&r->lock);
   return fate;
@@ -201,25 +207,24 @@ static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node
   struct work *w = sc->w;
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
-  int fate = -1;
+  int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
   if (f->id == w->flow.id && f->state == FLOW_IDLE) {
-    struct class_room *q = class_of(r, f->class);
+    struct class_room *q = class_of(r, w->flow.class);
     struct node_link *l = link_of(sc->pool, node);
-    l->class = f->class;
-    l->room = f->room;
+    l->class = w->flow.class;
+    l->room = w->flow.room;
     l->since = w->now;
-    if (may_enter(r, c, f->rank)) {
-      credit(r, c, f->class);
-      q->admitted++;
-      serve_flow(r, f, w->now);
+    if (may_enter(r, c, w->flow.rank)) {
+      enter_flow(r, c, f, w);
       fate = FATE_PASS;
-    } else if (enqueue(r, sc->pool, c, node, f->rank)) {
+    } else if (enqueue(r, sc->pool, c, node, w->flow.rank)) {
       q->held++;
+      note_request(f, &w->flow);
       f->state = FLOW_HELD;
       f->node = node;
       f->since = w->now;
-      fate = FATE_DROP;
+      fate = FATE_HELD;
     } else {
       q->rejected[REJECT_QUEUE_FULL]++;
       fate = FATE_REJECT;
@@ -235,26 +240,25 @@ static __always_inline void count_rejected(struct room *r, __u32 class, __u32 wh
   bpf_spin_unlock(&r->lock);
 }
 
-/* Decides on the request of w->flow, of which the segment is the first. -1: another CPU was
- * faster. */
+/* Decides on the request of w->flow, of which the segment is the first. */
 static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
   int fate = try_enter(sc, sc->flow);
-  if (fate != FATE_DROP)
+  if (fate == FATE_LOST)
+    count_reason(REASON_RACE, true, false);
+  if (fate != FATE_HELD)
     return fate;
   __u32 node = take_node(sc->pool);
   if (!node) {
     count_rejected(sc->room, sc->w->flow.class, REJECT_NO_SLOT);
     return FATE_REJECT;
   }
-  fate = FATE_DROP;
-  bool held = false;
   if (fill_slot(skb, sc->w, node)) {
     count_reason(REASON_CHECKSUM, true, false);
+    fate = FATE_LOST;
   } else {
     fate = try_wait(sc, sc->flow, node);
-    held = fate == FATE_DROP;
   }
-  if (!held)
+  if (fate != FATE_HELD)
     free_node(sc->pool, node);
   return fate;
 }

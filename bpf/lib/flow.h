@@ -13,6 +13,7 @@ struct flow {
   __u32 next;   /* the client's sequence number at which the next request begins; while
                  * FLOW_HEAD: behind what was read; while FLOW_LOST: behind what has passed */
   __u32 answer; /* the server's from which on its bytes answer the request */
+  __u32 sent;   /* the server's behind what it has sent */
   __u32 node;   /* when held */
   __u32 epoch;  /* when in service; see enter() */
   __u16 room;   /* slot of the service */

@@ -280,6 +280,7 @@ func (o *objects) programs() map[string]*ebpf.Program {
 		narthexProgNarthexGateIn:      o.NarthexGateIn,
 		narthexProgNarthexGateOut:     o.NarthexGateOut,
 		narthexProgNarthexGateReset:   o.NarthexGateReset,
+		narthexProgNarthexGateSweep:   o.NarthexGateSweep,
 		narthexProgNarthexGateTick:    o.NarthexGateTick,
 		narthexProgNarthexSockRelease: o.NarthexSockRelease,
 		narthexProgNarthexSockState:   o.NarthexSockState,

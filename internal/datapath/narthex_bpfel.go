@@ -73,6 +73,7 @@ type narthexFlow struct {
 	Since          uint64
 	Next           uint32
 	Answer         uint32
+	Sent           uint32
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
@@ -84,6 +85,7 @@ type narthexFlow struct {
 	Rank           uint8
 	Generation     uint32
 	Mark           uint32
+	_              [4]byte
 	Head           struct {
 		_      structs.HostLayout
 		Length uint64
@@ -503,6 +505,7 @@ const (
 	narthexProgNarthexGateIn      = "narthex_gate_in"
 	narthexProgNarthexGateOut     = "narthex_gate_out"
 	narthexProgNarthexGateReset   = "narthex_gate_reset"
+	narthexProgNarthexGateSweep   = "narthex_gate_sweep"
 	narthexProgNarthexGateTick    = "narthex_gate_tick"
 	narthexProgNarthexSockRelease = "narthex_sock_release"
 	narthexProgNarthexSockState   = "narthex_sock_state"
@@ -567,6 +570,7 @@ type narthexProgramSpecs struct {
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
@@ -718,6 +722,7 @@ type narthexPrograms struct {
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
@@ -731,6 +736,7 @@ func (p *narthexPrograms) Close() error {
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,
+		p.NarthexGateSweep,
 		p.NarthexGateTick,
 		p.NarthexSockRelease,
 		p.NarthexSockState,

@@ -39,6 +39,7 @@ type BenchFlow struct {
 	Since          uint64
 	Next           uint32
 	Answer         uint32
+	Sent           uint32
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
@@ -50,6 +51,7 @@ type BenchFlow struct {
 	Rank           uint8
 	Generation     uint32
 	Mark           uint32
+	_              [4]byte
 	Head           struct {
 		_      structs.HostLayout
 		Length uint64
@@ -316,6 +318,7 @@ const (
 	BenchProgNarthexGateIn      = "narthex_gate_in"
 	BenchProgNarthexGateOut     = "narthex_gate_out"
 	BenchProgNarthexGateReset   = "narthex_gate_reset"
+	BenchProgNarthexGateSweep   = "narthex_gate_sweep"
 	BenchProgNarthexGateTick    = "narthex_gate_tick"
 	BenchProgNarthexSockRelease = "narthex_sock_release"
 	BenchProgNarthexSockState   = "narthex_sock_state"
@@ -385,6 +388,7 @@ type BenchProgramSpecs struct {
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
@@ -545,6 +549,7 @@ type BenchPrograms struct {
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
@@ -562,6 +567,7 @@ func (p *BenchPrograms) Close() error {
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,
+		p.NarthexGateSweep,
 		p.NarthexGateTick,
 		p.NarthexSockRelease,
 		p.NarthexSockState,

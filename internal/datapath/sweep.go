@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// sweepAge is how long a flow has to be without a new request before Sweep asks whether its
+// connection still exists.
+const sweepAge = 90 * time.Second
+
+// Sweep forgets connections that ended without their end being seen, such as one that died
+// before the server's socket was made. The calling thread is in the network namespace of the
+// targets. Without it they would take up entries, and nothing else.
+func (in *Instance) Sweep() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil {
+		return errors.New("instance is closed")
+	}
+	t, err := now()
+	if err != nil {
+		return err
+	}
+	var key narthexFlowKey
+	var f narthexFlow
+	var old []narthexFlowKey
+	flows := in.objects.Flows.Iterate()
+	for flows.Next(&key, &f) {
+		if t > f.Since && t-f.Since > uint64(sweepAge) {
+			old = append(old, key)
+		}
+	}
+	if err := flows.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return fmt.Errorf("looking for connections that have ended: %w", err)
+	}
+	for i := range old {
+		frame := make([]byte, 64)
+		copy(frame, unsafe.Slice((*byte)(unsafe.Pointer(&old[i])), unsafe.Sizeof(old[i])))
+		if _, err := in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+			return fmt.Errorf("forgetting a connection: %w", err)
+		}
+	}
+	return nil
+}
