@@ -24,6 +24,7 @@ type Datapath interface {
 	Rooms() ([]datapath.Room, error)
 	Pool() (datapath.PoolUse, error)
 	Tick() error
+	Sweep() error
 	Clear(limit time.Duration) error
 	MapBytes() (uint64, error)
 	Journal() (map[string]string, error)

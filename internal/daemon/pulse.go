@@ -90,6 +90,15 @@ func (e *engine) tick() error {
 	})
 }
 
+// sweep forgets connections that ended unseen.
+func (e *engine) sweep() error {
+	return e.net.Do(func() error {
+		e.acting.Lock()
+		defer e.acting.Unlock()
+		return e.dp.Sweep()
+	})
+}
+
 // clear empties the waiting rooms, for nobody will release what is held there.
 func (e *engine) clear(limit time.Duration) error {
 	return e.net.Do(func() error {

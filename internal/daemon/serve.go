@@ -22,6 +22,8 @@ import (
 const (
 	// retryAfter is when to attach again what could not be attached.
 	retryAfter = 5 * time.Second
+	// sweepEvery is how often connections are forgotten that ended unseen.
+	sweepEvery = 30 * time.Second
 	// finishLimit bounds how long requests on the sockets may hold up the end.
 	finishLimit = 5 * time.Second
 	// clearLimit bounds how long held requests are released one by one at the end; what is
@@ -64,6 +66,8 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 	watchdog := d.watchdog()
 	retry := time.NewTicker(retryAfter)
 	defer retry.Stop()
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,6 +88,10 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 		case <-retry.C:
 			if err := d.engine.retry(); err != nil {
 				d.log.Debug("tried again in vain", "error", err)
+			}
+		case <-sweep.C:
+			if err := d.engine.sweep(); err != nil {
+				d.log.Error("cannot forget connections that have ended", "error", err)
 			}
 		case <-watchdog:
 			d.signOfLife()

@@ -223,6 +223,9 @@ func (p *Path) Tick() error {
 	return nil
 }
 
+// Sweep finds nothing to forget.
+func (p *Path) Sweep() error { return nil }
+
 // Clear empties the rooms.
 func (p *Path) Clear(limit time.Duration) error {
 	p.kernel.mu.Lock()
