@@ -144,7 +144,10 @@ func TestRoomStopWithAFullAcceptQueue(t *testing.T) {
 	r.await(1, 0)
 	var waiting []*visitor
 	for i := range 6 {
-		waiting = append(waiting, r.queue(gold, "/", i+1))
+		v := r.visit(gold)
+		v.send(string(ask("/"))) // the answer ends the connection: the next one gets the worker
+		r.await(1, i+1)
+		waiting = append(waiting, v)
 	}
 	resume := r.pause(server)
 	r.stop(syscall.SIGTERM)

@@ -221,7 +221,7 @@ func TestRoomReserve(t *testing.T) {
 	for _, percent := range []int{0, 10} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			s := newScene(t, plain, false)
-			s.origin(origin.Config{Sleep: time.Millisecond})
+			s.origin(origin.Config{Sleep: 3 * time.Millisecond})
 			p := roomPolicy{service: "queue: {max_wait: 5s}"}
 			if percent > 0 {
 				p.bronze = fmt.Sprintf("reserve: %d%%", percent)
@@ -231,7 +231,7 @@ func TestRoomReserve(t *testing.T) {
 			for _, w := range []who{gold, bronze} {
 				run, err := load.Closed{
 					Client:  load.Client{NS: s.client, Target: s.to, Sources: []netip.Addr{s.addr(w)}, Duration: 4 * time.Second},
-					Clients: 8,
+					Clients: 32, // so that there are always some of each class
 				}.Start(t.Context())
 				nettest.Check(t, err)
 				runs = append(runs, run)
@@ -267,9 +267,9 @@ func TestRoomMarksSockets(t *testing.T) {
 		gold    origin.Socket
 		bronze  origin.Socket
 	}{
-		{"priority", origin.Config{NoMPTCP: true}, "", origin.Socket{Priority: 6}, origin.Socket{Priority: 2}},
-		{"mark", origin.Config{NoMPTCP: true}, "socket_mark: 0x100", origin.Socket{Priority: 6, Mark: 0x100}, origin.Socket{Priority: 2, Mark: 0x101}},
-		{"MPTCP listener", origin.Config{}, "socket_mark: 0x100", origin.Socket{Priority: 6, Mark: 0x100}, origin.Socket{Priority: 2, Mark: 0x101}},
+		{"priority", origin.Config{NoMPTCP: true}, "", origin.Socket{Priority: 6}, origin.Socket{}},
+		{"mark", origin.Config{NoMPTCP: true}, "socket_mark: 0x100", origin.Socket{Priority: 6, Mark: 0x100}, origin.Socket{Mark: 0x101}},
+		{"MPTCP listener", origin.Config{}, "socket_mark: 0x100", origin.Socket{Priority: 6, Mark: 0x100}, origin.Socket{Mark: 0x101}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{service: c.service}, c.cfg)
