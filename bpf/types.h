@@ -420,5 +420,6 @@ struct slot {
   __u16 vlan_tags;  /* 0 or 1, beside the frame */
   __u16 vlan_proto; /* network byte order */
   __u16 vlan_tci;
-  __u32 pad; /* 0 */
+  __u8 sealed; /* 1: lengths and checksums of the frame are right */
+  __u8 pad[3]; /* 0 */
 };

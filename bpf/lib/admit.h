@@ -58,6 +58,8 @@ static __always_inline void kick(struct __sk_buff *skb, __u32 slot) {
 /* Requests that one packet releases or rejects at most. */
 #define MAX_KICKS 8
 
+static __always_inline bool seems_free(const struct room *r) { return !r->limit || r->in_service < r->limit; }
+
 /* Whether there is anything to do in the room, at a glance: without the lock, and for what
  * has waited for too long only once per tick of the clock. */
 static __always_inline bool seems_due(struct room *r) {
@@ -66,7 +68,7 @@ static __always_inline bool seems_due(struct room *r) {
   if (!r->waiting)
     return false;
   __u32 now = bpf_jiffies64();
-  if ((!r->limit || r->in_service < r->limit) && r->stuck != now)
+  if (seems_free(r) && r->stuck != now)
     return true;
   if (r->looked == now)
     return false;
@@ -74,30 +76,42 @@ static __always_inline bool seems_due(struct room *r) {
   return true;
 }
 
-/* Whether there is, exactly. */
-__noinline int is_due(__u32 slot) {
+/* What there is to do. */
+enum due { DUE_NOTHING, DUE_NEXT, DUE_OVERDUE };
+
+__noinline int what_is_due(__u32 slot) {
   struct scene sc;
   sc.header = open_image(&sc.im);
   if (!sc.header || !set_scene(&sc, slot))
-    return 0;
+    return DUE_NOTHING;
+  struct room *r = sc.room;
   __u64 now = bpf_ktime_get_ns();
-  bpf_spin_lock(&sc.room->lock);
-  advance(sc.room, sc.config, now);
-  bool due =
-      sc.room->doomed_head || overdue_node(sc.room, sc.pool, sc.config, now) || next_node(sc.room, sc.config);
-  bpf_spin_unlock(&sc.room->lock);
+  __u32 jiffies = bpf_jiffies64();
+  int due = DUE_NOTHING;
+  bpf_spin_lock(&r->lock);
+  advance(r, sc.config, now);
+  reap_ghosts(r, now);
+  if (overdue_node(r, sc.pool, sc.config, now))
+    due = DUE_OVERDUE;
+  else if (r->doomed_head || (r->stuck != jiffies && next_node(r, sc.config)))
+    due = DUE_NEXT;
+  bpf_spin_unlock(&r->lock);
   return due;
 }
 
 /* Does what is due in a room, by kicks. Whoever has a packet does it: nothing depends on the
- * daemon. */
+ * daemon. Returns how many kicks it took. */
 __noinline int attend(struct __sk_buff *skb, __u32 slot) {
   for (int i = 0; i < MAX_KICKS; i++) {
-    if (!is_due(slot))
-      return 0;
+    int due = what_is_due(slot);
+    if (due == DUE_NOTHING)
+      return i;
     kick(skb, slot);
+    struct room *r = room_of(slot);
+    if (!r || (due == DUE_NEXT && !r->doomed_head && !(r->waiting && seems_free(r))))
+      return i + 1;
   }
-  return 0;
+  return MAX_KICKS;
 }
 
 /* Global, so that the verifier looks at it once. */

@@ -38,13 +38,13 @@ __noinline int sum_bytes(struct __sk_buff *skb, __u32 offset, __u32 length, stru
   return length ? -1 : fold(sum);
 }
 
-/* Sum of the pseudo header (RFC 9293, 3.1), from the addresses of the frame. */
-static __always_inline int sum_pseudo(struct __sk_buff *skb, __u32 l3, __u32 tcp_size, bool v6,
-                                      struct work *w) {
-  int addresses = v6 ? sum_bytes(skb, l3 + 8, 32, w) : sum_bytes(skb, l3 + 12, 8, w);
-  if (addresses < 0)
-    return -1;
-  return fold((__u64)addresses + bpf_htons(tcp_size) + bpf_htons(IPPROTO_TCP));
+/* Sum of the pseudo header (RFC 9293, 3.1), as sum_bytes() gives it. The sum does not depend
+ * on the order of bytes in the words (RFC 1071), so that it is had from the key. */
+static __always_inline __u16 sum_pseudo(const struct flow_key *k, __u32 tcp_size) {
+  __u64 sum = IPPROTO_TCP + tcp_size;
+  for (int i = 0; i < 2; i++)
+    sum += (k->peer[i] >> 32) + (__u32)k->peer[i] + (k->local[i] >> 32) + (__u32)k->local[i];
+  return bpf_htons(fold(sum));
 }
 
 /* Where the device is to begin the sum of a frame whose checksum was left to it, as an offset
@@ -63,9 +63,8 @@ __noinline int checksum_holds(struct __sk_buff *skb, struct work *w) {
   if (skb->gso_size || partial_from(skb))
     return 1;
   __u32 size = w->s.data - w->s.l4 + w->s.length;
-  int pseudo = sum_pseudo(skb, w->s.l3, size, w->s.p.v6, w);
   int segment = sum_bytes(skb, w->s.l4, size, w);
-  return pseudo >= 0 && segment >= 0 && fold((__u64)pseudo + segment) == 0xffff;
+  return segment >= 0 && fold((__u64)sum_pseudo(&w->key, size) + segment) == 0xffff;
 }
 
 /* A packet in a frame: offsets. */
@@ -73,9 +72,7 @@ struct extent {
   __u32 l3;
   __u32 l4;
   __u32 end;
-  __u8 v6;
-  __u8 send;   /* to a device, not to the stack */
-  __u8 pad[2]; /* 0 */
+  __u32 send; /* 1: to a device, not to the stack */
 };
 
 static __always_inline int seal_ipv4(struct __sk_buff *skb, const struct extent *x, struct work *w) {
@@ -91,14 +88,14 @@ static __always_inline int seal_ipv4(struct __sk_buff *skb, const struct extent 
   return bpf_skb_store_bytes(skb, x->l3 + 10, &check, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
-static __always_inline int seal_tcp(struct __sk_buff *skb, const struct extent *x, __u32 partial,
-                                    struct work *w) {
+static __always_inline int seal_tcp(struct __sk_buff *skb, const struct extent *x, const struct flow_key *key,
+                                    __u32 partial, struct work *w) {
   __sum16 check = 0;
   if (bpf_skb_store_bytes(skb, x->l4 + 16, &check, 2, BPF_F_RECOMPUTE_CSUM))
     return -1;
-  int pseudo = sum_pseudo(skb, x->l3, x->end - x->l4, x->v6, w);
+  __u16 pseudo = sum_pseudo(key, x->end - x->l4);
   int segment = partial ? 0 : sum_bytes(skb, x->l4, x->end - x->l4, w);
-  if (pseudo < 0 || segment < 0)
+  if (segment < 0)
     return -1;
   check = partial ? pseudo : (__u16)~fold((__u64)pseudo + segment);
   return bpf_skb_store_bytes(skb, x->l4 + 16, &check, 2, BPF_F_RECOMPUTE_CSUM);
@@ -107,18 +104,19 @@ static __always_inline int seal_tcp(struct __sk_buff *skb, const struct extent *
 /* Writes lengths and checksums into a frame. A packet that is to be sent and whose checksum
  * the device will complete gets what the device expects; if the device expects it elsewhere,
  * the packet cannot be sent. */
-__noinline int seal(struct __sk_buff *skb, const struct extent *x, struct work *w) {
-  if (!w || !x)
+__noinline int seal(struct __sk_buff *skb, const struct extent *x, const struct flow_key *key,
+                    struct work *w) {
+  if (!w || !x || !key)
     return -1;
   __u32 partial = x->send ? partial_from(skb) : 0;
   if (partial && partial != x->l4)
     return -1;
-  if (x->v6) {
+  if (key->v6) {
     __be16 payload = bpf_htons(x->end - x->l3 - sizeof(struct ipv6hdr));
     if (bpf_skb_store_bytes(skb, x->l3 + 4, &payload, 2, BPF_F_RECOMPUTE_CSUM))
       return -1;
   } else if (seal_ipv4(skb, x, w)) {
     return -1;
   }
-  return seal_tcp(skb, x, partial, w);
+  return seal_tcp(skb, x, key, partial, w);
 }

@@ -26,8 +26,8 @@ __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   if (!checksum_holds(skb, w) || bpf_skb_change_tail(skb, end, 0) ||
       bpf_skb_store_bytes(skb, s->l4 + 13, &flags, 1, BPF_F_RECOMPUTE_CSUM))
     return -1;
-  struct extent x = {.l3 = s->l3, .l4 = s->l4, .end = end, .v6 = s->p.v6};
-  return seal(skb, &x, w);
+  struct extent x = {.l3 = s->l3, .l4 = s->l4, .end = end};
+  return seal(skb, &x, &w->key, w);
 }
 
 /* Copies the segment's frame into a slot, or as much of it as there is room for. */
@@ -41,8 +41,10 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (length <= w->s.data || bpf_skb_load_bytes(skb, 0, frame_of(slot), length))
     return -1;
   __u32 flags_at = BOUND(w->s.l4 + 13, MAX_HEADERS);
-  if (length < w->s.data + w->s.length)
+  bool whole = length == w->s.data + w->s.length;
+  if (!whole)
     frame_of(slot)[flags_at] &= ~(TCP_FIN | TCP_PSH);
+  slot->sealed = whole && !skb->gso_size && !partial_from(skb);
   slot->key = w->key;
   slot->flow = w->flow.id;
   slot->length = length;
@@ -78,6 +80,7 @@ __noinline int append_data(struct __sk_buff *skb, struct work *w, __u32 node) {
     from += n;
     left -= n;
     length += n;
+    slot->sealed = 0;
   }
   return length;
 }
@@ -114,8 +117,10 @@ __noinline int refresh_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!slot || !read_timestamps(skb, &w->s, &fresh))
     return 0;
   struct timestamps *held = slot_timestamps(slot);
-  if (held && before(bpf_ntohl(held->value), bpf_ntohl(fresh.value)))
+  if (held && before(bpf_ntohl(held->value), bpf_ntohl(fresh.value))) {
     *held = fresh;
+    slot->sealed = 0;
+  }
   return 0;
 }
 
@@ -141,6 +146,8 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!length || bpf_skb_change_tail(skb, length, 0) ||
       bpf_skb_store_bytes(skb, 0, frame_of(slot), length, BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
     return -1;
-  struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length, .v6 = slot->key.v6};
-  return seal(skb, &x, w);
+  if (slot->sealed)
+    return 0;
+  struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length};
+  return seal(skb, &x, &slot->key, w);
 }

@@ -120,8 +120,8 @@ __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
     if (!c || !n || bpf_skb_store_bytes(skb, data, c->answer, n, BPF_F_RECOMPUTE_CSUM))
       return -1;
   }
-  struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .v6 = e->key.v6, .send = !e->to_server};
-  return seal(skb, &x, w);
+  struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .send = !e->to_server};
+  return seal(skb, &x, &e->key, w);
 }
 
 /* The reset that ends what the stack has of a rejected connection. */

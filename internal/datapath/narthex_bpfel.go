@@ -372,7 +372,8 @@ type narthexSlot struct {
 	VlanTags     uint16
 	VlanProto    uint16
 	VlanTci      uint16
-	Pad          uint32
+	Sealed       uint8
+	Pad          [3]uint8
 }
 
 type narthexSource struct {
