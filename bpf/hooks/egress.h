@@ -155,8 +155,9 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
 static __always_inline bool is_ready(const struct endpoint *s, const struct flow *f) {
   if (s->state == BPF_TCP_LISTEN)
     return f->flags & FLOW_COOKIE;
-  return s->state == BPF_TCP_NEW_SYN_RECV || s->state == BPF_TCP_ESTABLISHED ||
-         s->state == BPF_TCP_CLOSE_WAIT;
+  if (s->state == BPF_TCP_NEW_SYN_RECV)
+    return !s->orphaned;
+  return s->state == BPF_TCP_ESTABLISHED || s->state == BPF_TCP_CLOSE_WAIT;
 }
 
 static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc, const struct pick *k) {

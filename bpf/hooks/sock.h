@@ -91,10 +91,8 @@ static __always_inline int sock_release(void *ctx) {
     return 1;
   struct ghost *g = &r->ghost[h->number % GHOSTS];
   bpf_spin_lock(&r->lock);
-  if (g->cookie == cookie) {
-    leave(r, g->class, g->epoch);
-    g->cookie = 0;
-  }
+  if (g->cookie == cookie)
+    lay(r, g);
   bpf_spin_unlock(&r->lock);
   bpf_map_delete_elem(&ghosts, &cookie);
   return 1;

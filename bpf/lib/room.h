@@ -166,6 +166,7 @@ static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
     entered[i] = 0;
     r->in_service -= n;
     r->class[i].in_service -= n;
+    r->class[i].served += n;
     r->class[i].lost += n;
   }
 }
@@ -217,15 +218,20 @@ static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u
   c->typical = c->typical ? c->typical - c->typical / 8 + took / 8 : took;
 }
 
+/* Ends a ghost's service. How long it took is not known. */
+static __always_inline void lay(struct room *r, struct ghost *g) {
+  if (g->cookie && leave(r, g->class, g->epoch))
+    class_of(r, g->class)->served++;
+  g->cookie = 0;
+}
+
 /* Lets ghosts go whose time has come. */
 static __always_inline void reap_ghosts(struct room *r, __u64 now) {
   for (int i = 0; i < GHOSTS; i++) {
     struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
     if (r->ghost_first == r->ghost_end || (g->cookie && (__s64)(g->deadline - now) > 0))
       return;
-    if (g->cookie)
-      leave(r, g->class, g->epoch);
-    g->cookie = 0;
+    lay(r, g);
     r->ghost_first++;
   }
 }
@@ -237,11 +243,8 @@ static __always_inline void reap_ghosts(struct room *r, __u64 now) {
  * until it closes its socket, or for as long as such a request usually takes. */
 static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u64 cookie, __u64 now) {
   struct class_room *c = class_of(r, class);
-  if (r->ghost_end - r->ghost_first >= GHOSTS) {
-    struct ghost *oldest = &r->ghost[r->ghost_first++ % GHOSTS];
-    if (oldest->cookie)
-      leave(r, oldest->class, oldest->epoch);
-  }
+  if (r->ghost_end - r->ghost_first >= GHOSTS)
+    lay(r, &r->ghost[r->ghost_first++ % GHOSTS]);
   __u32 number = r->ghost_end++;
   struct ghost *g = &r->ghost[number % GHOSTS];
   g->deadline = now + (c->typical ?: TYPICAL_UNKNOWN);

@@ -10,6 +10,7 @@ struct endpoint {
   __u32 sequence; /* request socket: of the client's first byte of data */
   __u32 answer;   /* request socket: the server's first */
   __u32 crowded;  /* the accept queue is full */
+  __u32 orphaned; /* request socket: its listener listens no more */
 };
 
 static __always_inline __u32 make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
@@ -31,10 +32,11 @@ static __always_inline __u32 make_tuple(struct bpf_sock_tuple *t, const struct f
   return sizeof(t->ipv6);
 }
 
-/* As the kernel's sk_acceptq_is_full(). */
-static __always_inline bool is_crowded(const void *listener) {
+/* Reads the listener that a connection is to be accepted from. */
+static __always_inline void read_listener(struct endpoint *out, const void *listener) {
   const struct sock *sk = bpf_rdonly_cast(listener, bpf_core_type_id_kernel(struct sock));
-  return sk->sk_ack_backlog > sk->sk_max_ack_backlog;
+  out->crowded = sk->sk_ack_backlog > sk->sk_max_ack_backlog; /* as sk_acceptq_is_full() */
+  out->orphaned = sk->__sk_common.skc_state != BPF_TCP_LISTEN;
 }
 
 /* Reads the socket. Casts, because the helpers for it refuse the request sockets of MPTCP
@@ -42,13 +44,13 @@ static __always_inline bool is_crowded(const void *listener) {
 static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *sk) {
   out->state = sk->state;
   if (out->state == BPF_TCP_LISTEN)
-    out->crowded = is_crowded(sk);
+    read_listener(out, sk);
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;
   const struct tcp_request_sock *r = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
   out->sequence = r->rcv_isn + 1;
   out->answer = r->snt_isn + 1;
-  out->crowded = is_crowded(r->req.req.__req_common.skc_listener);
+  read_listener(out, r->req.req.__req_common.skc_listener);
 }
 
 static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {

@@ -349,10 +349,11 @@ func Remove(root, instance string) (found bool, err error) {
 			a.detach()
 		}
 	}
+	restoring := p.removeGates()
 	if err := p.retire(); err != nil {
-		return found, err
+		return found, errors.Join(restoring, err)
 	}
-	err = p.draft().remove()
+	err = errors.Join(restoring, p.draft().remove())
 	_ = os.Remove(p.root) // only if no other instance is in it
 	return found, err
 }

@@ -147,27 +147,52 @@ func updateLink(l link.Link, prog *ebpf.Program, name string) error {
 	return nil
 }
 
-// loadGates opens what is pinned of gates and of what watches sockets.
-func (in *Instance) loadGates() error {
-	entries, err := os.ReadDir(in.pins.linkDir())
+// isGatePin reports whether a pin is one side of a gate, and on which interface.
+func isGatePin(name string) (side string, index int, ok bool) {
+	side, number, _ := strings.Cut(name, "_")
+	index, _ = strconv.Atoi(number)
+	return side, index, index > 0 && (side == gateIn || side == gateOut)
+}
+
+// gatePins calls a function with each pinned link of gates and of what watches sockets.
+func (p pins) gatePins(do func(name string, l link.Link)) error {
+	entries, err := os.ReadDir(p.linkDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading pinned links: %w", err)
 	}
-	gates := map[int]*gate{}
 	for _, e := range entries {
-		side, number, _ := strings.Cut(e.Name(), "_")
-		index, _ := strconv.Atoi(number)
-		socket := slices.Contains(socketPins, e.Name())
-		if !socket && (index <= 0 || side != gateIn && side != gateOut) {
+		if _, _, ok := isGatePin(e.Name()); !ok && !slices.Contains(socketPins, e.Name()) {
 			continue
 		}
-		l, err := link.LoadPinnedLink(filepath.Join(in.pins.linkDir(), e.Name()), nil)
+		l, err := link.LoadPinnedLink(filepath.Join(p.linkDir(), e.Name()), nil)
 		if err != nil {
 			return fmt.Errorf("opening pinned link %q: %w", e.Name(), err)
 		}
-		if socket {
-			in.sockets = append(in.sockets, socketLink{e.Name(), l})
-			continue
+		do(e.Name(), l)
+	}
+	return nil
+}
+
+// removeGates detaches all gates, also what a crash left of them, and puts back what was
+// changed for them.
+func (p pins) removeGates() error {
+	err := p.gatePins(func(_ string, l link.Link) { release(l) })
+	journal, opening := p.loadPinnedMap(narthexMapJournal)
+	if journal == nil {
+		return errors.Join(err, opening)
+	}
+	defer closeMap(journal)
+	return errors.Join(err, restoreLoopback(journal))
+}
+
+// loadGates opens what is pinned of gates and of what watches sockets.
+func (in *Instance) loadGates() error {
+	gates := map[int]*gate{}
+	err := in.pins.gatePins(func(name string, l link.Link) {
+		side, index, ok := isGatePin(name)
+		if !ok {
+			in.sockets = append(in.sockets, socketLink{name, l})
+			return
 		}
 		if gates[index] == nil {
 			gates[index] = &gate{name: interfaceName(index), index: index}
@@ -177,12 +202,12 @@ func (in *Instance) loadGates() error {
 		} else {
 			gates[index].out = l
 		}
-	}
+	})
 	for _, g := range gates {
 		in.gates = append(in.gates, *g)
 	}
 	in.gates = dropGatesElsewhere(in.gates)
-	return nil
+	return err
 }
 
 // dropGatesElsewhere removes gates that are not, or not wholly, on the interface with their

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 const loopback = "lo"
@@ -36,16 +40,76 @@ func openLoopback(name string, journal *ebpf.Map) error {
 		if strings.TrimSpace(string(was)) == "1" {
 			continue
 		}
-		if recorded(journal, keySetting(setting)) == "" {
-			if err := record(journal, keySetting(setting), strings.TrimSpace(string(was))); err != nil {
-				return err
-			}
+		if err := recordSetting(journal, setting, strings.TrimSpace(string(was))); err != nil {
+			return err
 		}
 		if err := os.WriteFile(settingFile(setting), []byte("1"), 0o644); err != nil {
 			return fmt.Errorf("preparing interface %q: %w; a service manager may have to allow it", loopback, err)
 		}
 	}
 	return nil
+}
+
+// recordSetting notes what a setting was, and in which network namespace.
+func recordSetting(journal *ebpf.Map, setting, was string) error {
+	if recorded(journal, keySetting(setting)) != "" {
+		return nil // an earlier daemon has
+	}
+	inode, err := namespaceInode("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	return errors.Join(record(journal, keySetting(setting), was), record(journal, keyNamespace, strconv.FormatUint(inode, 10)))
+}
+
+// keyNamespace is where the journal has the inode of the namespace whose lo was changed.
+const keyNamespace = "sysctl." + loopback + ".namespace"
+
+func namespaceInode(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, fmt.Errorf("identifying network namespace %q: %w", path, err)
+	}
+	return st.Ino, nil
+}
+
+// restoreLoopback puts back what a journal has recorded, in the namespace where it was
+// changed. One that exists no more needs nothing.
+func restoreLoopback(journal *ebpf.Map) error {
+	inode, err := strconv.ParseUint(recorded(journal, keyNamespace), 10, 64)
+	if err != nil {
+		return nil // nothing was changed
+	}
+	paths := []string{"/proc/thread-self/ns/net"}
+	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
+		more, _ := filepath.Glob(pattern)
+		paths = append(paths, more...)
+	}
+	for _, path := range paths {
+		if at, err := namespaceInode(path); err == nil && at == inode {
+			return inNamespace(path, func() error { return closeLoopback(journal) })
+		}
+	}
+	return nil
+}
+
+// inNamespace calls a function on a thread in a network namespace.
+func inNamespace(path string, do func() error) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening network namespace %q: %w", path, err)
+	}
+	defer unix.Close(fd)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering network namespace %q: %w", path, err)
+			return
+		}
+		done <- do()
+	}()
+	return <-done
 }
 
 // closeLoopback puts back what openLoopback has recorded.
@@ -62,5 +126,5 @@ func closeLoopback(journal *ebpf.Map) error {
 		}
 		all = errors.Join(all, erase(journal, keySetting(setting)))
 	}
-	return all
+	return errors.Join(all, erase(journal, keyNamespace))
 }
