@@ -40,7 +40,7 @@ func loadBench(b *testing.B, text string, sources int) *bench {
 	}
 	shared := map[string]*ebpf.Map{}
 	for name, m := range spec.Maps {
-		p, err := ebpf.LoadPinnedMap(fmt.Sprintf("%s/%s/maps/%s", root, instance, name), nil)
+		p, err := ebpf.LoadPinnedMap(s.pin("maps", name), nil)
 		if err != nil {
 			continue // the benchmark's own
 		}

@@ -39,7 +39,7 @@ func passes(t *testing.T, h *hook, from string, n int) int {
 func TestBurst(t *testing.T) {
 	for _, burst := range []int{1, 5, 100} {
 		t.Run(fmt.Sprint(burst), func(t *testing.T) {
-			s := load(t, bucketPolicy(fmt.Sprintf("rate: 1/m, burst: %d", burst)))
+			s := share(t, bucketPolicy(fmt.Sprintf("rate: 1/m, burst: %d", burst)))
 			h := &s.hooks[0]
 			if got := passes(t, h, "203.0.113.1", burst); got != burst {
 				t.Errorf("the first %d passed", got)
@@ -74,7 +74,7 @@ func TestWhoSharesABucket(t *testing.T) {
 		{"{v4: 32, v6: 128}", "2001:db8::1", "2001:db8::2", false},
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", c.per, c.first, c.other), func(t *testing.T) {
-			s := load(t, bucketPolicy(fmt.Sprintf("rate: 1/m, burst: %d, per: %s", burst, c.per)))
+			s := share(t, bucketPolicy(fmt.Sprintf("rate: 1/m, burst: %d, per: %s", burst, c.per)))
 			h := &s.hooks[0]
 			if got := passes(t, h, c.first, 10); got != burst {
 				t.Errorf("%d of the first source passed, want %d", got, burst)
@@ -96,6 +96,7 @@ func TestWhoSharesABucket(t *testing.T) {
 
 // A source whose bucket was evicted by others must not find it fuller when it is back.
 func TestEvictionGivesNoTokens(t *testing.T) {
+	t.Parallel()
 	s := loadConfig(t, datapath.Config{Sources: 8}, bucketPolicy("rate: 1/m, burst: 4, per: source"))
 	h := &s.hooks[0]
 	if got := passes(t, h, "203.0.113.1", 10); got != 4 {
@@ -122,6 +123,7 @@ func TestEvictionGivesNoTokens(t *testing.T) {
 
 // A rule with a long debt must not give tokens to sources of one with a short one.
 func TestEvictionAcrossRules(t *testing.T) {
+	t.Parallel()
 	s := loadConfig(t, datapath.Config{Sources: 8}, `
 version: 1
 services: [{name: shop, listen: ["*:80"]}]

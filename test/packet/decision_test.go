@@ -229,7 +229,7 @@ func repeat(n int, e extension) []extension {
 }
 
 func TestDecisions(t *testing.T) {
-	s := load(t, shopPolicy)
+	s := share(t, shopPolicy)
 	for _, h := range s.hooks {
 		for _, c := range decisions {
 			if c.short && h.name == "tcx" {
@@ -250,7 +250,7 @@ func TestDecisions(t *testing.T) {
 
 // A frame whose first buffer ends within its headers is decided like any other.
 func TestPieces(t *testing.T) {
-	s := load(t, shopPolicy)
+	s := share(t, shopPolicy)
 	h := &s.hooks[0]
 	for _, c := range decisions {
 		b := c.frame.bytes(t)
@@ -272,7 +272,7 @@ func TestPieces(t *testing.T) {
 // Without ports it cannot be known which service on an address a packet is for. One that
 // only counts must not have it dropped, one that enforces must.
 func TestShadowWithoutPorts(t *testing.T) {
-	s := load(t, `
+	s := share(t, `
 version: 1
 services:
   - {name: shop, listen: ["[fd00::2]:80"]}
@@ -297,7 +297,7 @@ services:
 
 // A device above that is policed itself gets its frames undecided.
 func TestUpperDevice(t *testing.T) {
-	s := load(t, shopPolicy, datapath.Target{Name: "lo", Index: 1, XDP: "off", Uppers: []net.HardwareAddr{{2, 0, 0, 0, 0, 9}}})
+	s := share(t, shopPolicy, datapath.Target{Name: "lo", Index: 1, XDP: "off", Uppers: []net.HardwareAddr{{2, 0, 0, 0, 0, 9}}})
 	for _, h := range s.hooks {
 		for _, c := range []struct {
 			frame *frame

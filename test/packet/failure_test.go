@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,42 +63,75 @@ func (s *subject) mustTry(t *testing.T, ns *testnet.Namespace, text string, targ
 func (s *subject) reopen(t *testing.T, cfg datapath.Config, rules int) *subject {
 	t.Helper()
 	nettest.Check(t, s.Close())
-	cfg.Root, cfg.Instance = root, instance
+	cfg.Root, cfg.Instance = root, s.name
 	in, err := datapath.Open(cfg, rules)
 	nettest.Check(t, err)
 	t.Cleanup(func() { nettest.Check(t, in.Close()) })
-	return &subject{Instance: in}
+	return &subject{Instance: in, name: s.name}
 }
 
-// onTCX returns the programs at a device's tcx ingress.
-func onTCX(t *testing.T, ns *testnet.Namespace, d datapath.Target) (ids []ebpf.ProgramID) {
+// onTCX returns the programs at a device's tcx ingress that police SYNs.
+func onTCX(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.ProgramID {
 	t.Helper()
+	return programsAt(t, ns, d, ebpf.AttachTCXIngress)["narthex_tcx_syn"]
+}
+
+// gateAt returns the programs of a device's waiting rooms, those at its ingress first.
+func gateAt(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.ProgramID {
+	t.Helper()
+	in := programsAt(t, ns, d, ebpf.AttachTCXIngress)["narthex_gate_in"]
+	return append(in, programsAt(t, ns, d, ebpf.AttachTCXEgress)["narthex_gate_out"]...)
+}
+
+// programsAt returns the programs at a device by name.
+func programsAt(t *testing.T, ns *testnet.Namespace, d datapath.Target, at ebpf.AttachType) map[string][]ebpf.ProgramID {
+	t.Helper()
+	ids := map[string][]ebpf.ProgramID{}
 	nettest.Check(t, ns.Do(func() error {
-		q, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: ebpf.AttachTCXIngress})
+		q, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: at})
 		if err != nil {
 			return err
 		}
-		for _, p := range q.Programs {
-			ids = append(ids, p.ID)
+		for _, a := range q.Programs {
+			p, err := ebpf.NewProgramFromID(a.ID)
+			if err != nil {
+				return err
+			}
+			info, err := p.Info()
+			p.Close()
+			if err != nil {
+				return err
+			}
+			ids[info.Name] = append(ids[info.Name], a.ID)
 		}
 		return nil
 	}))
 	return ids
 }
 
+// roomed gives the services of a policy waiting rooms.
+func roomed(text string) string { return strings.ReplaceAll(text, ", protocol: tcp", "") }
+
 func TestFailedModeChangeKeepsPolicing(t *testing.T) {
 	ns := nettest.Namespace(t, "packet")
-	d := device(t, ns, "d0")
-	s := load(t, rules(0, 3, "1/m"))
-	s.mustTry(t, ns, rules(0, 3, "1/m"), d)
-	before := onTCX(t, ns, d)
+	d, d1 := device(t, ns, "d0"), device(t, ns, "d1")
+	text := roomed(rules(0, 3, "1/m"))
+	s := share(t, text)
+	s.mustTry(t, ns, text, d)
+	before, gate := onTCX(t, ns, d), gateAt(t, ns, d)
 	native := d
 	native.XDP = policy.XDPNative
-	if s.try(t, ns, rules(0, 3, "1/m"), native, device(t, ns, "d1")) == nil {
+	if s.try(t, ns, text, native, d1) == nil {
 		t.Fatal("a bridge took native XDP")
 	}
 	if after := onTCX(t, ns, d); !slices.Equal(before, after) || len(after) != 1 {
 		t.Errorf("programs %v, before %v", after, before)
+	}
+	if after := gateAt(t, ns, d); !slices.Equal(gate, after) || len(after) != 2 {
+		t.Errorf("programs of the waiting room %v, before %v", after, gate)
+	}
+	if left := append(onTCX(t, ns, d1), gateAt(t, ns, d1)...); len(left) != 0 {
+		t.Errorf("%s has the programs %v", d1.Name, left)
 	}
 	if a := s.Attachments(); len(a) != 1 || a[0].Mode != datapath.ModeTCX {
 		t.Errorf("attachments %+v", a)
@@ -107,7 +141,7 @@ func TestFailedModeChangeKeepsPolicing(t *testing.T) {
 func TestModeChanges(t *testing.T) {
 	ns := nettest.Namespace(t, "packet")
 	d := device(t, ns, "d0")
-	s := load(t, rules(0, 3, "1/m"))
+	s := share(t, rules(0, 3, "1/m"))
 	for _, c := range []struct {
 		xdp  policy.XDPMode
 		want datapath.Mode
@@ -120,30 +154,41 @@ func TestModeChanges(t *testing.T) {
 		if n := len(onTCX(t, ns, d)); (n == 1) != (c.want == datapath.ModeTCX) {
 			t.Errorf("xdp: %s: %d tcx programs", c.xdp, n)
 		}
-		if pins, err := os.ReadDir(filepath.Join(root, instance, "links")); err != nil || len(pins) != 1 {
+		if pins, err := os.ReadDir(s.pin("links")); err != nil || len(pins) != 1 {
 			t.Errorf("xdp: %s: pins %v, %v", c.xdp, pins, err)
 		}
 	}
 }
 
 func TestGrowthReachesNewInterfaces(t *testing.T) {
+	t.Parallel()
 	ns := nettest.Namespace(t, "packet")
 	d0, d1 := device(t, ns, "d0"), device(t, ns, "d1")
-	s := load(t, rules(0, 3, "1/m"))
-	s.mustTry(t, ns, rules(0, 3, "1/m"), d0)
-	s.mustTry(t, ns, rules(0, 3000, "1/m"), d0, d1)
-	s.reopenHooks(t)
-	info, err := s.hooks[1].prog.Info()
-	nettest.Check(t, err)
-	want, _ := info.ID()
+	s := load(t, roomed(rules(0, 3, "1/m")))
+	s.mustTry(t, ns, roomed(rules(0, 3, "1/m")), d0)
+	s.mustTry(t, ns, roomed(rules(0, 3000, "1/m")), d0, d1)
+	want := []ebpf.ProgramID{s.pinned(t, "narthex_tcx_syn"), s.pinned(t, "narthex_gate_in"), s.pinned(t, "narthex_gate_out")}
 	for _, d := range []datapath.Target{d0, d1} {
-		if got := onTCX(t, ns, d); len(got) != 1 || got[0] != want {
-			t.Errorf("%s runs %v, want %d", d.Name, got, want)
+		if got := append(onTCX(t, ns, d), gateAt(t, ns, d)...); !slices.Equal(got, want) {
+			t.Errorf("%s runs %v, want %v", d.Name, got, want)
 		}
 	}
 }
 
+// pinned returns the program that is pinned under a name now.
+func (s *subject) pinned(t *testing.T, name string) ebpf.ProgramID {
+	t.Helper()
+	p, err := ebpf.LoadPinnedProgram(s.pin("programs", name), nil)
+	nettest.Check(t, err)
+	defer p.Close()
+	info, err := p.Info()
+	nettest.Check(t, err)
+	id, _ := info.ID()
+	return id
+}
+
 func TestGrowthForgetsRulesThatAreGone(t *testing.T) {
+	t.Parallel()
 	s := load(t, rules(0, 2, "1/m"))
 	passes(t, &s.hooks[0], source(0), 100)
 	s.apply(t, rules(1, 1, "1/m")) // rule-0 goes
@@ -169,6 +214,7 @@ func manyServices(name string, n, rules int, rate string) string {
 
 // A state that does not fit leaves no trace: not in buckets, counters or slots.
 func TestFailedApplyChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := load(t, manyServices("a", 600, 2, "1/m"))
 	h := &s.hooks[0]
 	passes(t, h, source(0), 5)
@@ -196,41 +242,57 @@ func TestFailedApplyChangesNothing(t *testing.T) {
 
 // Whatever pins are missing, the next start enforces its policy on what is attached.
 func TestAdoptionOfParts(t *testing.T) {
-	for _, gone := range []string{"links", "maps", "programs", "maps/*", "maps/rule_slots", "maps/policy_image", "maps/image"} {
+	for _, gone := range []string{
+		"links", "maps", "programs", "maps/*", "maps/rule_slots", "maps/policy_image", "maps/image", "maps/rooms", "links/gateout_*", "links/sock*",
+	} {
 		t.Run(gone, func(t *testing.T) {
-			ns := nettest.Namespace(t, "packet")
-			d := device(t, ns, "d0")
-			s := load(t, rules(0, 3, "1/m"))
-			s.mustTry(t, ns, rules(0, 3, "1/m"), d)
-			paths, _ := filepath.Glob(filepath.Join(root, instance, gone))
-			for _, p := range paths {
-				nettest.Check(t, os.RemoveAll(p))
-			}
-			again := s.reopen(t, datapath.Config{}, 0)
-			again.mustTry(t, ns, rules(0, 4, "1/m"), d)
-			ids := onTCX(t, ns, d)
-			if len(ids) != 1 {
-				t.Fatalf("programs %v", ids)
-			}
-			p, err := ebpf.NewProgramFromID(ids[0])
-			nettest.Check(t, err)
-			defer p.Close()
-			if got := passes(t, &hook{"tcx", p, tcxNext, tcxDrop}, source(3), 50); got != 5 {
-				t.Errorf("the attached program passed %d of the new rule, want 5", got)
-			}
-			if pinned, _ := filepath.Glob(filepath.Join(root, instance, "maps", "*")); len(pinned) != 13 {
-				t.Errorf("%d maps are pinned, want 13", len(pinned))
-			}
+			t.Parallel()
+			adoptsWithout(t, gone)
 		})
 	}
 }
 
+func adoptsWithout(t *testing.T, gone string) {
+	ns := nettest.Namespace(t, "packet")
+	d := device(t, ns, "d0")
+	s := load(t, roomed(rules(0, 3, "1/m")))
+	s.mustTry(t, ns, roomed(rules(0, 3, "1/m")), d)
+	count := func(kind string) int { pins, _ := filepath.Glob(s.pin(kind, "*")); return len(pins) }
+	maps, links := count("maps"), count("links")
+	paths, _ := filepath.Glob(s.pin(gone))
+	for _, p := range paths {
+		nettest.Check(t, os.RemoveAll(p))
+	}
+	again := s.reopen(t, datapath.Config{}, 0)
+	again.mustTry(t, ns, roomed(rules(0, 4, "1/m")), d)
+	ids := onTCX(t, ns, d)
+	if len(ids) != 1 {
+		t.Fatalf("programs %v", ids)
+	}
+	p, err := ebpf.NewProgramFromID(ids[0])
+	nettest.Check(t, err)
+	defer p.Close()
+	if got := passes(t, &hook{"tcx", p, tcxNext, tcxDrop}, source(3), 50); got != 5 {
+		t.Errorf("the attached program passed %d of the new rule, want 5", got)
+	}
+	if got, want := gateAt(t, ns, d), []ebpf.ProgramID{again.pinned(t, "narthex_gate_in"), again.pinned(t, "narthex_gate_out")}; !slices.Equal(got, want) {
+		t.Errorf("programs of the waiting room %v, want %v", got, want)
+	}
+	if n := count("maps"); n != maps {
+		t.Errorf("%d maps are pinned, before %d", n, maps)
+	}
+	if n := count("links"); n != links {
+		t.Errorf("%d links are pinned, before %d", n, links)
+	}
+}
+
 func TestOtherLayoutOfCounts(t *testing.T) {
+	t.Parallel()
 	s := load(t, rules(0, 3, "1/m"))
 	passes(t, &s.hooks[0], source(0), 10)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 32, MaxEntries: 1024})
 	nettest.Check(t, err)
-	path := filepath.Join(root, instance, "maps", "rule_counts")
+	path := s.pin("maps", "rule_counts")
 	nettest.Check(t, os.Remove(path))
 	nettest.Check(t, m.Pin(path))
 	nettest.Check(t, m.Close())
@@ -247,6 +309,7 @@ func TestOtherLayoutOfCounts(t *testing.T) {
 
 // Tokens that the old programs take while the next ones are loaded are not given again.
 func TestBucketsOfThePause(t *testing.T) {
+	t.Parallel()
 	s := load(t, bucketPolicy("rate: 1/m, burst: 10"))
 	old := s.hooks[0]
 	again := s.reopen(t, datapath.Config{}, 3000) // other maps; the old program decides until Apply
@@ -262,12 +325,13 @@ func TestBucketsOfThePause(t *testing.T) {
 
 // Lost slots begin with identifiers that old buckets have: those must not be met.
 func TestLostSlotsShareNoSources(t *testing.T) {
+	t.Parallel()
 	text := func(name, rate string) string {
 		return fmt.Sprintf("version: 1\nservices: [{name: shop, listen: [\"*:80\"]}]\nconnections: [{name: %s, rate: %s, burst: 5, per: source}]\n", name, rate)
 	}
 	s := load(t, text("slow", "1/m"))
 	passes(t, &s.hooks[0], "203.0.113.1", 10)
-	nettest.Check(t, os.Remove(filepath.Join(root, instance, "maps", "rule_slots")))
+	nettest.Check(t, os.Remove(s.pin("maps", "rule_slots")))
 	again := s.reopen(t, datapath.Config{}, 0)
 	again.mustTry(t, nil, text("fast", "1/m"))
 	again.reopenHooks(t)
@@ -277,6 +341,7 @@ func TestLostSlotsShareNoSources(t *testing.T) {
 }
 
 func TestLargerTableGivesNoTokens(t *testing.T) {
+	t.Parallel()
 	text := bucketPolicy("rate: 1/m, burst: 5, per: source")
 	s := loadConfig(t, datapath.Config{Sources: 8}, text)
 	for i := range 200 {
@@ -333,8 +398,8 @@ func TestNewcomerOnTwoCPUs(t *testing.T) {
 
 // An image that points beyond itself, which cannot be, passes packets and says so.
 func TestFaultIsCounted(t *testing.T) {
-	s := load(t, bucketPolicy("action: drop"))
-	image, err := ebpf.LoadPinnedMap(filepath.Join(root, instance, "maps", "image"), nil)
+	s := share(t, bucketPolicy("action: drop"))
+	image, err := ebpf.LoadPinnedMap(s.pin("maps", "image"), nil)
 	nettest.Check(t, err)
 	defer image.Close()
 	page := make([]byte, image.ValueSize())

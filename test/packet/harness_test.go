@@ -5,10 +5,13 @@
 package packet
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -22,8 +25,8 @@ import (
 // root keeps the tests' pins apart from those of a Narthex that runs here.
 const root = datapath.Root + "-test"
 
-// instance is the one that tests load, each in its turn.
-var instance = fmt.Sprintf("packet-%d", os.Getpid())
+// instances counts those that were loaded.
+var instances atomic.Int32
 
 // The verdicts by program.
 const (
@@ -40,7 +43,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := common.remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // hook is one of the programs.
@@ -53,6 +61,7 @@ type hook struct {
 // subject is an instance under test.
 type subject struct {
 	*datapath.Instance
+	name    string // of the instance
 	tables  *policy.Tables
 	hooks   []hook
 	endless bool // no bucket is ever empty: for benchmarks of decisions that take a token
@@ -69,27 +78,85 @@ func load(t testing.TB, text string, targets ...datapath.Target) *subject {
 
 func loadConfig(t testing.TB, cfg datapath.Config, text string, targets ...datapath.Target) *subject {
 	t.Helper()
-	cfg.Root, cfg.Instance = root, instance
-	if _, err := datapath.Remove(root, cfg.Instance); err != nil {
-		t.Fatal(err)
-	}
-	in, err := datapath.Open(cfg, 0)
+	s, err := open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := in.Close(); err != nil {
+		if err := s.remove(); err != nil {
 			t.Error(err)
 		}
-		if found, err := datapath.Remove(root, cfg.Instance); err != nil || !found {
-			t.Errorf("removing the instance: found %v, %v", found, err)
-		}
 	})
-	_, endless := t.(*testing.B)
-	s := &subject{Instance: in, endless: endless}
+	_, s.endless = t.(*testing.B)
 	s.apply(t, text, targets...)
 	s.reopenHooks(t)
 	return s
+}
+
+// open makes an instance, which the process has under a name of its own.
+func open(cfg datapath.Config) (*subject, error) {
+	cfg.Root, cfg.Instance = root, fmt.Sprintf("packet-%d-%d", os.Getpid(), instances.Add(1))
+	if _, err := datapath.Remove(root, cfg.Instance); err != nil {
+		return nil, err
+	}
+	in, err := datapath.Open(cfg, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{Instance: in, name: cfg.Instance}, nil
+}
+
+// remove closes the instance and takes it out of the kernel.
+func (s *subject) remove() error {
+	if s == nil {
+		return nil
+	}
+	err := s.Close()
+	found, removeErr := datapath.Remove(root, s.name)
+	if removeErr == nil && !found {
+		removeErr = errors.New("it was not there")
+	}
+	if err = errors.Join(err, removeErr); err != nil {
+		return fmt.Errorf("removing instance %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// pin is a path below the instance's pins.
+func (s *subject) pin(path ...string) string {
+	return filepath.Join(append([]string{root, s.name}, path...)...)
+}
+
+// common is an instance that tests take in their turn which need none of their own: loading
+// one takes seconds.
+var (
+	common     *subject
+	commonTurn sync.Mutex
+)
+
+// nobody is a policy that lets go of whatever the one before had.
+const nobody = `
+version: 1
+services: [{name: nobody, listen: ["*:9"], protocol: tcp}]
+`
+
+// share puts a policy in force on the common instance. Its rules and services are new to it,
+// with counters of zero and buckets that are full.
+func share(t *testing.T, text string, targets ...datapath.Target) *subject {
+	t.Helper()
+	commonTurn.Lock()
+	t.Cleanup(commonTurn.Unlock)
+	if common == nil {
+		var err error
+		if common, err = open(datapath.Config{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	common.apply(t, nobody)
+	common.apply(t, text, targets...)
+	common.reopenHooks(t)
+	t.Cleanup(func() { common.apply(t, nobody) }) // before its targets go
+	return common
 }
 
 // reopenHooks makes the hooks the programs that are pinned now.
@@ -98,7 +165,7 @@ func (s *subject) reopenHooks(t testing.TB) {
 	s.hooks = nil
 	for _, h := range []hook{{"xdp", nil, xdpPass, xdpDrop}, {"tcx", nil, tcxNext, tcxDrop}} {
 		var err error
-		h.prog, err = ebpf.LoadPinnedProgram(filepath.Join(root, instance, "programs", "narthex_"+h.name+"_syn"), nil)
+		h.prog, err = ebpf.LoadPinnedProgram(s.pin("programs", "narthex_"+h.name+"_syn"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

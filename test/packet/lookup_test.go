@@ -50,7 +50,7 @@ func TestLookupsAgreeWithTables(t *testing.T) {
 
 func lookups(t *testing.T, r *rand.Rand, n int) {
 	text, around := randomRules(r, n)
-	s := load(t, text)
+	s := share(t, text)
 	h := &s.hooks[n%2]
 	for range 300 {
 		a := around[r.IntN(len(around))]
