@@ -75,6 +75,9 @@ func goFirstInGroup() (yield func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the priority of this session: %w", err)
 	}
+	if before == nice { // of another run, or of one that was killed
+		before = 0
+	}
 	set := func(rank int) error { return os.WriteFile(file, []byte(strconv.Itoa(rank)), 0) }
 	if err := set(nice); err != nil {
 		return nil, fmt.Errorf("take a higher priority: %w; run it as root", err)
