@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -248,7 +250,8 @@ func (v *visitor) echoed(body string) {
 	}
 }
 
-// A body in chunks is served, and ends the connection unless its end was found.
+// A body in chunks is served. Where its end is not found the connection ends with the next
+// request, as if the server had closed it before.
 func TestRoomChunked(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
@@ -271,33 +274,18 @@ func TestRoomChunked(t *testing.T) {
 			_, err := v.r.ReadByte()
 			_ = v.conn.SetReadDeadline(time.Now().Add(patience))
 			if isTimeout(err) {
-				// Then the next request takes its turn like any other.
 				before := r.class(gold).Arrived
 				v.get("/")
-				v.wants(http.StatusOK)
-				if got := r.class(gold).Arrived; got != before+1 {
-					t.Errorf("a request after chunks went by uncounted: %d arrived, %d before", got, before)
+				if resp, _, err := v.answer(); err == nil || isTimeout(err) {
+					t.Errorf("a request after chunks: %v, %v; want the connection closed", resp, err)
+				}
+				if got := r.class(gold).Arrived; got != before {
+					t.Errorf("a request after chunks was let in: %d arrived, %d before", got, before)
 				}
 			}
 			r.calm()
 		})
 	}
-}
-
-// Who does not send the body of a request does not occupy the server.
-func TestRoomSlowBody(t *testing.T) {
-	s := newScene(t, plain, false)
-	s.origin(origin.Config{})
-	r := s.enforce(roomPolicy{})
-	slow := r.visit(gold)
-	slow.send(postHead(slow.host, "/echo", 10) + "01234")
-	eventually(t, "it has come", func() bool { return r.class(gold).Arrived == 1 })
-	v := r.visit(bronze)
-	v.get("/")
-	v.wants(http.StatusOK)
-	slow.send("56789")
-	slow.echoed("0123456789")
-	r.calm()
 }
 
 // A server that closes an idle connection whose next request is held: the client is told.
@@ -383,11 +371,19 @@ func TestRoomServerRestarts(t *testing.T) {
 	nettest.Check(t, server.Close())
 	first.conn.Close()
 	s.origin(origin.Config{})
+	inTheDoor := 0
 	for _, v := range kept {
 		resp, _, err := v.answer()
+		if errors.Is(err, syscall.ECONNRESET) {
+			inTheDoor++ // let in when the dying server had closed a connection, but not yet its listener
+			continue
+		}
 		if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("%s: %v, error %v; want 200 or 503", v.who, resp, err)
 		}
+	}
+	if inTheDoor > 1 {
+		t.Errorf("%d clients were let in to a dying server, with a limit of 1", inTheDoor)
 	}
 	r.calm()
 }
