@@ -426,10 +426,21 @@ static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
 }
 
 /* Takes options out of a SYN that would open ways past the gate: a second subflow (MPTCP,
- * RFC 8684), data on the SYN (TFO, RFC 7413). */
+ * RFC 8684), a connection that is established at once (TFO, RFC 7413). */
 #define OPTION_FAST_OPEN 34
 #define OPTION_MPTCP 30
 #define MAX_OPTIONS 40
+
+/* TFO from before it had a number of its own (RFC 6994), which the kernel still takes. */
+#define OPTION_EXPERIMENT 254
+#define EXPERIMENT_FAST_OPEN 0xf989
+
+static __always_inline bool opens_ways(const __u8 *o, __u32 at) {
+  __u8 kind = o[at];
+  if (kind == OPTION_EXPERIMENT && at + 3 < MAX_OPTIONS)
+    return (o[at + 2] << 8 | o[at + 3]) == EXPERIMENT_FAST_OPEN;
+  return kind == OPTION_MPTCP || kind == OPTION_FAST_OPEN;
+}
 
 static __always_inline bool strip_options(__u8 *o, __u32 size) {
   bool stripped = false;
@@ -445,7 +456,7 @@ static __always_inline bool strip_options(__u8 *o, __u32 size) {
       if (length == 0 || (length == 1 && kind != 1))
         break;
       at = i + length;
-      strip = kind == OPTION_MPTCP || kind == OPTION_FAST_OPEN;
+      strip = opens_ways(o, i);
     }
     if (strip) {
       o[i] = 1; /* no operation */

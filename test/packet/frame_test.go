@@ -49,7 +49,13 @@ func options4() []layers.IPv4Option {
 // bytes builds the frame.
 func (f *frame) bytes(t testing.TB) []byte {
 	t.Helper()
-	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+	return f.between(t, net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 1})
+}
+
+// between builds the frame with other hardware addresses.
+func (f *frame) between(t testing.TB, src, dst net.HardwareAddr) []byte {
+	t.Helper()
+	eth := &layers.Ethernet{SrcMAC: src, DstMAC: dst}
 	stack := []gopacket.SerializableLayer{eth}
 	next := &eth.EthernetType
 	for i, id := range f.tags {

@@ -68,7 +68,10 @@ type subject struct {
 }
 
 // locals are the local addresses of every subject.
-var locals = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("10.9.0.0/24")}
+var locals = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("10.9.0.0/24"),
+	netip.MustParsePrefix("10.77.0.1/32"), netip.MustParsePrefix("fd77::1/128"), // of a lab's server
+}
 
 // load opens an instance of the policy; it is attached to nothing.
 func load(t testing.TB, text string, targets ...datapath.Target) *subject {

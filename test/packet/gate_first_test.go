@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket/layers"
+
+	"narthex/internal/datapath"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+func netipPort(a netip.AddrPort, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr(), port)
+}
+
+const lowBase = "10.77.2.0"
+
+// busy opens a room in which one request is in service, and no other may be.
+func (g *gate) busy(t *testing.T, settings ...string) (*room, *client) {
+	t.Helper()
+	r := g.room(t, append(settings, "concurrency: 1")...)
+	c := r.client(t)
+	c.asks(get, serves.and(known))
+	return r, c
+}
+
+// asks sends a request that passes, and moves on past it.
+func (c *client) asks(request string, want change) {
+	c.t.Helper()
+	c.passes(c.says(request), want)
+	c.Next += uint32(len(request))
+}
+
+// The way of the first request of a connection, whatever the listener is.
+func TestGateFirstRequest(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	for _, mptcp := range []bool{false, true} {
+		for _, base := range []string{lowBase, v6Base} {
+			t.Run(fmt.Sprintf("mptcp=%v/%s", mptcp, base), func(t *testing.T) {
+				firstRequest(t, g.roomOf(t, mptcp, "concurrency: 1"), base)
+			})
+		}
+	}
+}
+
+func firstRequest(t *testing.T, r *room, base string) {
+	c, other := r.clientAt(t, base), r.clientAt(t, base)
+	c.drops(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
+	c.passes(c.says(get), serves.and(known))
+	c.passes(c.says(get), nothing) // sent again
+	c.passes(testnet.Segment{Seq: c.Next + uint32(len(get)), Ack: c.Ack, ACK: true}, nothing)
+
+	held := other.says(get)
+	held.Options = []layers.TCPOption{testnet.Timestamps(1000, 77)}
+	other.drops(held, waits.and(known))
+	other.drops(held, dropsFor("held"))
+	other.drops(testnet.Segment{Seq: other.Next, Ack: other.Ack, ACK: true}, dropsFor("held"))
+	c.Next += uint32(len(get))
+	c.replies(ok, ends)
+	r.releases(t, releases, other.frame(held))
+	other.passes(held, nothing)
+	other.Next += uint32(len(get))
+	other.replies(ok, ends)
+}
+
+// releases kicks the room, which has to put a frame before the stack.
+func (r *room) releases(t *testing.T, want change, frame []byte) {
+	t.Helper()
+	res := r.kick(t, want)
+	if res.mark != r.mark|markOurs {
+		t.Errorf("mark %#x, want %#x", res.mark, r.mark|markOurs)
+	}
+	res.mark = 0
+	res.is(t, tcxRedirect, frame)
+}
+
+// Numbers that nobody sends who got the SYN-ACK take nothing and end nothing.
+func TestGateForgedFirst(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	for _, by := range []uint32{1, ^uint32(0), 1000, 1 << 31} {
+		for _, change := range []func(*testnet.Segment){
+			func(s *testnet.Segment) { s.Seq += by },
+			func(s *testnet.Segment) { s.Ack += by },
+		} {
+			for _, data := range []string{get, ""} {
+				for _, fin := range []bool{false, true} {
+					s := c.says(data)
+					s.FIN = fin
+					change(&s)
+					c.drops(s, dropsFor("forged"))
+				}
+			}
+		}
+	}
+	stranger := r.client(t)
+	stranger.From = netipPort(stranger.From, 4001) // nobody has heard of it
+	s := stranger.says(get)
+	stranger.passes(s, nothing)
+	c.asks(get, serves.and(known))
+}
+
+// A client that leaves without having asked for anything.
+func TestGateEmptyClose(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	res := c.send(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("handshake"))
+	res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + 1}, ""))
+	c.isGone()
+
+	c = r.client(t)
+	c.passes(testnet.Segment{Seq: c.Next, RST: true}, nothing)
+}
+
+// What waits is released as it came, with the cut and the checksum that it needs, whatever
+// was appended.
+func TestGateAppends(t *testing.T) {
+	const head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+	g := newGate(t, datapath.Config{})
+	for _, c := range []struct {
+		name  string
+		parts []string // as the client sends them
+		whole string   // what is released
+	}{
+		{"body", []string{head, "01234", "56789"}, head + "0123456789"},
+		{"head in pieces", []string{"G", "ET / HTTP/1.1\r", "\nHost: x\r\n", "\r\n"}, get},
+		{"odd lengths", []string{"GET /1", "23 HTTP/1.1\r\nHost:", " x\r\n\r\n"}, "GET /123 HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{"pipelined request", []string{get + get}, get},
+		{"pipelined in the last piece", []string{"GET / HTTP/1.1\r\nHost: x", "\r\n\r\n" + get}, get},
+		{"body and more", []string{head + "0123456789GET"}, head + "0123456789"},
+		{"chunks", []string{"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "3\r\nabc\r\n"}, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"},
+	} {
+		for _, base := range []string{lowBase, v6Base} {
+			t.Run(c.name+" "+base, func(t *testing.T) {
+				r, first := g.busy(t)
+				p := r.clientAt(t, base)
+				s := p.says(c.parts[0])
+				whole := s
+				p.drops(s, waits.and(known))
+				for _, part := range c.parts[1:] {
+					p.drops(after(after(s, part), part), dropsFor("held")) // a gap
+					s = after(s, part)
+					p.drops(s, dropsFor("held"))
+					p.drops(s, dropsFor("held")) // again
+				}
+				first.replies(ok, ends)
+				whole.PSH = len(c.parts) > 1 || len(c.parts[0]) == len(c.whole)
+				whole.Payload = []byte(c.whole)
+				r.releases(t, releases, p.frame(whole))
+			})
+		}
+	}
+}
+
+// A held request gets the timestamps of the client's latest segment.
+func TestGateRefreshesTimestamps(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+	r, first := g.busy(t)
+	c := r.client(t)
+	s := c.says(get)
+	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 5)}
+	c.drops(s, waits.and(known))
+	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(3000, 6)}
+	c.drops(s, dropsFor("held"))
+	late := s
+	late.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(2000, 7)}
+	c.drops(late, dropsFor("held"))
+	first.replies(ok, ends)
+	r.releases(t, releases, c.frame(s))
+}
+
+// FIN and RST with the exact number give a held request up; with others they do nothing.
+func TestGateGivesUp(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r, _ := g.busy(t)
+	size := uint32(len(get))
+	for _, by := range []uint32{^uint32(0), 1, size + 1, 1 << 20} {
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		c.drops(testnet.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
+		c.drops(testnet.Segment{Seq: c.Next + by, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("held"))
+		s := after(c.says(get), "x") // not the end of what has come
+		s.FIN, s.Seq = true, s.Seq+by
+		c.drops(s, dropsFor("held"))
+	}
+	for _, at := range []uint32{0, size} {
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		c.send(testnet.Segment{Seq: c.Next + at, Ack: c.Ack, ACK: true, RST: true}, givesUp).is(t, tcxNext, c.resets(c.Next))
+	}
+	for _, base := range []string{lowBase, v6Base} {
+		c := r.clientAt(t, base)
+		c.drops(c.says(get), waits.and(known))
+		res := c.send(testnet.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, FIN: true}, givesUp)
+		res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + size + 1}, ""))
+		c.isGone()
+		c.drops(testnet.Segment{Seq: c.Next + size + 1, Ack: c.Ack + 1, ACK: true}, dropsFor("farewell"))
+	}
+}
+
+// A request with a wrong checksum takes nothing, and the right one that comes after it is
+// treated as if it were the first.
+func TestGateWrongChecksum(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	for _, base := range []string{lowBase, v6Base} {
+		r, first := g.busy(t)
+		c := r.clientAt(t, base)
+		bad := c.frame(c.says(get))
+		bad[len(bad)-1] ^= 1
+		before := r.reading(t)
+		r.run(t, g.in, bad, 0).is(t, tcxDrop, nil)
+		if n := r.reading(t); n["checksum dropped"] != before["checksum dropped"]+1 || n["slots"] != before["slots"] || n["waiting"] != 0 {
+			t.Errorf("counters %v, before %v", n, before)
+		}
+		if res := r.run(t, g.in, c.frame(c.says(get)), 0); res.verdict != tcxDrop {
+			t.Errorf("%s: the request passes into a full room: verdict %d", base, int32(res.verdict))
+		}
+		if n := r.reading(t); n["waiting"] != 1 || n["in service"] != 1 {
+			t.Errorf("%d wait, %d are in service", n["waiting"], n["in service"])
+		}
+		first.replies(ok, ends)
+		r.releases(t, releases, c.frame(c.says(get)))
+	}
+}
+
+// The answers to requests that there is no room for, and what their clients still hear.
+func TestGateRejects(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+	for _, c := range []struct {
+		name, settings, text string
+	}{
+		{"503", "", rejected},
+		{"429", ", reject: {status: 429, retry_after: 0s}", "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
+		{"reset", ", reject: {reset: true}", ""},
+	} {
+		for _, base := range []string{lowBase, v6Base} {
+			for _, stamped := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/timestamps=%v", c.name, base, stamped), func(t *testing.T) {
+					r, _ := g.busy(t, "queue: {size: 0}"+c.settings)
+					p := r.clientAt(t, base)
+					s := p.says(get)
+					var echoed []layers.TCPOption
+					if stamped {
+						s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 5)}
+						echoed = []layers.TCPOption{nop, nop, testnet.Timestamps(5, 1000)}
+					}
+					end := p.Next + uint32(len(get))
+					answer := layers.TCP{Seq: p.Ack, Ack: end, PSH: c.text != "", FIN: c.text != "", RST: c.text == ""}
+					p.send(s, arrives.and(rejects("queue_full"))).is(t, tcxRedirect, p.told(answer, c.text, echoed...))
+					p.isGone()
+					if c.text != "" {
+						farewells(t, p, s, c.text, echoed)
+					}
+				})
+			}
+		}
+	}
+}
+
+// farewells sends what a client sends that has been rejected.
+func farewells(t *testing.T, p *client, s testnet.Segment, text string, echoed []layers.TCPOption) {
+	t.Helper()
+	end, over := p.Next+uint32(len(s.Payload)), p.Ack+uint32(len(text))+1
+	// The request again: our answer was lost.
+	p.send(s, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: p.Ack, Ack: end, FIN: true}, text, echoed...))
+	p.drops(testnet.Segment{Seq: end, Ack: over, ACK: true}, dropsFor("farewell"))
+	fin := testnet.Segment{Seq: end, Ack: over, ACK: true, FIN: true, Options: s.Options}
+	p.send(fin, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: over, Ack: end + 1}, "", echoed...))
+	p.drops(testnet.Segment{Seq: end + 1, RST: true}, dropsFor("farewell"))
+	p.passes(testnet.Segment{Seq: end + 1, Ack: over, ACK: true}, nothing) // forgotten
+}
+
+// Requests that are rejected after they have waited.
+func TestGateRejectsWaiting(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	gone := change{"slots": -1, "flows": -1}
+	size := uint32(len(get))
+	answered := func(c *client, res result) {
+		t.Helper()
+		res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + size, PSH: true, FIN: true}, rejected))
+		c.isGone()
+	}
+	t.Run("max_wait", func(t *testing.T) {
+		r, _ := g.busy(t, "queue: {max_wait: 1ms}")
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		time.Sleep(2 * time.Millisecond)
+		answered(c, r.kick(t, gone.and(rejects("max_wait"), change{"waiting": -1})))
+	})
+	t.Run("displaced", func(t *testing.T) {
+		r, first := g.busy(t, "queue: {size: 1}")
+		low, high := r.client(t), r.clientAt(t, highBase)
+		low.drops(low.says(get), waits.and(known))
+		// One waits still, another one.
+		high.drops(high.says(get), waits.and(known, change{"waiting": -1}))
+		answered(low, r.kick(t, gone.and(rejects("displaced"))))
+		r.kick(t, nothing).is(t, tcxDrop, nil)
+		low = r.client(t)
+		low.send(low.says(get), arrives.and(rejects("queue_full"))).is(t, tcxRedirect, nil)
+		first.replies(ok, ends)
+		r.releases(t, releases, high.frame(high.says(get)))
+	})
+	t.Run("no_server", func(t *testing.T) {
+		r, first := g.busy(t)
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		first.replies(ok, ends)
+		nettest.Check(t, r.listen.Close())
+		res := r.kick(t, gone.and(rejects("no_server"), change{"waiting": -1}))
+		res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + size, PSH: true, FIN: true}, rejected))
+	})
+}
+
+// When slots or flows run out, requests are rejected.
+func TestGateMemory(t *testing.T) {
+	g := newGate(t, datapath.Config{Slots: 1, Flows: 3})
+	r, first := g.busy(t)
+	held, second := r.client(t), r.client(t)
+	held.drops(held.says(get), waits.and(known))
+	second.send(second.says(get), arrives.and(rejects("no_slot"))).is(t, tcxRedirect, nil)
+	second.isGone()
+	r.set(t, "concurrency: 10")
+	third, fourth := r.client(t), r.client(t)
+	r.releases(t, releases, held.frame(held.says(get)))
+	third.asks(get, serves.and(known))
+	fourth.send(fourth.says(get), rejects("no_flow")).is(t, tcxRedirect, nil)
+	fourth.isGone()
+	first.replies(ok, ends)
+}
+
+// Whoever is of a higher class goes first.
+func TestGateOrder(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r, first := g.busy(t)
+	order := []*client{r.clientAt(t, highBase), r.clientAt(t, highBase), r.client(t), r.client(t)}
+	for _, i := range []int{2, 0, 3, 1} {
+		order[i].drops(order[i].says(get), waits.and(known))
+	}
+	r.kick(t, nothing).is(t, tcxDrop, nil) // nothing is due
+	for _, c := range order {
+		first.replies(ok, ends)
+		r.releases(t, releases, c.frame(c.says(get)))
+		r.kick(t, nothing).is(t, tcxDrop, nil)
+		c.Next += uint32(len(get))
+		first = c
+	}
+	first.replies(ok, ends)
+	if n := r.reading(t); n["in service"] != 0 || n["waiting"] != 0 || n["slots"] != 0 {
+		t.Errorf("left: %v", n)
+	}
+}
+
+// While the kernel answers with cookies there is no request socket.
+func TestGateCookies(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	for _, base := range []string{lowBase, v6Base} {
+		t.Run(base, func(t *testing.T) {
+			r := g.room(t, "concurrency: 1")
+			c, other := r.clientAt(t, base), r.clientAt(t, base)
+			c.drops(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
+			forged := c.says(get)
+			forged.Ack += 1 << 20
+			c.passes(forged, nothing) // the kernel knows it for what it is
+			c.asks(get, serves.and(known))
+			other.drops(other.says(get), waits.and(known))
+			c.replies(ok, ends)
+			r.releases(t, releases, other.frame(other.says(get)))
+		})
+	}
+}
+
+// Connections older than the gate.
+func TestGateStrangers(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r := g.room(t, "concurrency: 1")
+	c, other := r.client(t), r.client(t)
+	for _, c := range []*client{c, other} {
+		nettest.Check(t, c.SendACK())
+		conn, err := r.listen.Accept()
+		nettest.Check(t, err)
+		defer conn.Close()
+	}
+	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+	c.passes(c.says("\x01\x02 the midst of a body"), passesFor("unknown_flow"))
+	c.asks(get, serves.and(known))
+	// The server is told what the client acknowledges, and no more.
+	s := other.says(get)
+	told := s
+	told.Payload, told.PSH = nil, false
+	other.send(s, waits.and(known)).is(t, tcxNext, unpadded(other.frame(told)))
+}
+
+// Clients whose rule says pass go by the waiting room.
+func TestGateExempt(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r, _ := g.busy(t)
+	c := r.clientAt(t, exemptBase)
+	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+	c.passes(c.says(get), nothing)
+}
+
+// Where nobody can have to wait, and in shadow mode, no byte is changed.
+func TestGateLenient(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	for name, settings := range map[string][]string{"unlimited": nil, "shadow": {"concurrency: 1", "mode: shadow"}} {
+		t.Run(name, func(t *testing.T) {
+			shadow := change{}
+			if name == "shadow" {
+				shadow = change{"would hold": 1}
+			}
+			r := g.room(t, settings...)
+			c, other := r.client(t), r.client(t)
+			c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+			c.passes(c.says(get+get), serves.and(known)) // pipelined
+			c.passes(after(c.says(get), get), nothing)
+			other.passes(other.says(get), serves.and(known, shadow))
+			c.Next += 2 * uint32(len(get))
+			c.replies(ok, ends)
+			other.passes(testnet.Segment{Seq: other.Next, Ack: other.Ack, ACK: true, FIN: true}, nothing)
+			other.passes(testnet.Segment{Seq: other.Next + 5, RST: true}, nothing)
+		})
+	}
+}
+
+// Packets of our own.
+func TestGateMarks(t *testing.T) {
+	g := newGate(t, datapath.Config{})
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	f := c.frame(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}) // would be absorbed
+	r.expects(t, nothing, func() { r.run(t, g.in, f, g.mark|markOurs).is(t, tcxNext, f) })
+	// A kick that comes in from outside is none, and anybody else's mark is left alone.
+	for _, mark := range []uint32{g.mark | markKick, 5} {
+		r.expects(t, dropsFor("handshake"), func() {
+			if res := r.run(t, g.in, f, mark); res.verdict != tcxDrop {
+				t.Errorf("mark %#x: verdict %d", mark, int32(res.verdict))
+			}
+		})
+	}
+	out := (&frame{from: c.To, to: c.From, tcp: layers.TCP{ACK: true}, payload: []byte(ok)}).bytes(t)
+	for _, mark := range []uint32{5, g.mark | markOurs} {
+		r.expects(t, nothing, func() {
+			if res := r.run(t, g.out, out, mark); res.verdict != tcxNext || res.mark != mark || !cmp.Equal(res.frame, out) {
+				t.Errorf("mark %#x going out: %+v", mark, res)
+			}
+		})
+	}
+	r.kick(t, nothing).is(t, tcxDrop, nil)
+	r.expects(t, nothing, func() { r.run(t, g.out, out, g.mark|markKick|0x3ff) }) // of no room
+}
