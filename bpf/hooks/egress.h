@@ -224,12 +224,15 @@ enum news {
   NEWS_OVER,    /* the request leaves service */
 };
 
+/* Bytes of an answer that tell its status: with the one behind it. */
+#define HTTP_STATUS_LINE 13
+
 /* Reads the beginning of an answer. */
 static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
   struct http_answer a = {};
   __u32 n = BOUND(w->s.length, HTTP_CHUNK);
-  if (w->flow.ends == END_FIRST_BYTE && n > 12)
-    n = 12; /* the status is enough */
+  if (w->flow.ends == END_FIRST_BYTE && n > HTTP_STATUS_LINE)
+    n = HTTP_STATUS_LINE;
   if (n == 0 || bpf_skb_load_bytes(skb, w->s.data, &w->chunk, n))
     return NEWS_OVER;
   read_answer(&a, &w->chunk, n);
@@ -286,7 +289,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   sc->header = open_image(&sc->im);
   if (!sc->header || !set_scene(sc, w->flow.room))
     return TCX_NEXT;
-  bool old = !before(w->flow.answer, end_of(&w->s));
+  bool old = !before(w->flow.answer, end_of(&w->s)) && !(w->s.flags & TCP_RST);
   if (w->flow.state == FLOW_HELD)
     return old ? TCX_NEXT : on_closed_while_held(sc, f);
   int news = read_news(skb, w);

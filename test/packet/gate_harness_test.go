@@ -5,6 +5,7 @@ package packet
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -56,24 +57,75 @@ var rooms atomic.Uint32
 // peers counts clients, and so gives each an address.
 var peers atomic.Uint32
 
-func newGate(t *testing.T, cfg datapath.Config) *gate {
+// commonGate is the gate of all tests that need none of their own.
+var commonGate *gate
+
+// newGate returns the common gate, of which every test takes other rooms.
+func newGate(t *testing.T) *gate {
 	t.Helper()
-	cfg.Services = 256
-	g := &gate{lab: nettest.Lab(t, 1), subject: loadConfig(t, cfg, nobody)}
-	l, err := g.lab.Server.Link(testnet.Dev)
-	nettest.Check(t, err)
-	g.ifindex = uint32(l.Attrs().Index)
-	for name, p := range map[string]**ebpf.Program{"narthex_gate_in": &g.in, "narthex_gate_out": &g.out} {
-		*p, err = ebpf.LoadPinnedProgram(g.pin("programs", name), nil)
+	if commonGate == nil {
+		g, err := openGate(datapath.Config{Services: 512, Slots: 1024, Flows: 4096})
 		nettest.Check(t, err)
-		t.Cleanup(func() { (*p).Close() })
+		commonGate = g
+	}
+	return commonGate
+}
+
+// smallGate returns a gate with little memory.
+func smallGate(t *testing.T, slots, flows int) *gate {
+	t.Helper()
+	g, err := openGate(datapath.Config{Slots: slots, Flows: flows})
+	nettest.Check(t, err)
+	t.Cleanup(func() { nettest.Check(t, g.remove()) })
+	return g
+}
+
+func openGate(cfg datapath.Config) (*gate, error) {
+	lab, err := testnet.NewLab("packet", 1)
+	if err != nil {
+		return nil, err
+	}
+	g := &gate{lab: lab}
+	if err := g.open(cfg); err != nil {
+		return nil, errors.Join(err, g.remove())
+	}
+	return g, nil
+}
+
+func (g *gate) open(cfg datapath.Config) error {
+	l, err := g.lab.Server.Link(testnet.Dev)
+	if err != nil {
+		return err
+	}
+	g.ifindex = uint32(l.Attrs().Index)
+	if g.subject, err = open(cfg); err != nil {
+		return err
+	}
+	for name, p := range map[string]**ebpf.Program{"narthex_gate_in": &g.in, "narthex_gate_out": &g.out} {
+		if *p, err = ebpf.LoadPinnedProgram(g.pin("programs", name), nil); err != nil {
+			return err
+		}
 	}
 	journal, err := g.Journal()
-	nettest.Check(t, err)
+	if err != nil {
+		return err
+	}
 	mark, err := strconv.ParseUint(journal["gate.mark"], 10, 32)
-	nettest.Check(t, err)
 	g.mark = uint32(mark)
-	return g
+	return err
+}
+
+// remove takes the gate and its lab away.
+func (g *gate) remove() error {
+	if g == nil {
+		return nil
+	}
+	for _, p := range []*ebpf.Program{g.in, g.out} {
+		if p != nil {
+			_ = p.Close()
+		}
+	}
+	return errors.Join(g.subject.remove(), g.lab.Close())
 }
 
 // room is a service of its own that the gate has in place of the last.
@@ -381,7 +433,13 @@ func sound(t *testing.T, f []byte) (gopacket.NetworkLayer, *layers.TCP) {
 	if !ok || p.ErrorLayer() != nil {
 		t.Fatalf("no segment: %v", p)
 	}
-	size := len(f) - 14
+	size := len(f)
+	for _, l := range p.Layers() {
+		if l == gopacket.Layer(p.NetworkLayer()) {
+			break
+		}
+		size -= len(l.LayerContents())
+	}
 	switch ip := p.NetworkLayer().(type) {
 	case *layers.IPv4:
 		if int(ip.Length) != size && len(f) != shortest {
@@ -463,10 +521,25 @@ func (c *client) told(tcp layers.TCP, text string, options ...layers.TCPOption) 
 	return unpadded(f.between(c.t, server, client))
 }
 
+// framed is a segment in a packet that has something about it.
+func (c *client) framed(s testnet.Segment, change func(*frame)) []byte {
+	c.t.Helper()
+	f := &frame{from: c.From, to: c.To, payload: s.Payload, tcp: layers.TCP{
+		Seq: s.Seq, Ack: s.Ack, ACK: s.ACK, PSH: s.PSH, FIN: s.FIN, Window: s.Window, Options: s.Options,
+	}}
+	change(f)
+	client, server := c.macs()
+	return f.between(c.t, client, server)
+}
+
 // unpadded returns a frame without what makes it as long as a device's shortest.
 func unpadded(f []byte) []byte {
-	if f[14]>>4 == 4 {
-		return f[:14+binary.BigEndian.Uint16(f[16:])]
+	at := 14
+	for binary.BigEndian.Uint16(f[at-2:]) == uint16(layers.EthernetTypeDot1Q) {
+		at += 4
+	}
+	if f[at]>>4 == 4 {
+		return f[:at+int(binary.BigEndian.Uint16(f[at+2:]))]
 	}
 	return f
 }

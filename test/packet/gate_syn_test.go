@@ -9,7 +9,6 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/datapath"
 	"narthex/internal/testnet"
 )
 
@@ -95,7 +94,7 @@ func resum(b []byte, l4 int) {
 
 // What opens ways past the waiting room is taken out of a SYN: all else stays.
 func TestGateStripsSYNs(t *testing.T) {
-	g := newGate(t, datapath.Config{})
+	g := newGate(t)
 	limited := g.room(t, "concurrency: 1")
 	for _, c := range optionSets {
 		t.Run(c.name, func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestGateStripsSYNs(t *testing.T) {
 
 // A SYN that a listener of MPTCP answers is answered like one of a client that has none.
 func TestGateHidesMPTCP(t *testing.T) {
-	g := newGate(t, datapath.Config{})
+	g := newGate(t)
 	r := g.room(t, "concurrency: 1")
 	c := r.client(t, func(cfg *testnet.PeerConfig) { cfg.MPTCP = true })
 	if _, has := c.SYNACK.Option(testnet.OptionMPTCP); !has {

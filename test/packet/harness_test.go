@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	if err := common.remove(); err != nil {
+	if err := errors.Join(common.remove(), commonGate.remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+)
+
+// step is what the server sends: data, with flags, and what that changes.
+type step struct {
+	data string
+	tcp  layers.TCP
+	want change
+}
+
+func sends(data string, want change) step { return step{data, layers.TCP{ACK: true, PSH: true}, want} }
+
+const closing = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+// When a request leaves service.
+var answers = []struct {
+	name, ends, request string
+	steps               []step
+}{
+	{"first byte", "auto", get, []step{sends("HTTP/1.1 200 OK\r\n", ends), sends("Content-Length: 0\r\n\r\n", nothing)}},
+	{"a byte alone", "auto", get, []step{sends("H", ends), sends("TTP/1.1 200 OK\r\n", nothing)}},
+	{"no HTTP", "auto", get, []step{sends("\x00\x01\x02", ends)}},
+	{"pure acknowledgement", "auto", get, []step{{"", layers.TCP{ACK: true}, nothing}, sends(ok, ends)}},
+	{"FIN without an answer", "auto", get, []step{{"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"answer with FIN", "auto", get, []step{{ok, layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"RST", "auto", get, []step{{"", layers.TCP{RST: true}, ends}}},
+	{"RST with ACK", "close", get, []step{{"", layers.TCP{RST: true, ACK: true}, ends}}},
+	{"100", "auto", get, []step{sends("HTTP/1.1 100 Continue\r\n\r\n", nothing), sends(ok, ends)}},
+	{"103 twice", "first_byte", get, []step{sends("HTTP/1.1 103 Early Hints\r\n\r\n", nothing), sends("HTTP/1.1 103 Early Hints\r\n\r\n", nothing), sends(ok, ends)}},
+	{"101", "auto", get, []step{sends("HTTP/1.1 101 Switching Protocols\r\n\r\n", nothing), sends("anything", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"101, first byte", "first_byte", get, []step{sends("HTTP/1.1 101 Switching Protocols\r\n\r\n", nothing), {"", layers.TCP{RST: true}, ends}}},
+	{"answer closes", "auto", get, []step{sends(closing, nothing), sends("more", nothing), {"end", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"answer of HTTP/1.0", "auto", get, []step{sends("HTTP/1.0 200 OK\r\n\r\n", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"request closes", "auto", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"answer closes, first byte", "first_byte", get, []step{sends(closing, ends), {"", layers.TCP{ACK: true, FIN: true}, nothing}}},
+	{"close", "close", get, []step{sends(ok, nothing), sends("more", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+}
+
+func TestGateAnswers(t *testing.T) {
+	g := newGate(t)
+	for _, c := range answers {
+		for _, base := range []string{lowBase, v6Base} {
+			t.Run(c.name+" "+base, func(t *testing.T) {
+				r := g.room(t, "concurrency: 1", "service_ends: "+c.ends)
+				p := r.clientAt(t, base)
+				p.asks(c.request, serves.and(known))
+				for _, s := range c.steps {
+					s.tcp.Seq, s.tcp.Ack = p.Ack, p.Next
+					p.answers(s.tcp, s.data, s.want).is(t, tcxNext, nil)
+					p.answers(s.tcp, s.data, nothing).is(t, tcxNext, nil) // sent again
+					p.Ack += uint32(len(s.data))
+				}
+			})
+		}
+	}
+}
+
+// What the server says again of the answer before, or says to others, ends nothing.
+func TestGateOldAnswers(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	c := r.idle(t, lowBase)
+	c.asks(get, serves)
+	old := layers.TCP{ACK: true, PSH: true, Seq: c.Ack - uint32(len(ok)), Ack: c.Next}
+	c.answers(old, ok, nothing).is(t, tcxNext, nil)
+	c.answers(old, ok[:5], nothing).is(t, tcxNext, nil)
+	other := r.client(t)
+	other.answers(layers.TCP{ACK: true, PSH: true, Seq: other.Ack, Ack: other.Next}, ok, nothing).is(t, tcxNext, nil)
+	other.answers(layers.TCP{SYN: true, ACK: true, Seq: other.Ack - 1, Ack: other.Next}, "", nothing).is(t, tcxNext, nil)
+	c.answers(layers.TCP{ACK: true, PSH: true, Seq: c.Ack + 100, Ack: c.Next}, "its beginning went another way", ends).is(t, tcxNext, nil)
+}
+
+// A tunnel is one request until it ends.
+func TestGateTunnel(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	c.asks("GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", serves.and(known))
+	c.replies("HTTP/1.1 101 Switching Protocols\r\n\r\n", nothing)
+	c.asks("\x01\x02\x03", nothing)
+	c.asks(get, nothing)
+	c.replies("\x04\x05", nothing)
+	c.asks(get, nothing)
+	c.answers(layers.TCP{ACK: true, FIN: true, Seq: c.Ack, Ack: c.Next}, "", ends)
+}
+
+// What the server sends has the priority of the client's class.
+func TestGatePriorities(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 2")
+	seen := map[uint32]bool{}
+	for class, base := range map[int]string{0: highBase, 1: lowBase} {
+		c := r.clientAt(t, base)
+		c.asks(get, serves.and(known))
+		res := c.answers(layers.TCP{ACK: true, PSH: true, Seq: c.Ack, Ack: c.Next}, ok, ends)
+		if want := uint32(r.tables.Classes[class].SocketPriority); res.priority != want {
+			t.Errorf("class %s: priority %d, want %d", r.tables.Classes[class].Name, res.priority, want)
+		}
+		seen[res.priority] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("priorities %v: two classes have two", seen)
+	}
+}

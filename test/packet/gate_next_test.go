@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"narthex/internal/testnet"
+)
+
+// post is a request with a body.
+func post(body string) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// idle is a connection whose first request has been answered.
+func (r *room) idle(t *testing.T, base string) *client {
+	t.Helper()
+	c := r.clientAt(t, base)
+	c.asks(get, serves.and(known))
+	c.replies(ok, ends)
+	return c
+}
+
+// back is a segment that begins so many bytes earlier, with other bytes there.
+func back(s testnet.Segment, n int) testnet.Segment {
+	s.Seq -= uint32(n)
+	s.Payload = append([]byte(strings.Repeat("o", n)), s.Payload...)
+	return s
+}
+
+func TestGateNextRequest(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1")
+		c := r.idle(t, base)
+		c.passes(back(c.says(""), 7), nothing)                                     // old data
+		c.passes(testnet.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
+		c.drops(after(c.says("x"), get), dropsFor("gap"))
+		c.asks(get, serves)
+		c.passes(back(c.says(""), len(get)), nothing) // sent again
+		c.drops(c.says(get), dropsFor("pipelined"))
+		c.drops(after(c.says("x"), get), dropsFor("pipelined"))
+		c.replies(ok, ends)
+		c.asks(get, serves) // and now it is not
+		c.replies(ok, ends)
+		c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, nothing)
+		c.passes(testnet.Segment{Seq: c.Next + 1, RST: true}, nothing)
+	}
+}
+
+// A segment with bytes of two requests passes as far as the first goes, and has the lengths
+// and checksums of that.
+func TestGateCuts(t *testing.T) {
+	g := newGate(t)
+	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+	plain := func(*frame) {}
+	for _, c := range []struct {
+		name, base string
+		change     func(*frame)
+	}{
+		{"v4", lowBase, plain},
+		{"v6", v6Base, plain},
+		{"IP options", lowBase, func(f *frame) { f.ip4.Options = options4() }},
+		{"timestamps", lowBase, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1, 2)} }},
+		{"timestamps, v6", v6Base, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1, 2)} }},
+		{"VLAN tag in the frame", lowBase, func(f *frame) { f.tags = []uint16{7} }},
+		{"two of them, v6", v6Base, func(f *frame) { f.tags = []uint16{7, 8} }},
+		{"urgent and ECN", lowBase, func(f *frame) { f.tcp.URG, f.tcp.Urgent, f.tcp.ECE, f.ip4.TOS = true, 3, true, 3 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := g.room(t, "concurrency: 1")
+			p := r.idle(t, c.base)
+			for _, old := range []int{1, 8, 31, 512, 1201} {
+				for _, next := range []string{get, "G"} {
+					s := back(p.says(next), old)
+					s.FIN = true
+					want := s
+					want.Payload, want.FIN, want.PSH = s.Payload[:old], false, false
+					in, out := p.framed(s, c.change), unpadded(p.framed(want, c.change))
+					p.sendFrame(in, passesFor("cut")).is(t, tcxNext, out)
+					// The same in service.
+					p.asks(get, serves)
+					s = back(p.says(next), old)
+					want = s
+					want.Payload, want.PSH = s.Payload[:old], false
+					in, out = p.framed(s, c.change), unpadded(p.framed(want, c.change))
+					p.sendFrame(in, passesFor("cut")).is(t, tcxNext, out)
+					in[len(unpadded(in))-1] ^= 1
+					p.sendFrame(in, dropsFor("checksum")).is(t, tcxDrop, nil)
+					p.replies(ok, ends)
+				}
+			}
+		})
+	}
+}
+
+// A request that brings the beginning of the next one is cut, when it passes as when it waits.
+func TestGatePipelined(t *testing.T) {
+	g := newGate(t)
+	for _, first := range []string{get, post("0123456789")} {
+		for _, more := range []string{"G", get} {
+			r := g.room(t, "concurrency: 1")
+			c := r.client(t)
+			s, want := c.says(first+more), c.says(first)
+			want.PSH = false
+			c.send(s, serves.and(known, passesFor("cut"))).is(t, tcxNext, c.frame(want))
+			c.Next += uint32(len(first))
+			c.replies(ok, ends)
+			s, want = c.says(first+more), c.says(first)
+			want.PSH = false
+			c.send(s, serves.and(passesFor("cut"))).is(t, tcxNext, c.frame(want))
+		}
+	}
+}
+
+func TestGateBody(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	body := strings.Repeat("body of a request ", 300)
+	head := strings.TrimSuffix(post(body), body)
+	c := r.client(t)
+	c.passes(c.says(head), serves.and(known))
+	s := after(c.says(head), body[:1000])
+	c.passes(s, nothing)
+	c.passes(after(s, "a byte of the body that comes early"), nothing)
+	c.Next += uint32(len(head + body))
+	c.drops(c.says(get), dropsFor("pipelined"))
+	want := back(c.says(""), 20)
+	want.PSH = false
+	c.send(back(c.says(get), 20), passesFor("cut")).is(t, tcxNext, c.frame(want))
+	c.passes(back(c.says(""), 20), nothing)
+	c.replies(ok, ends)
+	c.asks(get, serves)
+}
+
+// A head that comes in pieces.
+func TestGatePieces(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	c.asks("G", serves.and(known))
+	c.drops(after(c.says("E"), "T"), dropsFor("gap"))
+	for _, b := range "ET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n" {
+		c.asks(string(b), nothing)
+	}
+	c.drops(after(c.says("123"), get), dropsFor("pipelined"))
+	c.asks("123", nothing)
+	c.drops(c.says(get), dropsFor("pipelined"))
+	c.replies(ok, ends)
+	c.asks("GET / HT", serves)
+	s, want := c.says("TP/1.1\r\n\r\nGET"), c.says("TP/1.1\r\n\r\n")
+	want.PSH = false
+	c.send(s, passesFor("cut")).is(t, tcxNext, c.frame(want))
+}
+
+// Where the next request begins is not known after chunks, or what is no HTTP: the connection
+// ends behind the answer.
+func TestGateUnfollowed(t *testing.T) {
+	g := newGate(t)
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+		"\x16\x03\x01 no HTTP at all",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	} {
+		r := g.room(t, "concurrency: 1")
+		c := r.client(t)
+		c.asks(request, serves.and(known))
+		c.asks("3\r\nabc\r\n0\r\n\r\n", nothing)
+		c.replies(ok, ends)
+		c.passes(back(c.says(""), 5), nothing)
+		want := c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + uint32(len(get))}, "")
+		c.send(c.says(get), dropsFor("unfollowed").and(change{"flows": -1})).is(t, tcxRedirect, want)
+	}
+	// Where nothing can wait it goes on.
+	r := g.room(t)
+	c := r.client(t)
+	c.asks("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", serves.and(known))
+	c.replies(ok, ends)
+	c.asks(get, nothing)
+}
+
+// A further request waits, while what its segment acknowledges goes on.
+func TestGateNextWaits(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		t.Run(base, func(t *testing.T) {
+			r := g.room(t, "concurrency: 1")
+			c, first := r.idle(t, base), r.client(t)
+			first.asks(get, serves.and(known))
+			s := c.says(get)
+			ack := s
+			ack.Payload, ack.PSH = nil, false
+			c.send(s, waits).is(t, tcxNext, unpadded(c.frame(ack)))
+			c.drops(s, dropsFor("held"))
+			c.passes(ack, nothing)
+			c.drops(back(c.says(""), 5), dropsFor("held"))
+			c.answers(layers.TCP{ACK: true, Seq: c.Ack - uint32(len(ok)), Ack: c.Next}, ok, nothing).is(t, tcxNext, nil) // sent again
+			first.replies(ok, ends)
+			r.releases(t, releases, c.frame(s))
+			c.passes(s, nothing)
+			c.Next += uint32(len(get))
+			c.replies(ok, ends)
+		})
+	}
+}
+
+// The server closes an idle connection while its next request waits: its close must not come
+// before the rejection.
+func TestGateClosedWhileHeld(t *testing.T) {
+	g := newGate(t)
+	for _, tcp := range []layers.TCP{{FIN: true, ACK: true}, {RST: true}, {RST: true, ACK: true}} {
+		r := g.room(t, "concurrency: 1")
+		c, first := r.idle(t, lowBase), r.client(t)
+		first.asks(get, serves.and(known))
+		c.send(c.says(get), waits)
+		tcp.Seq, tcp.Ack = c.Ack, c.Next
+		c.answers(tcp, "", change{"waiting": -1}).is(t, tcxDrop, nil)
+		c.answers(tcp, "", nothing).is(t, tcxDrop, nil)
+		end := c.Next + uint32(len(get))
+		res := r.kick(t, rejects("closed").and(change{"slots": -1, "flows": -1}))
+		res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: end, PSH: true, FIN: true}, rejected))
+		first.replies(ok, ends)
+	}
+}
+
+// A further request with a wrong checksum moves nothing on.
+func TestGateNextWrongChecksum(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	c, first := r.idle(t, lowBase), r.client(t)
+	first.asks(get, serves.and(known))
+	bad := c.frame(c.says(get))
+	bad[len(bad)-1] ^= 1
+	r.run(t, g.in, bad, 0).is(t, tcxDrop, nil)
+	before := r.reading(t)
+	r.run(t, g.in, c.frame(c.says(get)), 0).is(t, tcxNext, nil)
+	if n := r.reading(t); n["waiting"] != before["waiting"]+1 || n["in service"] != 1 {
+		t.Errorf("%d wait, %d are in service", n["waiting"], n["in service"])
+	}
+}
+
+// A request that is rejected on a connection that has been served before.
+func TestGateNextRejected(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1", "queue: {size: 0}")
+	c, first := r.idle(t, lowBase), r.client(t)
+	first.asks(get, serves.and(known))
+	end := c.Next + uint32(len(get))
+	res := c.send(c.says(get), arrives.and(rejects("queue_full"), change{"flows": -1}))
+	res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: end, PSH: true, FIN: true}, rejected))
+}
