@@ -5,12 +5,14 @@ package packet
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 
+	"narthex/internal/datapath"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
 )
@@ -336,6 +338,60 @@ func TestGateMemory(t *testing.T) {
 	fourth.send(fourth.says(get), rejects("no_flow")).is(t, tcxRedirect, nil)
 	fourth.isGone()
 	first.replies(ok, ends)
+	third.replies(ok, ends)
+
+	// What there is no room for in a slot the client sends again.
+	r.set(t, "concurrency: 1")
+	c := third
+	long := c.says("GET /" + strings.Repeat("long", 700) + " HTTP/1.1\r\nHost: x\r\n\r\n")
+	short := long
+	short.PSH, short.Payload = false, long.Payload[:datapath.MinSlotSize-14-20-20]
+	c.send(long, waits)
+	c.drops(long, dropsFor("held"))
+	held.Next += uint32(len(get))
+	held.replies(ok, ends)
+	r.releases(t, releases, c.frame(short))
+	c.passes(long, nothing)
+	c.drops(after(long, get), dropsFor("pipelined"))
+	c.Next += uint32(len(long.Payload))
+	c.replies(ok, ends)
+}
+
+// Headers of other lengths than usual are left as they are in requests that are held, and are
+// no part of answers.
+func TestGateOddHeaders(t *testing.T) {
+	g := newGate(t)
+	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+	for _, c := range []struct {
+		name, base string
+		change     func(*frame)
+	}{
+		{"IP options", lowBase, func(f *frame) { f.ip4.Options = options4() }},
+		{"extension headers", v6Base, func(f *frame) {
+			f.ext = []extension{padding(layers.IPProtocolIPv6HopByHop, 1), padding(layers.IPProtocolIPv6Destination, 3)}
+		}},
+		{"VLAN tag in the frame", lowBase, func(f *frame) { f.tags = []uint16{7} }},
+		{"two of them", v6Base, func(f *frame) { f.tags = []uint16{7, 8} }},
+		{"odd TCP options", lowBase, func(f *frame) {
+			f.tcp.Options = []layers.TCPOption{testnet.Timestamps(1, 2), nop, nop, nop, nop, nop}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, first := g.busy(t, "queue: {size: 1}")
+			held, other := r.clientAt(t, c.base), r.clientAt(t, c.base)
+			f := held.framed(held.says(get), c.change)
+			held.sendFrame(f, waits.and(known)).is(t, tcxDrop, nil)
+			want := other.told(layers.TCP{Seq: other.Ack, Ack: other.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
+			odd := other.framed(other.says(get), c.change)
+			res := other.sendFrame(odd, arrives.and(rejects("queue_full")))
+			if tags := len(odd) - len(other.frame(other.says(get))); strings.Contains(c.name, "VLAN") || c.name == "two of them" {
+				want = append(append(want[:12:12], odd[12:12+tags]...), want[12:]...)
+			}
+			res.is(t, tcxRedirect, want)
+			first.replies(ok, ends)
+			r.releases(t, releases, f)
+		})
+	}
 }
 
 // Whoever is of a higher class goes first.

@@ -74,7 +74,7 @@ func newGate(t *testing.T) *gate {
 // smallGate returns a gate with little memory.
 func smallGate(t *testing.T, slots, flows int) *gate {
 	t.Helper()
-	g, err := openGate(datapath.Config{Slots: slots, Flows: flows})
+	g, err := openGate(datapath.Config{Slots: slots, SlotSize: datapath.MinSlotSize, Flows: flows})
 	nettest.Check(t, err)
 	t.Cleanup(func() { nettest.Check(t, g.remove()) })
 	return g

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"narthex/internal/policy"
+)
+
+// Every rejection that a policy can ask for is a response that fits and that ends where the
+// connection does.
+func TestRejectionText(t *testing.T) {
+	for status := 400; status <= 599; status++ {
+		for _, retry := range []time.Duration{0, time.Second, 24 * time.Hour} {
+			text := rejection(policy.Reject{Status: status, RetryAfter: retry})
+			if size := len(narthexRoomConfig{}.Answer); len(text) > size {
+				t.Errorf("%d: %d bytes, there is room for %d", status, len(text), size)
+			}
+			rest := bufio.NewReader(strings.NewReader(text))
+			r, err := http.ReadResponse(rest, nil)
+			if err != nil {
+				t.Fatalf("%d: %v in %q", status, err, text)
+			}
+			body, err := io.ReadAll(r.Body)
+			if err != nil || len(body) > 0 || rest.Buffered() > 0 {
+				t.Errorf("%d: body %q, %v, and %d bytes behind it", status, body, err, rest.Buffered())
+			}
+			want := ""
+			if retry > 0 {
+				want = fmt.Sprint(int(retry.Seconds()))
+			}
+			if r.StatusCode != status || r.Header.Get("Retry-After") != want || !r.Close || r.ContentLength != 0 {
+				t.Errorf("%d after %v: %q", status, retry, text)
+			}
+			if reason := strings.TrimSpace(strings.TrimPrefix(r.Status, fmt.Sprint(status))); reason == "" {
+				t.Errorf("%d has no reason: some clients need one: %q", status, text)
+			}
+		}
+	}
+	if text := rejection(policy.Reject{Reset: true}); text != "" {
+		t.Errorf("a reset has the text %q", text)
+	}
+}
+
+// What never ends is given up by the epoch: about when max_service has passed since it began,
+// for any max_service that a policy can have.
+func TestEpochLength(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range 1000 {
+		d := time.Second + time.Duration(r.Int64N(int64(time.Hour)))
+		if i == 0 {
+			d = time.Second
+		}
+		length, n := epochLength(d), uint64(epochs)
+		if length == 0 || length*(n-1) > uint64(d) || length*n+n < uint64(d) {
+			t.Errorf("max_service %v: %d epochs of %v", d, epochs, time.Duration(length))
+		}
+	}
+}
+
+// randomTables are tables of classes and services in random slots.
+func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
+	t := &policy.Tables{}
+	s := &slots{byName: map[string]uint32{}, byClass: map[string]uint32{}}
+	places := r.Perm(classSlots)
+	for i := range 1 + r.IntN(len(narthexRoomConfig{}.Rank)) {
+		c := policy.ClassTable{Name: fmt.Sprintf("class-%d", i), Priority: i + 1, Reserve: r.IntN(7), SocketPriority: r.IntN(7)}
+		if r.IntN(4) == 0 {
+			c.Max = 1 + r.IntN(1_000_000)
+		}
+		t.Classes = append(t.Classes, c)
+		s.byClass[c.Name] = uint32(places[i])
+	}
+	t.Default = r.IntN(len(t.Classes))
+	places = r.Perm(20)
+	for i := range 1 + r.IntN(10) {
+		service := policy.ServiceTable{Name: fmt.Sprintf("service-%d", i), Shadow: r.IntN(2) == 0, Room: policy.RoomTable{
+			Protocol: policy.HTTP,
+			Limit:    r.IntN(2) * r.IntN(1_000_000),
+			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour)))},
+			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndClose}[r.IntN(3)],
+			Reject:   policy.Reject{Status: 503},
+			Mark:     r.Uint32N(0xffffffef),
+		}}
+		t.Services = append(t.Services, service)
+		s.byName[service.Name] = uint32(places[i])
+	}
+	return t, s
+}
+
+// The configuration of a room says what the tables say, with classes in order of priority
+// and by their slots.
+func TestRoomConfigs(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 500 {
+		tables, s := randomTables(r)
+		configs := roomConfigs(tables, s)
+		named := map[int]bool{}
+		for i := range tables.Services {
+			slot := int(s.byName[tables.Services[i].Name])
+			named[slot] = true
+			checkRoomConfig(t, tables, i, s, &configs[slot])
+		}
+		for slot, c := range configs {
+			// Whoever still waits there goes when the next one looks, and nobody is held.
+			if !named[slot] && (c.MaxWait != uint64(leftoverWait) || c.Epoch == 0 || c.Limit != 0 || c.Ranks != 0 || c.Classes != 0 || c.Strict != 0) {
+				t.Errorf("slot %d is of no service and has %+v", slot, c)
+			}
+		}
+	}
+}
+
+func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots, c *narthexRoomConfig) {
+	t.Helper()
+	from := &tables.Services[service]
+	if int(c.Limit) != from.Room.Limit || int(c.QueueSize) != from.Room.Queue.Size || c.MaxWait != uint64(from.Room.Queue.MaxWait) ||
+		c.Epoch != epochLength(from.Room.Queue.MaxService) || c.Mark != from.Room.Mark || (c.Shadow == 1) != from.Shadow ||
+		narthexServiceEnd(c.Ends) != serviceEnds[from.Room.Ends] || (c.Strict == 1) != tables.HasRoom(service) {
+		t.Errorf("service %+v has %+v", from, c)
+	}
+	if int(c.Ranks) != len(tables.Classes) || int(c.DefaultRank) != tables.Default {
+		t.Errorf("%d ranks, the default one %d; want %d, %d", c.Ranks, c.DefaultRank, len(tables.Classes), tables.Default)
+	}
+	bits, bounded := uint32(0), false
+	for rank, class := range tables.Classes {
+		k := c.Rank[rank]
+		if uint32(k.Class) != s.byClass[class.Name] || int(k.Max) != class.Max || int(k.Reserve) != class.Reserve || int(k.SocketPriority) != class.SocketPriority {
+			t.Errorf("rank %d is %+v, want %+v in slot %d", rank, k, class, s.byClass[class.Name])
+		}
+		bits |= 1 << k.Class
+		bounded = bounded || class.Max > 0
+	}
+	if c.Classes != bits || (c.Bounded == 1) != bounded {
+		t.Errorf("classes %#x, bounded %d; want %#x, %v", c.Classes, c.Bounded, bits, bounded)
+	}
+	for rank := len(tables.Classes); rank < len(c.Rank); rank++ {
+		if c.Rank[rank] != (narthexRank{}) {
+			t.Errorf("rank %d of %d is %+v", rank, len(tables.Classes), c.Rank[rank])
+		}
+	}
+	if got := string(c.Answer[:c.AnswerLength]); got != rejection(from.Room.Reject) {
+		t.Errorf("rejection %q", got)
+	}
+}
