@@ -27,16 +27,19 @@ enum reason {
       16, /* dropped, beside the rule's count: a new source, and every bucket it might get is in debt */
   REASON_UPPER = 17, /* passed: to a device above this one, where it is decided */
   /* Of the gate, per packet. */
-  REASON_HANDSHAKE = 18,    /* dropped: end of a handshake; the connection waits for its request */
-  REASON_FORGED = 19,       /* dropped: numbers that nobody sends who got our SYN-ACK */
-  REASON_GAP = 20,          /* dropped: bytes beyond the next; they will be sent again */
+  REASON_HANDSHAKE = 18, /* dropped: end of a handshake; the connection waits for its request */
+  REASON_FORGED =
+      19,          /* dropped: numbers that nobody sends who got our SYN-ACK, or another head than before */
+  REASON_GAP = 20, /* dropped: bytes beyond the next; they will be sent again */
   REASON_PIPELINED = 21,    /* dropped: a request before the answer to the last; it will be sent again */
   REASON_HELD = 22,         /* dropped: further segment of a connection whose request waits */
   REASON_CHECKSUM = 23,     /* dropped: wrong checksum */
   REASON_UNFOLLOWED = 24,   /* dropped: connection ended, for where its next request begins is not known */
-  REASON_UNKNOWN_FLOW = 25, /* passed: in the midst of a connection that is older than the gate */
-  REASON_NESTING = 26,      /* passed: more runs within each other than there is memory for */
-  REASON_CLONE_FAULT = 27,  /* dropped: a packet that we were to send or release could not be made */
+  REASON_UNKNOWN_FLOW = 25, /* passed: of a connection older than the gate, or not HTTP where nobody waits */
+  REASON_NESTING =
+      26, /* more runs within each other than there is memory for: a segment passed, a kick dropped */
+  REASON_CLONE_FAULT =
+      27, /* a packet could not be made: a release or answer dropped, a SYN passed as it is */
   REASON_ACCEPT_QUEUE = 28, /* dropped: a release that had to wait for room in the accept queue */
   REASON_FAREWELL = 29,     /* dropped: of a connection that was rejected */
   REASON_RACE = 30,         /* dropped: another CPU was faster with the same connection */
@@ -169,7 +172,7 @@ enum service_end {
 /* What a service's waiting room goes by. It takes eight cells. */
 struct room_config {
   __u64 max_wait;      /* ns */
-  __u64 epoch;         /* ns: max_service / (EPOCHS − 1) */
+  __u64 epoch;         /* ns: max_service / EPOCHS */
   __u32 limit;         /* requests in service at once; 0: unlimited */
   __u32 queue_size;    /* requests that wait at once */
   __u32 mark;          /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
@@ -310,6 +313,7 @@ enum flow_flag {
 
 /* What a room has of one class. */
 struct class_room {
+  /* What each request touches comes first, in one cache line. */
   __u32 head; /* node that waits longest; 0: none */
   __u32 tail;
   __u32 waiting;
@@ -319,17 +323,17 @@ struct class_room {
   __u64 typical; /* ns in service, a moving average; 0: not known */
   __u64 arrived;
   __u64 admitted; /* at once */
+  __u64 served;
+  __u64 service_sum; /* ns */
   __u64 would_hold;
   __u64 held;
   __u64 released;
   __u64 gave_up;
-  __u64 served;
   __u64 lost;
   __u64 rejected[8]; /* by enum reject */
   __u64 wait_sum;    /* ns */
-  __u64 service_sum; /* ns */
-  __u64 wait[HISTOGRAM];
   __u64 service[HISTOGRAM];
+  __u64 wait[HISTOGRAM];
 };
 
 /* In service are counted by the epoch in which they entered, so that what never ends can be
@@ -337,7 +341,7 @@ struct class_room {
 #define EPOCHS 8
 
 /* Requests whose client has reset the connection while the server was working. */
-#define GHOSTS 64
+#define GHOSTS 256
 
 struct ghost {
   __u64 deadline; /* ns */

@@ -124,7 +124,7 @@ struct bpf_sock {
   __u32 state;
 };
 
-enum { BPF_TCP_ESTABLISHED = 1, BPF_TCP_CLOSE_WAIT = 8, BPF_TCP_LISTEN = 10, BPF_TCP_NEW_SYN_RECV = 12 };
+enum { BPF_TCP_ESTABLISHED = 1, BPF_TCP_TIME_WAIT = 6, BPF_TCP_CLOSE_WAIT = 8, BPF_TCP_LISTEN = 10, BPF_TCP_NEW_SYN_RECV = 12 };
 enum { BPF_TCP_CLOSE = 7 };
 
 struct bpf_sock_ops {
@@ -272,6 +272,11 @@ struct sock {
 
 struct inet_sock {
   __be16 inet_sport;
+};
+
+struct tcp_sock {
+  __u32 rcv_nxt;
+  __u32 snd_nxt;
 };
 
 struct request_sock {

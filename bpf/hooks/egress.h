@@ -4,6 +4,9 @@
 #pragma once
 #include "ingress.h"
 
+/* Interim answers (1xx) that are read in one segment. */
+#define MAX_INTERIMS 4
+
 /* What serve() is to do. */
 enum task { TASK_NONE, TASK_RELEASE, TASK_REJECT };
 
@@ -215,34 +218,87 @@ static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f
   return TCX_DROP;
 }
 
+/* The server goes on with its answer to the request before the one that waits, which so came
+ * too early. A rejection would fall into that answer: the request is left to come again. */
+static __always_inline int on_answer_while_held(struct scene *sc, struct flow *f) {
+  struct room *r = sc->room;
+  struct slot *slot = slot_of(sc->w->flow.node);
+  __u32 node = 0;
+  if (!slot)
+    return TCX_NEXT;
+  __u32 start = slot->sequence;
+  bpf_spin_lock(&r->lock);
+  if (f->id == sc->w->flow.id && f->state == FLOW_HELD && f->node == sc->w->flow.node) {
+    struct node_link *l = link_of(sc->pool, f->node);
+    if (l->state == NODE_WAITING && !l->busy) {
+      node = f->node;
+      withdraw(r, sc->pool, node);
+      class_of(r, f->class)->gave_up++;
+      f->state = FLOW_IDLE;
+      f->next = start;
+      f->flags = 0;
+    }
+  }
+  bpf_spin_unlock(&r->lock);
+  if (node)
+    free_node(sc->pool, node);
+  count_reason(REASON_PIPELINED, true, false);
+  return TCX_NEXT;
+}
+
 /* What a segment from the server means for the request in service. */
 enum news {
   NEWS_NONE,
   NEWS_INTERIM, /* a 1xx: the answer is still to come */
-  NEWS_TUNNEL,  /* 101: no more requests */
+  NEWS_TUNNEL,  /* what follows belongs to this request, until the connection closes */
   NEWS_BEGUN,   /* the answer has begun, and its end ends the service */
   NEWS_OVER,    /* the request leaves service */
 };
 
-/* Bytes of an answer that tell its status: with the one behind it. */
-#define HTTP_STATUS_LINE 13
+/* Where the head ends that begins in the chunk: behind its empty line. 0: not in these bytes. */
+static __always_inline __u32 head_end(const struct http_chunk *c, __u32 n) {
+  for (__u32 i = 0; i + 4 <= HTTP_CHUNK; i++) {
+    if (i + 4 > n)
+      break;
+    if (c->byte[i] == '\r' && c->byte[i + 1] == '\n' && c->byte[i + 2] == '\r' && c->byte[i + 3] == '\n')
+      return i + 4;
+  }
+  return 0;
+}
+
+/* Reads the head that begins at w->used in the segment's data; if it is an interim one, moves
+ * on behind it. True: it was. */
+__noinline int read_interim(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  __u32 at = w->used;
+  w->answer.status = 0;
+  __u32 n = BOUND(w->s.length - at, HTTP_CHUNK);
+  if (at >= w->s.length || n == 0 || bpf_skb_load_bytes(skb, w->s.data + at, &w->chunk, n))
+    return 0;
+  read_answer(&w->answer, &w->chunk, n);
+  if (w->answer.status < 100 || w->answer.status >= 200 || w->answer.status == 101)
+    return 0;
+  __u32 end = head_end(&w->chunk, n);
+  w->used = end ? at + end : w->s.length;
+  return 1;
+}
 
 /* Reads the beginning of an answer. */
 static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
-  struct http_answer a = {};
-  __u32 n = BOUND(w->s.length, HTTP_CHUNK);
-  if (w->flow.ends == END_FIRST_BYTE && n > HTTP_STATUS_LINE)
-    n = HTTP_STATUS_LINE;
-  if (n == 0 || bpf_skb_load_bytes(skb, w->s.data, &w->chunk, n))
-    return NEWS_OVER;
-  read_answer(&a, &w->chunk, n);
-  if (a.status == 101)
+  const struct http_answer *a = &w->answer;
+  w->used = 0;
+  for (int i = 0; i < MAX_INTERIMS && read_interim(skb, w); i++)
+    ;
+  __u32 interim = w->used;
+  w->flow.answer += interim;
+  if (a->status == 101)
     return NEWS_TUNNEL;
-  if (a.status >= 100 && a.status < 200)
+  if (interim && interim >= w->s.length)
     return NEWS_INTERIM;
   if (w->flow.ends == END_CLOSE)
-    return NEWS_BEGUN;
-  if (w->flow.ends == END_AUTO && (w->flow.flags & FLOW_CLOSES || a.closes))
+    return w->flow.flags & FLOW_CLOSES ? NEWS_BEGUN : NEWS_TUNNEL;
+  if (w->flow.ends == END_AUTO && (w->flow.flags & FLOW_CLOSES || a->closes))
     return NEWS_BEGUN;
   return NEWS_OVER;
 }
@@ -267,7 +323,7 @@ static __always_inline void take_news(struct scene *sc, struct flow *f, int news
     if (news == NEWS_OVER) {
       end_service(r, f, w->now);
     } else if (news == NEWS_INTERIM) {
-      f->answer = w->s.seq + w->s.length;
+      f->answer = w->flow.answer;
     } else {
       f->flags |= news == NEWS_TUNNEL ? FLOW_TUNNEL | FLOW_ANSWERED : FLOW_ANSWERED | FLOW_CLOSES;
     }
@@ -290,8 +346,10 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   if (!sc->header || !set_scene(sc, w->flow.room))
     return TCX_NEXT;
   bool old = !before(w->flow.answer, end_of(&w->s)) && !(w->s.flags & TCP_RST);
+  if (w->flow.state == FLOW_HELD && !old)
+    return w->s.length ? on_answer_while_held(sc, f) : on_closed_while_held(sc, f);
   if (w->flow.state == FLOW_HELD)
-    return old ? TCX_NEXT : on_closed_while_held(sc, f);
+    return TCX_NEXT;
   int news = read_news(skb, w);
   if (news != NEWS_NONE)
     take_news(sc, f, news);

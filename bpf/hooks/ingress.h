@@ -88,7 +88,7 @@ static __always_inline const struct service *gate_service(struct scene *sc, stru
 static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
   struct work *w = sc->w;
   bool fresh = w->flow.flags & FLOW_NEW;
-  if (fate == FATE_PASS)
+  if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
     return TCX_NEXT;
   if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
     delete_flow(&w->key, sc->flow, w->flow.id, w->now);
@@ -110,21 +110,20 @@ static __always_inline bool exceeds(const struct work *w) {
 }
 
 /* The request of w->flow, which is in the table, begins with this segment. */
-__noinline int on_request(struct __sk_buff *skb, struct work *w) {
-  struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
-    return TCX_DROP;
+static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
-  int fate = admit(skb, &sc);
-  if (fate == FATE_PASS && exceeds(w) && !is_lenient(&sc))
+  int fate = admit(skb, sc);
+  if (fate == FATE_PASS && exceeds(w) && !is_lenient(sc))
     return pass_until(skb, w, w->flow.next);
-  return settle(skb, &sc, fate);
+  return settle(skb, sc, fate);
 }
 
-/* A verdict of functions that have found out that a request begins: decide_segment() goes on
- * with it, for calls within calls take stack. */
-#define ON_REQUEST 100
+/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
+ * the function of that name, for calls within calls take stack. */
 #define ON_FIRST_REQUEST 101
+#define ON_IDLE 102
+#define ON_SERVED 103
 
 /* The first request of a connection. */
 __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
@@ -138,6 +137,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->now = bpf_ktime_get_ns();
   w->flow.id = w->now;
   w->flow.answer = w->flow.sent = w->s.ack;
+  w->flow.start = w->s.seq;
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_LOST && !sc.config->strict)
     return let_pass(REASON_UNKNOWN_FLOW);
@@ -146,10 +146,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.next = w->s.seq;
   long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
   w->flow.next = next;
-  if (!failed)
-    return ON_REQUEST;
-  if (bpf_map_lookup_elem(&flows, &w->key))
-    return drop(REASON_RACE);
+  sc.flow = bpf_map_lookup_elem(&flows, &w->key);
+  if (!failed && sc.flow)
+    return on_request(skb, &sc);
+  if (sc.flow)
+    return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
   return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc);
 }
@@ -210,8 +211,8 @@ static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, co
 
 /* A segment of an established connection that is not in the table: it is older than the
  * gate, or than its limit. What looks like a request is taken for one. */
-static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w) {
-  if (!w->s.length)
+static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
+  if (!w->s.length || w->s.seq != sock->sequence)
     return TCX_NEXT;
   int step = follow(skb, w, w->s.data, w->s.length);
   w->flow.head = (struct http_head){};
@@ -241,7 +242,9 @@ __noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
     return on_embryo(skb, &sc, &sock, true);
   if (state == 0 || state == BPF_TCP_LISTEN)
     return see_off(skb, w);
-  return on_stranger(skb, w);
+  if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
+    return on_stranger(skb, w, &sock);
+  return TCX_NEXT;
 }
 
 /* A segment whose client gives a held request up, by FIN or RST. */
@@ -328,7 +331,8 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
     return on_gave_up(skb, w);
   if (claim(&sc)) {
-    refresh_slot(skb, w, w->flow.node);
+    if (s->seq == begin || s->seq == end)
+      refresh_slot(skb, w, w->flow.node);
     if (continues(w, end)) /* what does not will be sent again */
       extend(skb, &sc, slot);
     unclaim(&sc);
@@ -338,32 +342,79 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   return drop(REASON_HELD);
 }
 
+/* Makes what w->flow says of the request in service the flow's, if nothing has changed. */
+static __always_inline bool note_served(struct scene *sc, __u32 next) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id && f->state == FLOW_SERVED && f->next == next;
+  if (mine)
+    note_request(f, &sc->w->flow);
+  bpf_spin_unlock(&sc->room->lock);
+  return mine;
+}
+
 /* Bytes behind those that are known of the request in service. */
 __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
-  struct flow *f = sc.flow;
   __u32 end = w->s.seq + w->s.length, next = w->flow.next;
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
+  if (is_forgotten(sc.room, w->flow.epoch))
+    return ON_IDLE;
   if (w->flow.flags & FLOW_HEAD && !gap) {
     read_request(skb, w, next);
-  } else if (w->flow.flags & FLOW_LOST || lenient) {
+  } else if (lenient || (w->flow.flags & FLOW_LOST && !gap)) {
     w->flow.flags = (w->flow.flags & ~FLOW_HEAD) | FLOW_LOST;
     w->flow.next = end;
-  } else if (w->flow.flags & FLOW_HEAD) {
+  } else if (w->flow.flags & (FLOW_HEAD | FLOW_LOST)) {
     return drop(REASON_GAP);
   } else {
     return before(w->s.seq, next) ? pass_until(skb, w, next) : drop(REASON_PIPELINED);
   }
-  bpf_spin_lock(&sc.room->lock);
-  bool mine = f->id == w->flow.id && f->state == FLOW_SERVED && f->next == next;
-  if (mine)
-    note_request(f, &w->flow);
-  bpf_spin_unlock(&sc.room->lock);
-  if (!mine)
-    return lenient ? TCX_NEXT : drop(REASON_RACE);
-  return exceeds(w) && !lenient ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+  if (lenient) {
+    note_served(&sc, next);
+    return TCX_NEXT;
+  }
+  if (!note_served(&sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+/* Ends a connection whose client says another thing than before: what the server has got
+ * of it is not what was read. */
+static __always_inline int on_contradiction(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  count_reason(REASON_FORGED, true, false);
+  delete_flow(&w->key, sc->flow, w->flow.id, bpf_ktime_get_ns());
+  return hang_up(skb, w);
+}
+
+/* Bytes of the head of the request in service, again. If the stack has not got them before,
+ * for whatever reason, these are what the server will read, and must say the same. */
+__noinline int on_again(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  struct endpoint sock;
+  if (!w || !set_flow_scene(&sc, w) || is_lenient(&sc))
+    return TCX_NEXT;
+  find_socket(skb, &w->key, &sock);
+  __u32 end = w->s.seq + w->s.length, next = w->flow.next, start = w->flow.start;
+  __u32 has = sock.state == BPF_TCP_LISTEN ? start : sock.sequence;
+  __u32 read = before(end, w->flow.body) ? end : w->flow.body;
+  if (!before(has, read))
+    return before(next, end) ? ON_SERVED : TCX_NEXT;
+  if (w->s.seq != start || has != start)
+    return drop(REASON_FORGED);
+  bool whole = !(w->flow.flags & (FLOW_HEAD | FLOW_LOST));
+  w->flow.head = (struct http_head){};
+  read_request(skb, w, start);
+  if (whole && w->flow.flags & FLOW_HEAD)
+    return drop(REASON_FORGED); /* less than before */
+  if (whole && w->flow.next != next)
+    return on_contradiction(skb, &sc);
+  if (!note_served(&sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
 }
 
 /* A request on a connection that cannot be followed. */
@@ -386,6 +437,14 @@ static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) 
   return service && classify(sc, service, w);
 }
 
+/* Whether the stack has sent what the segment does not acknowledge. flow.sent says so, which
+ * is written without a lock: the socket knows. */
+static __always_inline bool is_behind(struct __sk_buff *skb, struct work *w) {
+  struct endpoint sock;
+  find_socket(skb, &w->key, &sock);
+  return before(w->s.ack, sock.answer);
+}
+
 /* Bytes behind those of the last request, which is over: the next one begins. */
 __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -404,25 +463,35 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
   /* Who asks before he has the answer to what he asked before has to ask again: a rejection
    * could not be told from that answer. */
-  if (before(w->s.ack, w->flow.sent) && !is_lenient(&sc))
+  if (before(w->s.ack, w->flow.sent) && !is_lenient(&sc) && is_behind(skb, w))
     return drop(REASON_PIPELINED);
   w->now = bpf_ktime_get_ns();
   w->flow.flags = 0;
   w->flow.head = (struct http_head){};
   w->flow.answer = w->s.ack;
+  w->flow.start = seq;
   read_request(skb, w, seq);
-  return ON_REQUEST;
+  return on_request(skb, &sc);
 }
 
 /* A segment of a flow in the table, which w->flow is a copy of. */
 static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
-  if (!w->flow.id || w->flow.flags & FLOW_TUNNEL)
+  const struct flow *f = &w->flow;
+  __u32 end = w->s.seq + w->s.length;
+  if (!f->id || f->flags & FLOW_TUNNEL)
     return TCX_NEXT;
-  if (w->flow.state == FLOW_HELD)
+  if (f->state == FLOW_HELD)
     return on_held(skb, w);
-  if (!w->s.length || !before(w->flow.next, w->s.seq + w->s.length))
-    return TCX_NEXT; /* nothing new */
-  return w->flow.state == FLOW_SERVED ? on_served(skb, w) : on_idle(skb, w);
+  if (!w->s.length)
+    return TCX_NEXT;
+  int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;
+  if (f->state == FLOW_SERVED && before(w->s.seq, f->body) && before(f->start, end))
+    verdict = on_again(skb, w);
+  if (f->state == FLOW_SERVED && verdict == ON_SERVED)
+    verdict = on_served(skb, w);
+  if (verdict == ON_IDLE || verdict == ON_SERVED)
+    verdict = on_idle(skb, w);
+  return verdict;
 }
 
 /* Takes options out of a SYN that would open ways past the gate: a second subflow (MPTCP,
@@ -491,7 +560,7 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   if (!f || f->state == FLOW_HELD)
     return 0;
   int state = find_socket(skb, &w->key, &sock);
-  if (state == 0 || state == BPF_TCP_LISTEN)
+  if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
     delete_flow(&w->key, f, f->id, bpf_ktime_get_ns());
   return 0;
 }
@@ -515,8 +584,10 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
   struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
-  int verdict;
-  if (f) {
+  int verdict = TCX_NEXT;
+  if (f && f->state != FLOW_HELD && !w->s.length) {
+    w->flow.room = f->room; /* changes nothing */
+  } else if (f) {
     w->flow = *f;
     verdict = on_flow(skb, w);
   } else {
@@ -524,8 +595,6 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
   }
   if (verdict == ON_FIRST_REQUEST)
     verdict = on_first_request(skb, w);
-  if (verdict == ON_REQUEST)
-    verdict = on_request(skb, w);
   struct room *r = room_of(w->flow.room);
   if (r && seems_due(r))
     attend(skb, w->flow.room);

@@ -14,6 +14,10 @@ struct {
   __type(value, struct haunted);
 } ghosts SEC(".maps");
 
+/* 1: there were ghosts since this program was loaded. Sockets are closed all the time, on the
+ * whole machine, and resets are rare. Those of an earlier load end at their deadline. */
+__u64 haunted_sockets;
+
 static __always_inline bool is_mapped(const struct in6_addr *a) {
   return !a->in6_u.u6_addr32[0] && !a->in6_u.u6_addr32[1] && a->in6_u.u6_addr32[2] == bpf_htonl(0xffff);
 }
@@ -31,7 +35,9 @@ static __always_inline __u16 port_of(const struct sock *sk) {
 
 static __always_inline void socket_key(struct flow_key *k, const struct sock *sk) {
   const struct sock_common *c = &sk->__sk_common;
-  *k = (struct flow_key){.peer_port = bpf_ntohs(c->skc_dport), .local_port = port_of(sk)};
+  __builtin_memset(k, 0, sizeof(*k));
+  k->peer_port = bpf_ntohs(c->skc_dport);
+  k->local_port = port_of(sk);
   if (c->skc_family == AF_INET || is_mapped(&c->skc_v6_daddr)) {
     k->peer[0] = word(c->skc_daddr, 0);
     k->local[0] = word(c->skc_rcv_saddr, 0);
@@ -60,8 +66,8 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
     haunts = true;
   }
   bpf_spin_unlock(&r->lock);
-  if (haunts)
-    bpf_map_update_elem(&ghosts, &cookie, &h, BPF_ANY);
+  if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &h, BPF_ANY))
+    haunted_sockets = 1;
   delete_flow(key, f, id, now);
 }
 
@@ -82,6 +88,8 @@ static __always_inline int sock_state(__u64 *ctx) {
 
 /* cgroup/sock_release: a process has closed a socket. */
 static __always_inline int sock_release(void *ctx) {
+  if (!haunted_sockets)
+    return 1;
   __u64 cookie = bpf_get_socket_cookie(ctx);
   struct haunted *h = bpf_map_lookup_elem(&ghosts, &cookie);
   if (!h)
@@ -98,30 +106,62 @@ static __always_inline int sock_release(void *ctx) {
   return 1;
 }
 
+static __always_inline void ops_packet(struct packet *p, const struct bpf_sock_ops *ops) {
+  p->sport = bpf_ntohl(ops->remote_port);
+  p->dport = ops->local_port;
+  p->has_ports = 1;
+  p->v6 = ops->family == AF_INET6 &&
+          (ops->remote_ip6[0] || ops->remote_ip6[1] || ops->remote_ip6[2] != bpf_htonl(0xffff));
+  if (!p->v6) {
+    p->src[0] = word(ops->remote_ip4, 0);
+    p->dst[0] = word(ops->local_ip4, 0);
+    return;
+  }
+  p->src[0] = word(ops->remote_ip6[0], ops->remote_ip6[1]);
+  p->src[1] = word(ops->remote_ip6[2], ops->remote_ip6[3]);
+  p->dst[0] = word(ops->local_ip6[0], ops->local_ip6[1]);
+  p->dst[1] = word(ops->local_ip6[2], ops->local_ip6[3]);
+}
+
+struct socket_setting {
+  int priority; /* SO_PRIORITY; 0: none */
+  int mark;     /* SO_MARK; 0: none */
+};
+
+/* What the policy says of a connection whose first request is not known yet. */
+static __always_inline void read_setting(struct socket_setting *to, const struct packet *p) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct service *service = h ? find_service(&im, h, p) : NULL;
+  if (!service || !service->gate)
+    return;
+  const struct room_config *c = room_config(&im, h, service->slot);
+  const struct rule *rule = find_rule(&im, service, p);
+  if (!c || (rule && rule->action == ACTION_PASS))
+    return;
+  __u32 rank = (rule && rule->class != NO_CLASS ? rule->class : c->default_rank) & (MAX_RANKS - 1);
+  to->priority = c->rank[rank].socket_priority;
+  to->mark = c->mark ? c->mark + rank : 0;
+}
+
 /* sockops: a connection is established at the server's side. */
 static __always_inline int sock_established(struct bpf_sock_ops *ops) {
+  struct packet p = {};
+  struct flow_key key;
+  struct socket_setting set = {};
   if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !is_gate_port(ops->local_port) ||
       bpf_get_netns_cookie(ops) != net_cookie)
     return 1;
-  struct flow_key key = {.peer_port = bpf_ntohl(ops->remote_port), .local_port = ops->local_port};
-  if (ops->family == AF_INET ||
-      (!ops->remote_ip6[0] && !ops->remote_ip6[1] && ops->remote_ip6[2] == bpf_htonl(0xffff))) {
-    key.peer[0] = word(ops->remote_ip4, 0);
-    key.local[0] = word(ops->local_ip4, 0);
-  } else {
-    key.v6 = 1;
-    key.peer[0] = word(ops->remote_ip6[0], ops->remote_ip6[1]);
-    key.peer[1] = word(ops->remote_ip6[2], ops->remote_ip6[3]);
-    key.local[0] = word(ops->local_ip6[0], ops->local_ip6[1]);
-    key.local[1] = word(ops->local_ip6[2], ops->local_ip6[3]);
-  }
+  ops_packet(&p, ops);
+  incoming_key(&key, &p);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
-  if (!f)
-    return 1;
-  int priority = f->socket_priority, mark = f->mark;
-  if (priority)
-    bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
-  if (mark)
-    bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &mark, sizeof(mark));
+  if (f)
+    set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
+  else
+    read_setting(&set, &p);
+  if (set.priority)
+    bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
+  if (set.mark)
+    bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &set.mark, sizeof(set.mark));
   return 1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What becomes of a request when it arrives. */
 #pragma once
+#include "answer.h"
 #include "reply.h"
 
 enum fate {
@@ -121,7 +122,7 @@ __noinline int scan_head(struct http_head *h, const struct http_chunk *c, __u32 
 
 __noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   if (a && c)
-    http_read_answer(a, c, length);
+    read_response(a, c, length);
   return 0;
 }
 
@@ -153,6 +154,7 @@ static __always_inline int read_request(struct __sk_buff *skb, struct work *w, _
   int step = follow(skb, w, w->s.data + skip, w->s.length - skip);
   struct flow *f = &w->flow;
   f->flags &= ~(FLOW_HEAD | FLOW_LOST);
+  f->body = from + w->used;
   if (step == HTTP_MORE) {
     f->flags |= FLOW_HEAD;
     f->next = w->s.seq + w->s.length;
@@ -170,6 +172,8 @@ static __always_inline int read_request(struct __sk_buff *skb, struct work *w, _
 /* Makes what w->flow says of the request the flow's. Under the lock. */
 static __always_inline void note_request(struct flow *f, const struct flow *read) {
   f->next = read->next;
+  f->start = read->start;
+  f->body = read->body;
   f->answer = read->answer;
   f->flags = read->flags;
   f->class = read->class;
@@ -197,7 +201,7 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && f->state == FLOW_IDLE) {
+  if (f->id == w->flow.id && is_free(r, f)) {
     advance(r, c, w->now);
     reap_ghosts(r, w->now);
     struct class_room *q = class_of(r, w->flow.class);
@@ -223,7 +227,7 @@ static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && f->state == FLOW_IDLE) {
+  if (f->id == w->flow.id && is_free(r, f)) {
     struct class_room *q = class_of(r, w->flow.class);
     struct node_link *l = link_of(sc->pool, node);
     l->class = w->flow.class;

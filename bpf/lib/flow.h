@@ -12,6 +12,8 @@ struct flow {
   __u64 since;  /* ns: waits, or is in service, since */
   __u32 next;   /* the client's sequence number at which the next request begins; while
                  * FLOW_HEAD: behind what was read; while FLOW_LOST: behind what has passed */
+  __u32 start;  /* the client's of the first byte of the request */
+  __u32 body;   /* behind its head; while FLOW_HEAD: behind what was read of it */
   __u32 answer; /* the server's from which on its bytes answer the request */
   __u32 sent;   /* the server's behind what it has sent */
   __u32 node;   /* when held */
@@ -64,6 +66,11 @@ static __always_inline struct room *room_of(__u32 slot) { return bpf_map_lookup_
 static __always_inline struct pool *the_pool(void) {
   __u32 zero = 0;
   return bpf_map_lookup_elem(&pool, &zero);
+}
+
+/* Whether the flow is ready for its next request: the last is over, or was given up. */
+static __always_inline bool is_free(const struct room *r, const struct flow *f) {
+  return f->state == FLOW_IDLE || (f->state == FLOW_SERVED && is_forgotten(r, f->epoch));
 }
 
 /* Puts the flow's request in service. Under the lock. */

@@ -197,9 +197,14 @@ static __always_inline __u32 enter(struct room *r, __u32 class) {
   return r->epoch;
 }
 
+/* Whether what entered in that epoch has been given up. */
+static __always_inline bool is_forgotten(const struct room *r, __u32 epoch) {
+  return r->epoch - epoch >= EPOCHS;
+}
+
 /* Ends what enter() began. False: it has been given up before. */
 static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
-  if (r->epoch - epoch >= EPOCHS)
+  if (is_forgotten(r, epoch))
     return false;
   r->in_service--;
   class_of(r, class)->in_service--;
@@ -225,9 +230,11 @@ static __always_inline void lay(struct room *r, struct ghost *g) {
   g->cookie = 0;
 }
 
-/* Lets ghosts go whose time has come. */
+#define MAX_REAPED 32
+
+/* Lets ghosts go whose time has come, some at a time. */
 static __always_inline void reap_ghosts(struct room *r, __u64 now) {
-  for (int i = 0; i < GHOSTS; i++) {
+  for (int i = 0; i < MAX_REAPED; i++) {
     struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
     if (r->ghost_first == r->ghost_end || (g->cookie && (__s64)(g->deadline - now) > 0))
       return;

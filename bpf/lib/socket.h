@@ -7,8 +7,8 @@ extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
 struct endpoint {
   __u32 state;    /* BPF_TCP_…; 0: there is none */
-  __u32 sequence; /* request socket: of the client's first byte of data */
-  __u32 answer;   /* request socket: the server's first */
+  __u32 sequence; /* of the next byte that the stack has not got from the client */
+  __u32 answer;   /* of the next byte that the stack will send */
   __u32 crowded;  /* the accept queue is full */
   __u32 orphaned; /* request socket: its listener listens no more */
 };
@@ -45,6 +45,11 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
   out->state = sk->state;
   if (out->state == BPF_TCP_LISTEN)
     read_listener(out, sk);
+  if (out->state == BPF_TCP_ESTABLISHED || out->state == BPF_TCP_CLOSE_WAIT) {
+    const struct tcp_sock *t = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+    out->sequence = t->rcv_nxt;
+    out->answer = t->snd_nxt;
+  }
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;
   const struct tcp_request_sock *r = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));

@@ -49,7 +49,8 @@ struct work {
   struct http_chunk chunk;
   __u32 padding; /* behind the chunk: a checksum is over whole words */
   __u32 used;    /* bytes up to the head's end */
-  __u32 keep;    /* bytes of the segment's data that are the request's */
+  struct http_answer answer;
+  __u32 keep; /* bytes of the segment's data that are the request's */
   struct {
     __u32 ifindex;
     __u32 flags; /* BPF_F_INGRESS or 0 */

@@ -43,7 +43,7 @@ func (c *change) attachGates() error {
 		if !c.state.wantsGate(t) || slices.ContainsFunc(c.in.gates, func(g gate) bool { return g.index == t.Index }) {
 			continue
 		}
-		g, err := c.objects.attachGate(c.in.pins, t)
+		g, err := c.objects.attachGate(c.in.pins, t, c.policing(t.Index))
 		if errors.Is(err, unix.ENODEV) {
 			continue // it has just gone
 		}
@@ -57,15 +57,31 @@ func (c *change) attachGates() error {
 	return failed
 }
 
-// attachGate puts the programs before all others: what they send is not for others to judge.
-func (o *objects) attachGate(p pins, t Target) (g gate, err error) {
+// policing returns the link of SYN policing at an interface's tcx ingress, nil if it is not
+// there.
+func (c *change) policing(index int) link.Link {
+	for _, a := range append(slices.Clone(c.in.policed), c.added...) {
+		if a.Index == index && a.Mode == ModeTCX {
+			return a.link
+		}
+	}
+	return nil
+}
+
+// attachGate puts the programs before all others, what they send not being for others to judge;
+// but behind the SYN policing that is in tcx, which is to see a flood first.
+func (o *objects) attachGate(p pins, t Target, policing link.Link) (g gate, err error) {
 	g = gate{name: t.Name, index: t.Index}
 	if err := openLoopback(t.Name, o.Journal); err != nil {
 		return g, err
 	}
-	g.in, err = attachTCX(p, o.NarthexGateIn, ebpf.AttachTCXIngress, gateIn, t)
+	first := link.Head()
+	if policing != nil {
+		first = link.AfterLink(policing)
+	}
+	g.in, err = attachTCX(p, o.NarthexGateIn, ebpf.AttachTCXIngress, gateIn, t, first)
 	if err == nil {
-		g.out, err = attachTCX(p, o.NarthexGateOut, ebpf.AttachTCXEgress, gateOut, t)
+		g.out, err = attachTCX(p, o.NarthexGateOut, ebpf.AttachTCXEgress, gateOut, t, link.Head())
 	}
 	if err != nil {
 		return g, errors.Join(err, g.detach(o.Journal))
@@ -73,8 +89,8 @@ func (o *objects) attachGate(p pins, t Target) (g gate, err error) {
 	return g, nil
 }
 
-func attachTCX(p pins, prog *ebpf.Program, at ebpf.AttachType, side string, t Target) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: t.Index, Attach: at, Anchor: link.Head()})
+func attachTCX(p pins, prog *ebpf.Program, at ebpf.AttachType, side string, t Target, where link.Anchor) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: t.Index, Attach: at, Anchor: where})
 	if err != nil {
 		return nil, fmt.Errorf("attaching the waiting room to interface %q: %w", t.Name, err)
 	}
@@ -132,7 +148,11 @@ func (in *Instance) switchGates() error {
 	// what the first has done.
 	old := in.sockets
 	in.sockets = nil
-	err := in.attachSockets()
+	var pins []string
+	for _, s := range old {
+		pins = append(pins, s.pin)
+	}
+	err := in.attachSockets(pins)
 	for _, s := range old {
 		_ = s.link.Detach()
 		_ = s.link.Close()

@@ -34,17 +34,17 @@ type narthexClassRoom struct {
 	Typical    uint64
 	Arrived    uint64
 	Admitted   uint64
+	Served     uint64
+	ServiceSum uint64
 	WouldHold  uint64
 	Held       uint64
 	Released   uint64
 	GaveUp     uint64
-	Served     uint64
 	Lost       uint64
 	Rejected   [8]uint64
 	WaitSum    uint64
-	ServiceSum uint64
-	Wait       [32]uint64
 	Service    [32]uint64
+	Wait       [32]uint64
 }
 
 type narthexClassSlot struct {
@@ -72,6 +72,8 @@ type narthexFlow struct {
 	Id             uint64
 	Since          uint64
 	Next           uint32
+	Start          uint32
+	Body           uint32
 	Answer         uint32
 	Sent           uint32
 	Node           uint32
@@ -268,7 +270,7 @@ type narthexRoom struct {
 	Pad            uint32
 	EpochBegan     uint64
 	Entered        [8][32]uint32
-	Ghost          [64]struct {
+	Ghost          [256]struct {
 		_        structs.HostLayout
 		Deadline uint64
 		Cookie   uint64
@@ -430,13 +432,18 @@ type narthexWork struct {
 	}
 	Padding uint32
 	Used    uint32
-	Keep    uint32
-	Out     struct {
+	Answer  struct {
+		_      structs.HostLayout
+		Status uint16
+		Closes bool
+		Ended  bool
+	}
+	Keep uint32
+	Out  struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey
@@ -520,6 +527,7 @@ const (
 	narthexVarBtfServiceEnd       = "btf_service_end"
 	narthexVarBtfSlot             = "btf_slot"
 	narthexVarGateMark            = "gate_mark"
+	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSlotCount           = "slot_count"
 	narthexVarSlotSize            = "slot_size"
@@ -613,17 +621,18 @@ type narthexMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexVariableSpecs struct {
-	BtfAction     *ebpf.VariableSpec `ebpf:"btf_action"`
-	BtfPage       *ebpf.VariableSpec `ebpf:"btf_page"`
-	BtfReason     *ebpf.VariableSpec `ebpf:"btf_reason"`
-	BtfReject     *ebpf.VariableSpec `ebpf:"btf_reject"`
-	BtfServiceEnd *ebpf.VariableSpec `ebpf:"btf_service_end"`
-	BtfSlot       *ebpf.VariableSpec `ebpf:"btf_slot"`
-	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
-	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
-	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
-	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
-	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
+	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot        *ebpf.VariableSpec `ebpf:"btf_slot"`
+	GateMark       *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HauntedSockets *ebpf.VariableSpec `ebpf:"haunted_sockets"`
+	NetCookie      *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount      *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize       *ebpf.VariableSpec `ebpf:"slot_size"`
+	SourceSetMask  *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
 // narthexObjects contains all objects after they have been loaded into the kernel.
@@ -703,17 +712,18 @@ func (m *narthexMaps) Close() error {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexVariables struct {
-	BtfAction     *ebpf.Variable `ebpf:"btf_action"`
-	BtfPage       *ebpf.Variable `ebpf:"btf_page"`
-	BtfReason     *ebpf.Variable `ebpf:"btf_reason"`
-	BtfReject     *ebpf.Variable `ebpf:"btf_reject"`
-	BtfServiceEnd *ebpf.Variable `ebpf:"btf_service_end"`
-	BtfSlot       *ebpf.Variable `ebpf:"btf_slot"`
-	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
-	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
-	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
-	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
-	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
+	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
+	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
+	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
+	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot        *ebpf.Variable `ebpf:"btf_slot"`
+	GateMark       *ebpf.Variable `ebpf:"gate_mark"`
+	HauntedSockets *ebpf.Variable `ebpf:"haunted_sockets"`
+	NetCookie      *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount      *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize       *ebpf.Variable `ebpf:"slot_size"`
+	SourceSetMask  *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
 // narthexPrograms contains all programs after they have been loaded into the kernel.

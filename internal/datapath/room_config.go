@@ -44,7 +44,7 @@ func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
 	return configs
 }
 
-func epochLength(maxService time.Duration) uint64 { return uint64(maxService) / uint64(epochs-1) }
+func epochLength(maxService time.Duration) uint64 { return uint64(maxService) / uint64(epochs) }
 
 var serviceEnds = map[policy.ServiceEnd]narthexServiceEnd{
 	policy.EndAuto:      narthexServiceEndEND_AUTO,

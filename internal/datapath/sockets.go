@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"narthex/internal/policy"
 )
 
 // socketLink is a program that hears of sockets, of the whole system.
@@ -33,7 +35,10 @@ var socketPins = []string{pinSockState, pinSockRelease, pinSockops}
 
 // attachSockets attaches the programs that hear of sockets, and pins them in place of what
 // is pinned. On error none is attached.
-func (in *Instance) attachSockets() (err error) {
+func (in *Instance) attachSockets(pins []string) (err error) {
+	if len(pins) == 0 {
+		return nil
+	}
 	defer func() {
 		if err != nil {
 			in.detachSockets()
@@ -55,7 +60,7 @@ func (in *Instance) attachSockets() (err error) {
 			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCGroupSockOps, Program: o.NarthexSockops})
 		},
 	}
-	for _, pin := range socketPins {
+	for _, pin := range pins {
 		l, err := attach[pin]()
 		if err != nil {
 			return fmt.Errorf("attaching the program %q, which follows the server's sockets: %w", pin, err)
@@ -70,14 +75,32 @@ func (in *Instance) attachSockets() (err error) {
 
 // followSockets attaches them if there is a gate that needs them, and else lets them go.
 func (in *Instance) followSockets(s *State) error {
-	wanted := slices.ContainsFunc(s.Targets, s.wantsGate)
-	if wanted && len(in.sockets) == 0 {
-		return in.attachSockets()
+	wanted := s.socketPins()
+	in.sockets = slices.DeleteFunc(in.sockets, func(l socketLink) bool {
+		if slices.Contains(wanted, l.pin) {
+			return false
+		}
+		release(l.link)
+		return true
+	})
+	missing := slices.DeleteFunc(wanted, func(pin string) bool {
+		return slices.ContainsFunc(in.sockets, func(l socketLink) bool { return l.pin == pin })
+	})
+	return in.attachSockets(missing)
+}
+
+// socketPins returns which of the programs are needed. Where nothing is set on sockets none
+// has to run for that.
+func (s *State) socketPins() []string {
+	if !slices.ContainsFunc(s.Targets, s.wantsGate) {
+		return nil
 	}
-	if !wanted {
-		in.detachSockets()
+	marks := slices.ContainsFunc(s.Tables.Services, func(t policy.ServiceTable) bool { return t.Room.Mark != 0 })
+	priorities := slices.ContainsFunc(s.Tables.Classes, func(c policy.ClassTable) bool { return c.SocketPriority != 0 })
+	if marks || priorities {
+		return slices.Clone(socketPins)
 	}
-	return nil
+	return []string{pinSockState, pinSockRelease}
 }
 
 func (in *Instance) detachSockets() {

@@ -38,6 +38,8 @@ type BenchFlow struct {
 	Id             uint64
 	Since          uint64
 	Next           uint32
+	Start          uint32
+	Body           uint32
 	Answer         uint32
 	Sent           uint32
 	Node           uint32
@@ -130,7 +132,7 @@ type BenchRoom struct {
 	Pad            uint32
 	EpochBegan     uint64
 	Entered        [8][32]uint32
-	Ghost          [64]struct {
+	Ghost          [256]struct {
 		_        structs.HostLayout
 		Deadline uint64
 		Cookie   uint64
@@ -148,17 +150,17 @@ type BenchRoom struct {
 		Typical    uint64
 		Arrived    uint64
 		Admitted   uint64
+		Served     uint64
+		ServiceSum uint64
 		WouldHold  uint64
 		Held       uint64
 		Released   uint64
 		GaveUp     uint64
-		Served     uint64
 		Lost       uint64
 		Rejected   [8]uint64
 		WaitSum    uint64
-		ServiceSum uint64
-		Wait       [32]uint64
 		Service    [32]uint64
+		Wait       [32]uint64
 	}
 }
 
@@ -237,13 +239,18 @@ type BenchWork struct {
 	}
 	Padding uint32
 	Used    uint32
-	Keep    uint32
-	Out     struct {
+	Answer  struct {
+		_      structs.HostLayout
+		Status uint16
+		Closes bool
+		Ended  bool
+	}
+	Keep uint32
+	Out  struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey
@@ -333,6 +340,7 @@ const (
 	BenchVarBtfServiceEnd       = "btf_service_end"
 	BenchVarBtfSlot             = "btf_slot"
 	BenchVarGateMark            = "gate_mark"
+	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSlotCount           = "slot_count"
 	BenchVarSlotSize            = "slot_size"
@@ -431,18 +439,19 @@ type BenchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchVariableSpecs struct {
-	BenchTurn     *ebpf.VariableSpec `ebpf:"bench_turn"`
-	BtfAction     *ebpf.VariableSpec `ebpf:"btf_action"`
-	BtfPage       *ebpf.VariableSpec `ebpf:"btf_page"`
-	BtfReason     *ebpf.VariableSpec `ebpf:"btf_reason"`
-	BtfReject     *ebpf.VariableSpec `ebpf:"btf_reject"`
-	BtfServiceEnd *ebpf.VariableSpec `ebpf:"btf_service_end"`
-	BtfSlot       *ebpf.VariableSpec `ebpf:"btf_slot"`
-	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
-	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
-	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
-	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
-	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
+	BenchTurn      *ebpf.VariableSpec `ebpf:"bench_turn"`
+	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot        *ebpf.VariableSpec `ebpf:"btf_slot"`
+	GateMark       *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HauntedSockets *ebpf.VariableSpec `ebpf:"haunted_sockets"`
+	NetCookie      *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount      *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize       *ebpf.VariableSpec `ebpf:"slot_size"`
+	SourceSetMask  *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
 // BenchObjects contains all objects after they have been loaded into the kernel.
@@ -524,18 +533,19 @@ func (m *BenchMaps) Close() error {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchVariables struct {
-	BenchTurn     *ebpf.Variable `ebpf:"bench_turn"`
-	BtfAction     *ebpf.Variable `ebpf:"btf_action"`
-	BtfPage       *ebpf.Variable `ebpf:"btf_page"`
-	BtfReason     *ebpf.Variable `ebpf:"btf_reason"`
-	BtfReject     *ebpf.Variable `ebpf:"btf_reject"`
-	BtfServiceEnd *ebpf.Variable `ebpf:"btf_service_end"`
-	BtfSlot       *ebpf.Variable `ebpf:"btf_slot"`
-	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
-	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
-	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
-	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
-	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
+	BenchTurn      *ebpf.Variable `ebpf:"bench_turn"`
+	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
+	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
+	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
+	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot        *ebpf.Variable `ebpf:"btf_slot"`
+	GateMark       *ebpf.Variable `ebpf:"gate_mark"`
+	HauntedSockets *ebpf.Variable `ebpf:"haunted_sockets"`
+	NetCookie      *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount      *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize       *ebpf.Variable `ebpf:"slot_size"`
+	SourceSetMask  *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
 // BenchPrograms contains all programs after they have been loaded into the kernel.
