@@ -59,27 +59,16 @@ func firstRequest(t *testing.T, r *room, base string) {
 	c.passes(testnet.Segment{Seq: c.Next + uint32(len(get)), Ack: c.Ack, ACK: true}, nothing)
 
 	held := other.says(get)
-	held.Options = []layers.TCPOption{testnet.Timestamps(1000, 77)}
+	held.Options = []layers.TCPOption{testnet.Timestamps(1000, 0)}
 	other.drops(held, waits.and(known))
 	other.drops(held, dropsFor("held"))
 	other.drops(testnet.Segment{Seq: other.Next, Ack: other.Ack, ACK: true}, dropsFor("held"))
 	c.Next += uint32(len(get))
 	c.replies(ok, ends)
-	r.releases(t, releases, other.frame(held))
+	other.released(other.frame(held))
 	other.passes(held, nothing)
 	other.Next += uint32(len(get))
 	other.replies(ok, ends)
-}
-
-// releases kicks the room, which has to put a frame before the stack.
-func (r *room) releases(t *testing.T, want change, frame []byte) {
-	t.Helper()
-	res := r.kick(t, want)
-	if res.mark != r.mark|markOurs {
-		t.Errorf("mark %#x, want %#x", res.mark, r.mark|markOurs)
-	}
-	res.mark = 0
-	res.is(t, tcxRedirect, frame)
 }
 
 // Numbers that nobody sends who got the SYN-ACK take nothing and end nothing.
@@ -104,8 +93,8 @@ func TestGateForgedFirst(t *testing.T) {
 	}
 	stranger := r.client(t)
 	stranger.From = netipPort(stranger.From, 4001) // nobody has heard of it
-	s := stranger.says(get)
-	stranger.passes(s, nothing)
+	f := stranger.frame(stranger.says(get))
+	stranger.sendFrame(f, nothing).is(t, tcxNext, f)
 	c.asks(get, serves.and(known))
 }
 
@@ -156,7 +145,7 @@ func TestGateAppends(t *testing.T) {
 				first.replies(ok, ends)
 				whole.PSH = len(c.parts) > 1 || len(c.parts[0]) == len(c.whole)
 				whole.Payload = []byte(c.whole)
-				r.releases(t, releases, p.frame(whole))
+				p.released(p.frame(whole))
 			})
 		}
 	}
@@ -169,15 +158,15 @@ func TestGateRefreshesTimestamps(t *testing.T) {
 	r, first := g.busy(t)
 	c := r.client(t)
 	s := c.says(get)
-	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 5)}
+	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 0)}
 	c.drops(s, waits.and(known))
-	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(3000, 6)}
+	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(3000, 0)}
 	c.drops(s, dropsFor("held"))
 	late := s
-	late.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(2000, 7)}
+	late.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(2000, 0)}
 	c.drops(late, dropsFor("held"))
 	first.replies(ok, ends)
-	r.releases(t, releases, c.frame(s))
+	c.released(c.frame(s))
 }
 
 // FIN and RST with the exact number give a held request up; with others they do nothing.
@@ -230,7 +219,7 @@ func TestGateWrongChecksum(t *testing.T) {
 			t.Errorf("%d wait, %d are in service", n["waiting"], n["in service"])
 		}
 		first.replies(ok, ends)
-		r.releases(t, releases, c.frame(c.says(get)))
+		c.released(c.frame(c.says(get)))
 	}
 }
 
@@ -310,7 +299,7 @@ func TestGateRejectsWaiting(t *testing.T) {
 		low = r.client(t)
 		low.send(low.says(get), arrives.and(rejects("queue_full"))).is(t, tcxRedirect, nil)
 		first.replies(ok, ends)
-		r.releases(t, releases, high.frame(high.says(get)))
+		high.released(high.frame(high.says(get)))
 	})
 	t.Run("no_server", func(t *testing.T) {
 		r, first := g.busy(t)
@@ -333,27 +322,30 @@ func TestGateMemory(t *testing.T) {
 	second.isGone()
 	r.set(t, "concurrency: 10")
 	third, fourth := r.client(t), r.client(t)
-	r.releases(t, releases, held.frame(held.says(get)))
+	held.released(held.frame(held.says(get)))
 	third.asks(get, serves.and(known))
 	fourth.send(fourth.says(get), rejects("no_flow")).is(t, tcxRedirect, nil)
 	fourth.isGone()
 	first.replies(ok, ends)
 	third.replies(ok, ends)
+}
 
-	// What there is no room for in a slot the client sends again.
-	r.set(t, "concurrency: 1")
-	c := third
+// What there is no room for in a slot the client sends again, and it passes then.
+func TestGateLongerThanSlot(t *testing.T) {
+	g := smallGate(t, 1, 3)
+	r, first := g.busy(t)
+	c := r.client(t)
 	long := c.says("GET /" + strings.Repeat("long", 700) + " HTTP/1.1\r\nHost: x\r\n\r\n")
+	room := datapath.MinSlotSize - 14 - 20 - 20
 	short := long
-	short.PSH, short.Payload = false, long.Payload[:datapath.MinSlotSize-14-20-20]
-	c.send(long, waits)
+	short.PSH, short.Payload = false, long.Payload[:room]
+	c.drops(long, waits.and(known))
 	c.drops(long, dropsFor("held"))
-	held.Next += uint32(len(get))
-	held.replies(ok, ends)
-	r.releases(t, releases, c.frame(short))
-	c.passes(long, nothing)
-	c.drops(after(long, get), dropsFor("pipelined"))
-	c.Next += uint32(len(long.Payload))
+	first.replies(ok, ends)
+	c.released(c.frame(short))
+	c.Next += uint32(room)
+	c.asks(string(long.Payload[room:]), nothing)
+	c.drops(c.says(get), dropsFor("pipelined"))
 	c.replies(ok, ends)
 }
 
@@ -368,12 +360,12 @@ func TestGateOddHeaders(t *testing.T) {
 	}{
 		{"IP options", lowBase, func(f *frame) { f.ip4.Options = options4() }},
 		{"extension headers", v6Base, func(f *frame) {
-			f.ext = []extension{padding(layers.IPProtocolIPv6HopByHop, 1), padding(layers.IPProtocolIPv6Destination, 3)}
+			f.ext = []extension{padding(layers.IPProtocolIPv6HopByHop, 1), padding(layers.IPProtocolIPv6Destination, 1)}
 		}},
 		{"VLAN tag in the frame", lowBase, func(f *frame) { f.tags = []uint16{7} }},
 		{"two of them", v6Base, func(f *frame) { f.tags = []uint16{7, 8} }},
 		{"odd TCP options", lowBase, func(f *frame) {
-			f.tcp.Options = []layers.TCPOption{testnet.Timestamps(1, 2), nop, nop, nop, nop, nop}
+			f.tcp.Options = []layers.TCPOption{testnet.Timestamps(1, 0), nop, nop, nop, nop, nop}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -389,7 +381,7 @@ func TestGateOddHeaders(t *testing.T) {
 			}
 			res.is(t, tcxRedirect, want)
 			first.replies(ok, ends)
-			r.releases(t, releases, f)
+			held.released(f)
 		})
 	}
 }
@@ -405,7 +397,7 @@ func TestGateOrder(t *testing.T) {
 	r.kick(t, nothing).is(t, tcxDrop, nil) // nothing is due
 	for _, c := range order {
 		first.replies(ok, ends)
-		r.releases(t, releases, c.frame(c.says(get)))
+		c.released(c.frame(c.says(get)))
 		r.kick(t, nothing).is(t, tcxDrop, nil)
 		c.Next += uint32(len(get))
 		first = c
@@ -428,11 +420,11 @@ func TestGateCookies(t *testing.T) {
 			c.drops(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
 			forged := c.says(get)
 			forged.Ack += 1 << 20
-			c.passes(forged, nothing) // the kernel knows it for what it is
+			c.send(forged, nothing).is(t, tcxNext, c.frame(forged)) // the kernel knows it for what it is
 			c.asks(get, serves.and(known))
 			other.drops(other.says(get), waits.and(known))
 			c.replies(ok, ends)
-			r.releases(t, releases, other.frame(other.says(get)))
+			other.released(other.frame(other.says(get)))
 		})
 	}
 }
@@ -444,12 +436,10 @@ func TestGateStrangers(t *testing.T) {
 	c, other := r.client(t), r.client(t)
 	for _, c := range []*client{c, other} {
 		nettest.Check(t, c.SendACK())
-		conn, err := r.listen.Accept()
-		nettest.Check(t, err)
-		defer conn.Close()
+		c.accept()
 	}
 	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
-	c.passes(c.says("\x01\x02 the midst of a body"), passesFor("unknown_flow"))
+	c.asks("\x01\x02 the midst of a body", passesFor("unknown_flow"))
 	c.asks(get, serves.and(known))
 	// The server is told what the client acknowledges, and no more.
 	s := other.says(get)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -93,6 +94,11 @@ func openGate(cfg datapath.Config) (*gate, error) {
 }
 
 func (g *gate) open(cfg datapath.Config) error {
+	for _, ns := range []*testnet.Namespace{g.lab.Server, g.lab.Client} {
+		if err := ns.Command("ip", "link", "set", testnet.Dev, "mtu", "9000").Run(); err != nil {
+			return err
+		}
+	}
 	l, err := g.lab.Server.Link(testnet.Dev)
 	if err != nil {
 		return err
@@ -132,7 +138,7 @@ func (g *gate) remove() error {
 type room struct {
 	*gate
 	port   uint16
-	listen net.Listener
+	listen *net.TCPListener
 }
 
 // roomPolicy is a policy of one service. Clients of the class high have addresses of their
@@ -157,10 +163,13 @@ func (g *gate) roomOf(t *testing.T, mptcp bool, settings ...string) *room {
 	t.Helper()
 	n := rooms.Add(1)
 	r := &room{gate: g, port: uint16(8000 + n)}
-	nettest.Check(t, g.lab.Server.Do(func() (err error) {
+	nettest.Check(t, g.lab.Server.Do(func() error {
 		var c net.ListenConfig
 		c.SetMultipathTCP(mptcp)
-		r.listen, err = c.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", r.port))
+		l, err := c.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", r.port))
+		if err == nil {
+			r.listen = l.(*net.TCPListener)
+		}
 		return err
 	}))
 	t.Cleanup(func() { r.listen.Close() })
@@ -308,11 +317,14 @@ func (g *gate) run(t *testing.T, p *ebpf.Program, frame []byte, mark uint32) res
 	return result{verdict, opts.DataOut, out.Mark, out.Priority}
 }
 
-// client is a connection to a room that a test speaks for.
+// client is a connection to a room that a test speaks for. What the gate lets pass of it gets
+// to the kernel, and to a server.
 type client struct {
 	*testnet.Peer
-	t *testing.T
-	r *room
+	t    *testing.T
+	r    *room
+	conn net.Conn // the server's, once there is one
+	got  uint32   // sequence number behind what the server has got
 }
 
 // client opens a connection as far as the SYN-ACK: the kernel has a request socket for it.
@@ -339,14 +351,15 @@ func (r *room) clientAt(t *testing.T, base string, change ...func(*testnet.PeerC
 	if from.Is6() {
 		to = r.lab.ServerV6
 	}
-	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(from, 4000), To: netip.AddrPortFrom(to, r.port)}
+	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(from, 4000), To: netip.AddrPortFrom(to, r.port), NoTimestamps: true}
 	for _, c := range change {
 		c(&cfg)
 	}
-	c := &client{nettest.Peer(t, r.lab, cfg), t, r}
+	c := &client{Peer: nettest.Peer(t, r.lab, cfg), t: t, r: r}
 	nettest.Check(t, c.SendSYN())
 	_, err := c.AwaitSYNACK(patience)
 	nettest.Check(t, err)
+	c.got = c.Next
 	return c
 }
 
@@ -385,7 +398,73 @@ func (c *client) sendFrame(f []byte, want change) (res result) {
 func (c *client) passes(s testnet.Segment, want change) {
 	c.t.Helper()
 	f := c.frame(s)
-	c.sendFrame(f, want).is(c.t, tcxNext, f)
+	res := c.sendFrame(f, want)
+	res.is(c.t, tcxNext, f)
+	if len(s.Payload) > 0 {
+		c.lands(res)
+	}
+}
+
+// passesAs sends a frame that has to pass as another one.
+func (c *client) passesAs(in, out []byte, want change) {
+	c.t.Helper()
+	res := c.sendFrame(in, want)
+	res.is(c.t, tcxNext, out)
+	c.lands(res)
+}
+
+// released kicks the room, which has to put a frame of the client before the stack.
+func (c *client) released(frame []byte) {
+	c.t.Helper()
+	res := c.r.kick(c.t, releases)
+	if res.mark != c.r.mark|markOurs {
+		c.t.Errorf("mark %#x, want %#x", res.mark, c.r.mark|markOurs)
+	}
+	res.mark = 0
+	res.is(c.t, tcxRedirect, frame)
+	c.lands(res)
+}
+
+// lands gives a frame that the gate has passed on to the kernel. The server has to get what
+// is new in it. The lab has no devices for VLANs.
+func (c *client) lands(res result) {
+	c.t.Helper()
+	_, tcp := sound(c.t, res.frame)
+	end := tcp.Seq + uint32(len(tcp.Payload))
+	if c.t.Failed() || binary.BigEndian.Uint16(res.frame[12:]) == uint16(layers.EthernetTypeDot1Q) {
+		return
+	}
+	nettest.Check(c.t, c.SendFrame(res.frame))
+	if n := int32(end - c.got); n > 0 {
+		c.reads(string(tcp.Payload[len(tcp.Payload)-int(n):]))
+	}
+}
+
+// accept takes the connection from the listener.
+func (c *client) accept() {
+	c.t.Helper()
+	nettest.Check(c.t, c.r.listen.SetDeadline(time.Now().Add(patience)))
+	conn, err := c.r.listen.Accept()
+	nettest.Check(c.t, err)
+	c.conn = conn
+	c.t.Cleanup(func() { conn.Close() })
+	if from := netip.MustParseAddrPort(conn.RemoteAddr().String()); from.Addr().Unmap() != c.From.Addr() {
+		c.t.Fatalf("the server has a connection from %s, not from %s", from, c.From)
+	}
+}
+
+// reads fails if the server does not get just that.
+func (c *client) reads(data string) {
+	c.t.Helper()
+	if c.conn == nil {
+		c.accept()
+	}
+	nettest.Check(c.t, c.conn.SetReadDeadline(time.Now().Add(patience)))
+	b := make([]byte, len(data))
+	if _, err := io.ReadFull(c.conn, b); err != nil || string(b) != data {
+		c.t.Fatalf("the server got %q, %v; want %q", b, err, data)
+	}
+	c.got += uint32(len(data))
 }
 
 // drops sends a segment that has to be dropped.
@@ -475,6 +554,10 @@ func (c *client) replies(data string, want change) {
 	c.t.Helper()
 	c.answers(layers.TCP{ACK: true, PSH: true, Seq: c.Ack, Ack: c.Next}, data, want).is(c.t, tcxNext, nil)
 	c.Ack += uint32(len(data))
+	if c.conn != nil {
+		_, err := io.WriteString(c.conn, data)
+		nettest.Check(c.t, err)
+	}
 }
 
 // kick has the gate make of a packet what is due in the room.
