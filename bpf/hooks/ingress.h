@@ -114,8 +114,8 @@ static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   int fate = admit(skb, sc);
-  if (fate == FATE_PASS && exceeds(w) && !is_lenient(sc))
-    return pass_until(skb, w, w->flow.next);
+  if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(sc))
+    return pass_until(skb, w, w->s.seq + w->keep);
   return settle(skb, sc, fate);
 }
 

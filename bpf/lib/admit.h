@@ -258,6 +258,17 @@ static __always_inline void count_rejected(struct room *r, __u32 class, __u32 wh
   bpf_spin_unlock(&r->lock);
 }
 
+/* Reads the request as far as it is in its slot: the rest will come again, behind that. */
+static __always_inline void note_kept(struct __sk_buff *skb, struct work *w) {
+  __u32 length = w->s.length;
+  if (w->kept == w->keep)
+    return;
+  w->flow.head = (struct http_head){};
+  w->s.length = w->keep = w->kept;
+  read_request(skb, w, w->s.seq);
+  w->s.length = length;
+}
+
 /* Decides on the request of w->flow, of which the segment is the first. */
 static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
   int fate = try_enter(sc, sc->flow);
@@ -274,6 +285,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
     count_reason(REASON_CHECKSUM, true, false);
     fate = FATE_LOST;
   } else {
+    note_kept(skb, sc->w);
     fate = try_wait(sc, sc->flow, node);
   }
   if (fate != FATE_HELD)

@@ -45,6 +45,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!whole)
     frame_of(slot)[flags_at] &= ~(TCP_FIN | TCP_PSH);
   slot->sealed = whole && !skb->gso_size && !partial_from(skb);
+  w->kept = length - w->s.data;
   slot->key = w->key;
   slot->flow = w->flow.id;
   slot->length = length;

@@ -51,6 +51,7 @@ struct work {
   __u32 used;    /* bytes up to the head's end */
   struct http_answer answer;
   __u32 keep; /* bytes of the segment's data that are the request's */
+  __u32 kept; /* of these, those that are in the slot */
   struct {
     __u32 ifindex;
     __u32 flags; /* BPF_F_INGRESS or 0 */

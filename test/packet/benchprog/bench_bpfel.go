@@ -246,11 +246,13 @@ type BenchWork struct {
 		Ended  bool
 	}
 	Keep uint32
+	Kept uint32
 	Out  struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey
