@@ -3,11 +3,13 @@
 package testnet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,7 +77,32 @@ func (s *Server) Signal(signal syscall.Signal) error {
 			return fmt.Errorf("send %v to process %d: %w", signal, pid, err)
 		}
 	}
+	if signal == syscall.SIGSTOP {
+		return s.stopped()
+	}
 	return nil
+}
+
+// stopped waits until no thread runs: one that is on another core goes on for a moment.
+func (s *Server) stopped() error {
+	for end := time.Now().Add(stopTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		running := false
+		pids, err := s.PIDs()
+		if err != nil {
+			return fmt.Errorf("list the processes of the server: %w", err)
+		}
+		for _, pid := range pids {
+			stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+			for _, path := range stats {
+				stat, err := os.ReadFile(path)
+				running = running || err == nil && !bytes.Contains(stat, []byte(") T "))
+			}
+		}
+		if !running {
+			return nil
+		}
+	}
+	return fmt.Errorf("stop the server: it did not within %v", stopTimeout)
 }
 
 // Close stops the server at once, with the connections it has. Closing twice is no error.
