@@ -154,8 +154,9 @@ static __always_inline int read_request(struct __sk_buff *skb, struct work *w, _
   int step = follow(skb, w, w->s.data + skip, w->s.length - skip);
   struct flow *f = &w->flow;
   f->flags &= ~(FLOW_HEAD | FLOW_LOST);
-  f->body = from + w->used;
-  if (step == HTTP_MORE) {
+  /* Chunks are not followed: what is sent again of them might say another thing. */
+  f->body = f->head.flags & HTTP_CHUNKED ? f->start + f->head.size : from + w->used;
+  if (step == HTTP_MORE && !http_in_body(&f->head)) {
     f->flags |= FLOW_HEAD;
     f->next = w->s.seq + w->s.length;
   } else if (step == HTTP_LOST || f->head.flags & HTTP_CHUNKED) {

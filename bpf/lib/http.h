@@ -1,44 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Follows the framing of HTTP/1.x (RFC 9112) through the bytes of a connection: where a
- * request's head ends, how long its body is, whether the connection outlives it. Calls no
- * helper: the same source is compiled natively and compared with plain Go.
+ * request's head ends, how long its body is, or where that ends if it comes in chunks, whether
+ * the connection outlives it. Calls no helper: the same source is compiled natively and
+ * compared with plain Go.
  *
  * It goes by one rule: what two readers could frame differently is not followed. */
 #pragma once
 #include "../types.h"
 
 #define HTTP_CHUNK 512
-#define HTTP_MAX_LENGTH (1U << 30) /* of a body */
+#define HTTP_MAX_LENGTH (1U << 30) /* of a body, or a chunk of one */
+#define HTTP_MAX_SIZE_DIGITS 8
 
 struct http_chunk {
   __u8 byte[HTTP_CHUNK];
 };
 
-/* Where in a request's head the bytes read so far end; all zero before the first. Kept
- * between segments, which may cut a head anywhere. `length` and `flags` are valid once the
- * head has ended, the rest is http_scan()'s own. */
+/* Where in a request's head, or in the chunks of its body, the bytes read so far end; all zero
+ * before the first. Kept between segments, which may cut them anywhere. `flags` is valid once
+ * the head has ended, and `size` final, `length` once http_scan() says HTTP_END; the rest is its
+ * own. */
 struct http_head {
-  __u64 length; /* Content-Length, 0 without one */
+  __u64 length; /* Content-Length, 0 without one; in a chunk what is left of it */
   __u8 flags;   /* enum http_flag */
   __u8 place;   /* enum http_place */
   __u8 word;    /* enum http_word_id, what is being compared */
-  __u8 at;      /* bytes of it that were there; in a target: 1 if it has begun */
+  __u8 at;      /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
   __u8 set;     /* enum http_set: words that are looked for */
   __u8 pad;     /* 0 */
   __u16 seen;   /* enum http_seen */
+  __u32 size;   /* bytes of the head, as far as they were read */
+  __u32 pad2;   /* 0 */
 };
 
 enum http_flag {
   HTTP_CLOSES = 1,       /* the connection ends with this request */
-  HTTP_CHUNKED = 2,      /* a Transfer-Encoding is there, of any value */
+  HTTP_CHUNKED = 2,      /* the body comes in chunks, through which http_scan() goes on */
   HTTP_UPGRADE = 4,      /* asks to leave HTTP/1: Upgrade with Connection: upgrade, or CONNECT */
   HTTP_EXPECT = 8,       /* Expect: 100-continue */
   HTTP_HEAD_METHOD = 16, /* the response has no body */
 };
 
 enum http_step {
-  HTTP_MORE, /* all bytes used, the head goes on */
-  HTTP_END,  /* the head ended after `used` bytes */
+  HTTP_MORE, /* all bytes used, the head goes on, or the chunks do */
+  HTTP_END,  /* they ended after `used` bytes */
   HTTP_LOST, /* cannot be followed */
 };
 
@@ -61,13 +66,23 @@ enum http_place {
   HTTP_AT_VALUE,     /* in a value that does not matter */
   HTTP_AT_ELEMENT,   /* in any other element of a list */
   HTTP_AT_TOKEN_END, /* after http_head.word in a list: if the element ends here it is that */
+  HTTP_AT_CODING,    /* before the one of Transfer-Encoding */
   HTTP_AT_LENGTH,    /* before the digits of Content-Length */
   HTTP_AT_DIGITS,    /* in them */
-  HTTP_AT_SPACE,     /* behind them */
+  HTTP_AT_SPACE,     /* behind them, or the coding */
   HTTP_AT_EOL,       /* where a line must end */
   HTTP_AT_LF,        /* after its CR */
-  HTTP_AT_END,       /* behind the head */
+  HTTP_AT_END,       /* behind the head, or the trailer section, which is read like one */
   HTTP_AT_LOST,
+
+  HTTP_AT_CHUNK,        /* before a chunk's size */
+  HTTP_AT_CHUNK_DIGITS, /* in it */
+  HTTP_AT_CHUNK_SPACE,  /* behind it */
+  HTTP_AT_EXTENSION,    /* in what else the line says */
+  HTTP_AT_CHUNK_LF,     /* after the line's CR */
+  HTTP_AT_DATA,         /* before http_head.length bytes of data, at least one */
+  HTTP_AT_DATA_CR,      /* behind them */
+  HTTP_AT_DATA_LF,
 };
 
 enum http_seen {
@@ -101,8 +116,11 @@ enum http_word_id {
   HTTP_WORD_KEEP_ALIVE,
   HTTP_WORD_SWITCH,
   HTTP_WORD_CONTINUE,
+  HTTP_WORD_CHUNKED,
   HTTP_WORD_LEN
 };
+
+#define HTTP_WORDS 32 /* as the verifier sees it */
 
 /* A word that matters. Lower-case letters stand for both cases. */
 struct http_word {
@@ -121,8 +139,8 @@ _Static_assert(sizeof(struct http_word) == 32, "words are read at multiples of 3
 /* What a place's words are found by: their first letter. */
 enum http_set { HTTP_METHODS, HTTP_NAMES, HTTP_CONNECTION, HTTP_EXPECTATIONS, HTTP_SETS };
 
-/* One more than there are words: eight bytes are read from within the last. */
-static const struct http_word http_words[HTTP_WORD_LEN + 1] = {
+/* One more than there may be words: eight bytes are read from within the last. */
+static const struct http_word http_words[HTTP_WORDS + 1] = {
     [HTTP_WORD_GET] = {"GET ", 4, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
     [HTTP_WORD_POST] = {"POST ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
     [HTTP_WORD_HEAD] = {"HEAD ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_HEAD},
@@ -132,7 +150,7 @@ static const struct http_word http_words[HTTP_WORD_LEN + 1] = {
     [HTTP_WORD_CONNECTION] = {"connection:", 11, HTTP_AT_LIST, HTTP_AT_NAME, HTTP_WORD_LENGTH, 3,
                               HTTP_CONNECTION, 0},
     [HTTP_WORD_LENGTH] = {"content-length:", 15, HTTP_AT_LENGTH, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_LENGTH},
-    [HTTP_WORD_CODING] = {"transfer-encoding:", 18, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_CODING},
+    [HTTP_WORD_CODING] = {"transfer-encoding:", 18, HTTP_AT_CODING, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_CODING},
     [HTTP_WORD_UPGRADE] = {"upgrade:", 8, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_UPGRADE},
     [HTTP_WORD_EXPECT] = {"expect:", 7, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_EXPECTATIONS, 0},
     [HTTP_WORD_CLOSE] = {"close", 5, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
@@ -143,7 +161,10 @@ static const struct http_word http_words[HTTP_WORD_LEN + 1] = {
                           HTTP_SEEN_SWITCH},
     [HTTP_WORD_CONTINUE] = {"100-continue", 12, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_EXPECTATIONS,
                             HTTP_SEEN_EXPECT},
+    [HTTP_WORD_CHUNKED] = {"chunked", 7, HTTP_AT_SPACE, HTTP_AT_LOST, 0, 0, 0, 0},
 };
+
+_Static_assert(HTTP_WORD_LEN <= HTTP_WORDS, "a word is found by as many bits");
 
 #define HTTP_LETTER(byte) ((byte) & 31)
 
@@ -224,7 +245,9 @@ static __always_inline __u32 http_forget(const struct http_reader *r, __u32 numb
   return number ^ r->length;
 }
 
-static __always_inline void http_skip(struct http_reader *r, __u32 n) { r->pos = http_forget(r, r->pos + n); }
+static __always_inline void http_advance(struct http_reader *r, __u32 n) {
+  r->pos = http_forget(r, r->pos + n);
+}
 
 /* Stops at the end, if it was beyond. */
 static __always_inline void http_stop(struct http_reader *r) {
@@ -250,7 +273,7 @@ static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
   }
   for (int i = 0; i < 2; i++) {
     __u64 found = http_below(http_bytes(r), least);
-    http_skip(r, found ? http_zeros(found) : 8);
+    http_advance(r, found ? http_zeros(found) : 8);
     if (found)
       break;
   }
@@ -261,7 +284,7 @@ static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
 static __always_inline void http_find_no_name(struct http_reader *r) {
   for (int i = 0; i < 4; i++) {
     __u64 found = http_no_name(http_bytes(r));
-    http_skip(r, found ? http_zeros(found) : 8);
+    http_advance(r, found ? http_zeros(found) : 8);
     if (found)
       break;
   }
@@ -354,7 +377,8 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
   if (seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_CODING)) {
     if (h->seen & HTTP_SEEN_ANSWER)
       return HTTP_AT_VALUE;
-    if (seen & h->seen & HTTP_SEEN_LENGTH || http_at_odds(seen | h->seen))
+    /* Once the coding was seen nothing more may come of either, in the trailer section too. */
+    if (seen & h->seen || http_at_odds(seen | h->seen))
       return HTTP_AT_LOST;
   }
   h->seen |= seen;
@@ -364,7 +388,7 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
 /* Compares with the word as far as the bytes at hand go, eight of them at most. */
 static __always_inline int http_compare(struct http_reader *r) {
   struct http_head *h = r->head;
-  const struct http_word *w = &http_words[h->word & 15];
+  const struct http_word *w = &http_words[h->word & (HTTP_WORDS - 1)];
   __u32 at = h->at & 31, n = r->length - r->pos;
   __u64 text = *(const http_u64 *)((const __u8 *)w + at);
   /* Lower-case letters have both bits 5 and 6, and the first tells upper case from them. */
@@ -374,7 +398,7 @@ static __always_inline int http_compare(struct http_reader *r) {
     n = w->size - at;
   if (same > n)
     same = n;
-  http_skip(r, same);
+  http_advance(r, same);
   h->at = at + same;
   if (h->at >= w->size)
     return http_found(h, w);
@@ -469,8 +493,19 @@ static __always_inline int http_token_end(struct http_reader *r) {
   }
   if (b != ',' && !http_is_eol(b))
     return HTTP_AT_ELEMENT;
-  r->head->seen |= http_words[r->head->word & 15].seen;
+  r->head->seen |= http_words[r->head->word & (HTTP_WORDS - 1)].seen;
   return b == ',' ? HTTP_AT_LIST : HTTP_AT_EOL;
+}
+
+/* Transfer-Encoding: space, and nothing but the one coding. */
+static __always_inline int http_coding(struct http_reader *r) {
+  if (http_is_space(http_byte(r))) {
+    r->pos++;
+    return HTTP_AT_CODING;
+  }
+  r->head->word = HTTP_WORD_CHUNKED;
+  r->head->at = 0;
+  return HTTP_AT_WORD;
 }
 
 /* Content-Length: space, digits, space, one after the other. */
@@ -503,6 +538,8 @@ static __always_inline int http_rare(struct http_reader *r, int place) {
     return http_element(r);
   case HTTP_AT_TOKEN_END:
     return http_token_end(r);
+  case HTTP_AT_CODING:
+    return http_coding(r);
   case HTTP_AT_LENGTH:
   case HTTP_AT_DIGITS:
   case HTTP_AT_SPACE:
@@ -540,9 +577,11 @@ static __always_inline int http_places(struct http_reader *r, int place) {
 #define HTTP_PLACE_SHIFT 16
 
 /* Places that a turn goes through at most. Of two one after the other at least one uses a
- * byte, which says how many turns a chunk takes. */
+ * byte, which says how many turns a chunk takes; of those in
+ * the request's chunks each uses one. */
 #define HTTP_TURN 8
 #define HTTP_TURNS (HTTP_CHUNK / (HTTP_TURN / 2))
+#define HTTP_CHUNK_TURNS (HTTP_CHUNK / HTTP_TURN)
 
 /* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
  * it came and the place there. Not inlined, and not static, for the verifier's sake: it
@@ -554,7 +593,7 @@ __noinline int http_turn(struct http_head *h, const struct http_chunk *c, __u32 
   int place = h->place;
   for (int i = 0; i < HTTP_TURN && place < HTTP_AT_END && !http_used_up(&r); i++) {
     place = http_forget(&r, http_places(&r, place));
-    http_skip(&r, 0);
+    http_advance(&r, 0);
   }
   h->place = place;
   return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
@@ -565,7 +604,7 @@ static __always_inline bool http_seen_closes(__u16 seen) {
   return seen & HTTP_SEEN_CLOSE || (seen & (HTTP_SEEN_OLD | HTTP_SEEN_KEEP_ALIVE)) == HTTP_SEEN_OLD;
 }
 
-/* Says in flags what was seen. */
+/* Says in flags what was seen of the head. Returns the place in which the request goes on. */
 static __always_inline int http_finish(struct http_head *h) {
   __u16 seen = h->seen;
   __u8 flags = 0;
@@ -580,33 +619,142 @@ static __always_inline int http_finish(struct http_head *h) {
   if (seen & HTTP_SEEN_HEAD)
     flags |= HTTP_HEAD_METHOD;
   h->flags = flags;
-  return HTTP_END;
+  if (flags & HTTP_CHUNKED)
+    h->place = HTTP_AT_CHUNK;
+  return h->place;
 }
 
-/* Goes on from `pos` until the head or the bytes end. */
-static __always_inline int http_run(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length,
-                                    __u32 *used) {
-  for (int i = 0; i < HTTP_TURNS && pos < length; i++) {
-    __u32 turn = http_turn(h, c, pos, length);
-    pos = turn & 0xffff;
-    __u32 place = turn >> HTTP_PLACE_SHIFT;
-    if (place >= HTTP_AT_END) {
-      *used = pos;
-      return place == HTTP_AT_END ? http_finish(h) : HTTP_LOST;
-    }
+/* How many of the next n bytes of the connection are data of a chunk, which need not be read:
+ * they count as if they had been. */
+static __always_inline __u32 http_skip(struct http_head *h, __u32 n) {
+  if (h->place != HTTP_AT_DATA)
+    return 0;
+  if (n >= h->length) {
+    n = h->length;
+    h->place = HTTP_AT_DATA_CR;
   }
-  *used = pos;
-  return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_TURNS */
+  h->length -= n;
+  return n;
 }
 
-/* Goes on with the head by the first `length` bytes of the chunk. `used` is how many of
- * them were read: all, or those up to the end of the head or to what makes it lost. */
+/* Whether the head has ended and its body, in chunks, has not. */
+static __always_inline bool http_in_body(const struct http_head *h) {
+  return h->flags & HTTP_CHUNKED && h->place != HTTP_AT_END && h->place != HTTP_AT_LOST;
+}
+
+/* 16: none. */
+static __always_inline __u32 http_hex(__u8 b) {
+  if (b >= '0' && b <= '9')
+    return b - '0';
+  b |= 0x20;
+  return b >= 'a' && b <= 'f' ? b - 'a' + 10 : 16;
+}
+
+/* A digit of a chunk's size, or what is behind it. */
+static __always_inline int http_size(struct http_head *h, int place, __u8 b) {
+  __u32 digit = http_hex(b);
+  if (place != HTTP_AT_CHUNK_SPACE && digit < 16) {
+    h->at = place == HTTP_AT_CHUNK ? 1 : h->at + 1;
+    h->length = h->length << 4 | digit;
+    return h->at > HTTP_MAX_SIZE_DIGITS || h->length > HTTP_MAX_LENGTH ? HTTP_AT_LOST : HTTP_AT_CHUNK_DIGITS;
+  }
+  if (place == HTTP_AT_CHUNK)
+    return HTTP_AT_LOST;
+  if (http_is_space(b))
+    return HTTP_AT_CHUNK_SPACE;
+  if (b == ';')
+    return HTTP_AT_EXTENSION;
+  return b == '\r' ? HTTP_AT_CHUNK_LF : HTTP_AT_LOST;
+}
+
+/* A byte around the data of chunks. Their lines end in CR LF and in nothing else: of a bare LF
+ * some readers say that it ends one, others that it does not. */
+static __always_inline int http_around(struct http_head *h, int place, __u8 b) {
+  switch (place) {
+  case HTTP_AT_CHUNK:
+  case HTTP_AT_CHUNK_DIGITS:
+  case HTTP_AT_CHUNK_SPACE:
+    return http_size(h, place, b);
+  case HTTP_AT_EXTENSION:
+    if (b == '\r')
+      return HTTP_AT_CHUNK_LF;
+    return b >= ' ' || b == '\t' ? HTTP_AT_EXTENSION : HTTP_AT_LOST;
+  case HTTP_AT_CHUNK_LF:
+    if (b != '\n')
+      return HTTP_AT_LOST;
+    return h->length ? HTTP_AT_DATA : HTTP_AT_LINE;
+  case HTTP_AT_DATA_CR:
+    return b == '\r' ? HTTP_AT_DATA_LF : HTTP_AT_LOST;
+  case HTTP_AT_DATA_LF:
+    return b == '\n' ? HTTP_AT_CHUNK : HTTP_AT_LOST;
+  }
+  return HTTP_AT_LOST;
+}
+
+/* http_turn() in the chunks: goes on until they end, and the trailer section begins. `pos` may
+ * be the length. */
+__noinline int http_chunk_turn(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
+  if (!h || !c)
+    return 0;
+  struct http_reader r = {h, c, pos, length};
+  for (int i = 0; i < HTTP_TURN && h->place > HTTP_AT_LOST && !http_used_up(&r); i++) {
+    __u32 skipped = http_skip(h, length - r.pos);
+    if (!skipped) {
+      h->place = http_around(h, h->place, http_byte(&r));
+      skipped = 1;
+    }
+    http_advance(&r, skipped);
+  }
+  return h->place << HTTP_PLACE_SHIFT | (__u16)r.pos;
+}
+
+/* Goes on from *pos until the head or the bytes end. Returns the place. */
+static __always_inline __u32 http_run(struct http_head *h, const struct http_chunk *c, __u32 *pos,
+                                      __u32 length) {
+  __u32 place = h->place;
+  for (int i = 0; i < HTTP_TURNS && *pos < length && place < HTTP_AT_END; i++) {
+    __u32 turn = http_turn(h, c, *pos, length);
+    *pos = turn & 0xffff;
+    place = turn >> HTTP_PLACE_SHIFT;
+  }
+  return place;
+}
+
+/* The same until the chunks end. */
+static __always_inline __u32 http_run_chunks(struct http_head *h, const struct http_chunk *c, __u32 *pos,
+                                             __u32 length) {
+  __u32 place = h->place;
+  for (int i = 0; i < HTTP_CHUNK_TURNS && *pos < length && place > HTTP_AT_LOST; i++) {
+    __u32 turn = http_chunk_turn(h, c, *pos, length);
+    *pos = turn & 0xffff;
+    place = turn >> HTTP_PLACE_SHIFT;
+  }
+  return place;
+}
+
+/* Goes on with the request by the first `length` bytes of the chunk. `used` is how many of
+ * them were read: all, or those up to the end of the head, or of the body if that comes in
+ * chunks, or to what makes it lost. */
 static __always_inline int http_scan(struct http_head *h, const struct http_chunk *c, __u32 length,
                                      __u32 *used) {
   *used = 0;
   if (length > HTTP_CHUNK)
     return HTTP_LOST;
-  return http_run(h, c, 0, length, used);
+  __u32 pos = 0, place = http_run(h, c, &pos, length);
+  if (!(h->flags & HTTP_CHUNKED))
+    h->size += pos;
+  if (place == HTTP_AT_END && !(h->flags & HTTP_CHUNKED))
+    place = http_finish(h);
+  if (place > HTTP_AT_LOST) {
+    http_run_chunks(h, c, &pos, length);
+    place = http_run(h, c, &pos, length); /* the trailer section */
+  }
+  *used = pos;
+  if (place == HTTP_AT_END)
+    return HTTP_END;
+  if (place == HTTP_AT_LOST)
+    return HTTP_LOST;
+  return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_TURNS */
 }
 
 /* Reads the first bytes of a response, `length` of them. What is no head that can be
@@ -628,8 +776,7 @@ static __always_inline void http_read_answer(struct http_answer *a, const struct
       .place = HTTP_AT_VALUE, /* the reason is read like one */
       .seen = HTTP_SEEN_ANSWER | (old ? HTTP_SEEN_OLD : 0),
   };
-  __u32 used;
-  int step = http_run(&h, c, 12, length, &used);
-  a->ended = step == HTTP_END;
-  a->closes = step != HTTP_LOST && http_seen_closes(h.seen);
+  __u32 pos = 12, place = http_run(&h, c, &pos, length);
+  a->ended = place == HTTP_AT_END;
+  a->closes = place != HTTP_AT_LOST && http_seen_closes(h.seen);
 }

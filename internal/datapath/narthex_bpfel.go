@@ -98,6 +98,8 @@ type narthexFlow struct {
 		Set    uint8
 		Pad    uint8
 		Seen   uint16
+		Size   uint32
+		Pad2   uint32
 	}
 }
 

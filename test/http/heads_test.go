@@ -10,7 +10,7 @@ import (
 // heads are requests with what is known of them by heart.
 var heads = []struct {
 	name    string
-	text    string // the head alone, up to the byte with which it ends or is lost
+	text    string // the head and its chunks alone, up to the byte with which it ends or is lost
 	step    Step
 	framing Framing
 }{
@@ -26,7 +26,21 @@ var heads = []struct {
 	{"close as part of a token", "GET / HTTP/1.1\r\nconnection: closed, not-close, close x\r\n\r\n", End, Framing{}},
 	{"body", "POST / HTTP/1.1\r\nContent-length:0012 \r\n\r\n", End, Framing{Length: 12}},
 	{"longest body", "PUT / HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n", End, Framing{Length: 1 << 30}},
-	{"chunks", "PATCH / HTTP/1.1\r\ntransfer-Encoding: chunked\r\n\r\n", End, Framing{Chunked: true}},
+	{"chunks", chunks, End, chunked},
+	{"no chunk", chunkedHead + "0\r\n\r\n", End, chunked},
+	{"many chunks", chunkedHead + strings.Repeat("1\r\nx\r\n", 300) + "0\r\n\r\n", End, chunked},
+	{"long chunk", chunkedHead + "400\r\n" + strings.Repeat("0\r\n\r\n\r\n\n", 128) + "\r\n0\r\n\r\n", End, chunked},
+	{"sizes", chunkedHead + "0000000A\r\n0123456789\r\nb\r\n0123456789a\r\n00000000\r\n\r\n", End, chunked},
+	{"extensions", chunkedHead + "1;a=b\r\nx\r\n1 ; a=\"b;\"\t\r\nx\r\n1;\r\nx\r\n0;\xff\r\n\r\n", End, chunked},
+	{"space behind a size", chunkedHead + "1\t \r\nx\r\n0 \r\n\r\n", End, chunked},
+	{"trailers", chunkedHead + "0\r\nConnection: close\r\nX: y\n\r\n", End, chunked},
+	{"coding", "GET / HTTP/1.1\r\nConnection: close\r\nTRANSFER-ENCODING:\tCHUNKED \t\r\n\r\n0\r\n\r\n", End, Framing{Chunked: true, Closes: true}},
+	{"chunks expected", chunkedHead, More, chunked},
+	{"chunk's size not yet ended", chunkedHead + "5\r", More, chunked},
+	{"chunk not yet ended", chunkedHead + "5\r\nhell", More, chunked},
+	{"longest chunk", chunkedHead + "40000000\r\nhello", More, chunked},
+	{"end of a chunk not yet there", chunkedHead + "5\r\nhello", More, chunked},
+	{"trailers not yet ended", chunkedHead + "0\r\n\r", More, chunked},
 	{"Expect", "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n", End, Framing{Length: 1, Expect: true}},
 	{"WebSocket", "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", End, Framing{Upgrade: true}},
 	{"Upgrade that Connection does not name", "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", End, Framing{}},
@@ -51,7 +65,39 @@ var heads = []struct {
 	{"longer body", "GET / HTTP/1.1\r\nContent-Length: 1073741825", Lost, Framing{}},
 	{"much longer body", "GET / HTTP/1.1\r\nContent-Length: 1844674407", Lost, Framing{}},
 	{"length and chunks", "GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding:", Lost, Framing{}},
-	{"chunks and length", "GET / HTTP/1.1\r\nTransfer-Encoding: x\r\nContent-Length:", Lost, Framing{}},
+	{"chunks and length", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length:", Lost, Framing{}},
+	{"chunks in HTTP/1.0", "GET / HTTP/1.0\r\nTransfer-Encoding:", Lost, Framing{}},
+	{"two codings", "GET / HTTP/1.1\r\nTransfer-Encoding: g", Lost, Framing{}},
+	{"two codings, chunks first", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked,", Lost, Framing{}},
+	{"coding with a parameter", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked;", Lost, Framing{}},
+	{"another coding", "GET / HTTP/1.1\r\nTransfer-Encoding: chunkedx", Lost, Framing{}},
+	{"part of a coding", "GET / HTTP/1.1\r\nTransfer-Encoding: chunke\r", Lost, Framing{}},
+	{"vertical tab before the coding", "GET / HTTP/1.1\r\nTransfer-Encoding: \x0b", Lost, Framing{}},
+	{"coding on the next line", "GET / HTTP/1.1\r\nTransfer-Encoding:\r", Lost, Framing{}},
+	{"coding twice", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-encoding:", Lost, Framing{}},
+	{"no size", chunkedHead + "\r", Lost, Framing{}},
+	{"space before a size", chunkedHead + " ", Lost, Framing{}},
+	{"extension without a size", chunkedHead + ";", Lost, Framing{}},
+	{"hexadecimal with a prefix", chunkedHead + "0x", Lost, Framing{}},
+	{"size with a sign", chunkedHead + "-", Lost, Framing{}},
+	{"size in two parts", chunkedHead + "5 5", Lost, Framing{}},
+	{"nine digits", chunkedHead + "000000005", Lost, Framing{}},
+	{"longer chunk", chunkedHead + "40000001", Lost, Framing{}},
+	{"much longer chunk", chunkedHead + "FFFFFFFF", Lost, Framing{}},
+	{"size ends in LF", chunkedHead + "5\n", Lost, Framing{}},
+	{"size ends in CR", chunkedHead + "5\rh", Lost, Framing{}},
+	{"size ends in CR CR", chunkedHead + "5\r\r", Lost, Framing{}},
+	{"LF in an extension", chunkedHead + "5;a=\"\n", Lost, Framing{}},
+	{"CR in an extension", chunkedHead + "5;a=\"\r\"", Lost, Framing{}},
+	{"line end in a quoted extension", chunkedHead + "5;a=\"\r\n\"5\r\n0;", Lost, Framing{}},
+	{"NUL in an extension", chunkedHead + "5;\x00", Lost, Framing{}},
+	{"data longer than said", chunkedHead + "5\r\nhello!", Lost, Framing{}},
+	{"data end in LF", chunkedHead + "5\r\nhello\n", Lost, Framing{}},
+	{"data end in CR", chunkedHead + "5\r\nhello\r0", Lost, Framing{}},
+	{"length in a trailer", chunkedHead + "0\r\nContent-Length:", Lost, Framing{}},
+	{"coding in a trailer", chunkedHead + "0\r\nX: y\r\nTransfer-Encoding:", Lost, Framing{}},
+	{"folded trailer", chunkedHead + "0\r\nX: y\r\n ", Lost, Framing{}},
+	{"chunk behind the last", chunkedHead + "0\r\n5\r", Lost, Framing{}},
 	{"chunks in HTTP/1.0", "GET / HTTP/1.0\r\nTransfer-Encoding:", Lost, Framing{}},
 	{"space before the colon", "GET / HTTP/1.1\r\nContent-Length ", Lost, Framing{}},
 	{"VT before the colon", "GET / HTTP/1.1\r\nContent-Length\x0b", Lost, Framing{}},
@@ -84,6 +130,14 @@ const (
 		"Content-Type: application/json\r\nConnection: close\r\nAccept-Encoding: gzip\r\n\r\n"
 )
 
+// What comes in chunks.
+const (
+	chunkedHead = "POST /upload HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: curl/7.88.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	chunks      = chunkedHead + "5\r\nhello\r\n00F;name=value\r\n, chunked world\r\n0\r\nX-Sum: 1\r\n\r\n"
+)
+
+var chunked = Framing{Chunked: true}
+
 // cookies is a request that is mostly one line.
 var cookies = "GET / HTTP/1.1\r\nHost: www.example.org\r\nCookie: " + strings.Repeat("name=0123456789abcdef; ", 19) + "\r\n\r\n"
 
@@ -97,7 +151,13 @@ func TestHeads(t *testing.T) {
 	a := testArena(t)
 	for _, h := range heads {
 		t.Run(h.name, func(t *testing.T) {
-			want := Result{h.step, len(h.text), h.framing}
+			want := Result{Step: h.step, Used: len(h.text), Framing: h.framing}
+			if h.framing.Chunked {
+				want.Head = strings.Index(h.text, "\r\n\r\n") + 4
+				want.InBody = h.step == More
+			} else if h.step == End {
+				want.Head = len(h.text)
+			}
 			if h.step == Lost {
 				want.Used = 0
 				checkEarly(t, a, h.text)
@@ -111,7 +171,7 @@ func TestHeads(t *testing.T) {
 			}
 			for first := 1; first < len(b); first++ {
 				n := first
-				got := scan(t, a, b, func() int { defer func() { n = chunkSize }(); return n })
+				got := scan(t, a, b, func() int { defer func() { n = chunkSize }(); return n }, none)
 				if got != want {
 					t.Fatalf("cut after %d bytes: %+v, not %+v", first, got, want)
 				}
@@ -140,7 +200,9 @@ func TestDense(t *testing.T) {
 		{"GET / HTTP/1.1\nConnection:", "c,"}, {"GET / HTTP/1.1\nConnection:", "close,"},
 		{"GET / HTTP/1.1\nConnection:", "close x, "}, {"GET / HTTP/1.1\nConnection:", "x"},
 		{"GET / HTTP/1.1\n", "Connection:\n"}, {"GET / HTTP/1.1\n", "Connection:c\n"}, {"GET / HTTP/1.1\n", "c"},
-		{"GET / HTTP/1.1\n", "Expect:1\nUpgrade:\n"},
+		{"GET / HTTP/1.1\n", "Expect:1\nUpgrade:\n"}, {"GET / HTTP/1.1\nTransfer-Encoding:", " "},
+		{chunkedHead, "1\r\nx\r\n"}, {chunkedHead + "1;", "x"}, {chunkedHead + "1", " "}, {chunkedHead + "0\r\n", "a:\n"},
+		{chunkedHead + "1\r\nx\r\n0\r\n", "a:\t\n"}, {chunkedHead + "F00\r\n", "x"},
 	} {
 		b := []byte(c.start + strings.Repeat(c.again, 2*chunkSize/len(c.again)))
 		if got := checkStream(t, a, b, 1, 3, 300); got.Step != More {

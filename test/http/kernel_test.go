@@ -49,10 +49,10 @@ func loadKernel(t testing.TB) *kernel {
 
 func frame(b []byte) []byte { return append(ethernet[:], b...) }
 
-// scan is http_scan() in the kernel.
-func (k *kernel) scan(t testing.TB, b []byte) Result {
+// scan is http_scan() in the kernel, by one of the programs.
+func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 	t.Helper()
-	ret, err := k.HttpRequest.Run(&ebpf.RunOptions{Data: frame(b)})
+	ret, err := p.Run(&ebpf.RunOptions{Data: frame(b)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +61,7 @@ func (k *kernel) scan(t testing.TB, b []byte) Result {
 		t.Fatalf("http_scan() returned %d\n%q", ret, b)
 	}
 	var used uint32
+	var inBody bool
 	var head httpprog.HTTPHttpHead
 	if err := k.Used.Get(&used); err != nil {
 		t.Fatal(err)
@@ -68,14 +69,12 @@ func (k *kernel) scan(t testing.TB, b []byte) Result {
 	if err := k.Head.Get(&head); err != nil {
 		t.Fatal(err)
 	}
-	r := Result{Step: step, Used: int(used)}
-	if step == Lost {
-		r.Used = 0
+	if err := k.InBody.Get(&inBody); err != nil {
+		t.Fatal(err)
 	}
-	if step == End {
-		if r.Framing, err = framing(head.Length, head.Flags); err != nil {
-			t.Fatalf("%v\n%q", err, b)
-		}
+	r, err := result(step, int(used), head.Length, head.Flags, int(head.Size), inBody)
+	if err != nil {
+		t.Fatalf("%v\n%q", err, b)
 	}
 	return r
 }
@@ -99,9 +98,12 @@ func TestKernel(t *testing.T) {
 	k, a := loadKernel(t), testArena(t)
 	check := func(b []byte) {
 		t.Helper()
+		b = b[:min(len(b), mostBytes)]
+		if got, want := k.scan(t, k.HttpFollow, b), scan(t, a, b, whole, whole); got != want {
+			t.Errorf("http_scan() and http_skip() say in the kernel %+v\nnatively                                     %+v\n%q", got, want, b)
+		}
 		b = b[:min(len(b), chunkSize)]
-		whole := func() int { return chunkSize }
-		if got, want := k.scan(t, b), scan(t, a, b, whole); got != want {
+		if got, want := k.scan(t, k.HttpRequest, b), scan(t, a, b, whole, none); got != want {
 			t.Errorf("http_scan() says in the kernel %+v\nnatively                      %+v\n%q", got, want, b)
 		}
 		if got, want := k.readAnswer(t, b), a.readAnswer(b, nil); got != want {
@@ -129,7 +131,7 @@ func TestKernel(t *testing.T) {
 func TestVerifierCost(t *testing.T) {
 	k := loadKernel(t)
 	for name, p := range map[string]*ebpf.Program{
-		"http_nothing": k.HttpNothing, "http_request": k.HttpRequest, "http_response": k.HttpResponse,
+		"http_nothing": k.HttpNothing, "http_request": k.HttpRequest, "http_response": k.HttpResponse, "http_follow": k.HttpFollow,
 	} {
 		info, err := p.Info()
 		if err != nil {
@@ -185,7 +187,7 @@ func (k *kernel) measure(b *testing.B, p *ebpf.Program, text string) {
 func BenchmarkScan(b *testing.B) {
 	k := loadKernel(b)
 	for _, c := range []struct{ name, text string }{
-		{"wrk", wrk}, {"curl", curl}, {"browser", browser}, {"post", post}, {"cookies", cookies},
+		{"wrk", wrk}, {"curl", curl}, {"browser", browser}, {"post", post}, {"cookies", cookies}, {"chunks", chunks},
 	} {
 		text := c.text[:min(len(c.text), chunkSize)]
 		b.Run(fmt.Sprintf("%s-%d", c.name, len(text)), func(b *testing.B) { k.measure(b, k.HttpRequest, text) })

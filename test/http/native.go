@@ -15,6 +15,7 @@ package http
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -24,7 +25,7 @@ import (
 // chunkSize is the most that is read at once.
 const chunkSize = C.HTTP_CHUNK
 
-// maxLength is the longest body that is followed.
+// maxLength is the longest body, or chunk of one, that is followed.
 const maxLength = C.HTTP_MAX_LENGTH
 
 // steps translates enum http_step.
@@ -40,6 +41,22 @@ var flagBits = []struct {
 	{C.HTTP_UPGRADE, func(f *Framing) *bool { return &f.Upgrade }},
 	{C.HTTP_EXPECT, func(f *Framing) *bool { return &f.Expect }},
 	{C.HTTP_HEAD_METHOD, func(f *Framing) *bool { return &f.Head }},
+}
+
+// result puts together what struct http_head says after a number of bytes.
+func result(step Step, used int, length uint64, flags uint8, size int, inBody bool) (Result, error) {
+	switch {
+	case step == Lost:
+		return Result{Step: Lost}, nil
+	case step == More && !inBody:
+		return Result{Step: More, Used: used}, nil
+	case step == End && inBody:
+		return Result{}, errors.New("http_in_body() is true behind the body")
+	case inBody:
+		length = 0 // http_scan()'s own
+	}
+	f, err := framing(length, flags)
+	return Result{step, used, f, size, inBody}, err
 }
 
 // framing translates what a head that has ended says.
@@ -102,9 +119,12 @@ func (s *scanner) scan(b, behind []byte) (Step, int, error) {
 	return step, int(used), nil
 }
 
-// framing says what the head that has ended says.
-func (s *scanner) framing() (Framing, error) {
-	return framing(uint64(s.head.length), uint8(s.head.flags))
+// skip is http_skip().
+func (s *scanner) skip(n int) int { return int(C.native_skip(&s.head, C.__u32(n))) }
+
+// result says what is known after a number of bytes, at which the scan ended with the step.
+func (s *scanner) result(step Step, used int) (Result, error) {
+	return result(step, used, uint64(s.head.length), uint8(s.head.flags), int(s.head.size), bool(C.native_in_body(&s.head)))
 }
 
 // readAnswer is http_read_answer() on at most chunkSize bytes.

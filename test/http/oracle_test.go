@@ -4,6 +4,7 @@ package http
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -27,31 +28,90 @@ func oracleSays(b []byte) Result {
 	return o.read(b, func(line string, whole bool) bool { return o.requestLine(line, whole) })
 }
 
-// read reads a first line and headers. It returns the framing in any case, for the answer.
+// read reads a first line and headers, and the chunks of a request.
 func (o *oracle) read(b []byte, first func(line string, whole bool) bool) Result {
-	begun := false
+	step, n := o.lines(b, first)
+	if step == Lost {
+		return Result{Step: Lost}
+	}
+	if step == More {
+		return Result{Step: More, Used: n}
+	}
+	f := o.finish() // before trailers, which say nothing of the framing
+	if o.answer || !f.Chunked {
+		return Result{End, n, f, n, false}
+	}
+	step, chunks := o.chunks(b[n:])
+	if step == Lost {
+		return Result{Step: Lost}
+	}
+	return Result{step, n + chunks, f, n, step == More}
+}
+
+// lines reads a head, or a trailer section, which has no first line.
+func (o *oracle) lines(b []byte, first func(line string, whole bool) bool) (Step, int) {
+	begun := first == nil
 	for rest := b; ; {
 		line, next, whole := bytes.Cut(rest, []byte("\n"))
 		text := strings.TrimSuffix(string(line), "\r")
 		ends := whole || len(text) < len(line) // a CR says that the line is complete
 		switch {
 		case badLine(text):
-			return Result{Step: Lost}
+			return Lost, 0
 		case text == "" && ends && begun && whole:
-			return Result{End, len(b) - len(next), o.finish()}
+			return End, len(b) - len(next)
 		case text == "":
 		case !begun:
 			if !first(text, ends) {
-				return Result{Step: Lost}
+				return Lost, 0
 			}
 			begun = whole
 		case !o.header(text, ends):
-			return Result{Step: Lost}
+			return Lost, 0
 		}
 		if !whole {
-			return Result{Step: More, Used: len(b)}
+			return More, len(b)
 		}
 		rest = next
+	}
+}
+
+// What the line before a chunk may be, and what the beginning of one (RFC 9112, 7.1).
+var (
+	sizeLine      = regexp.MustCompile(`^([0-9A-Fa-f]{1,8})[ \t]*(;[^\x00-\x08\x0a-\x1f]*)?$`)
+	sizeLineBegun = regexp.MustCompile(`^(([0-9A-Fa-f]{1,8})[ \t]*(;[^\x00-\x08\x0a-\x1f]*)?\r?)?$`)
+)
+
+// chunks reads a body in chunks and its trailer section.
+func (o *oracle) chunks(b []byte) (Step, int) {
+	for rest := b; ; {
+		line, next, whole := bytes.Cut(rest, []byte("\r\n"))
+		var digits []byte
+		if m := sizeLine.FindSubmatch(line); m != nil && whole {
+			digits = m[1]
+		} else if m := sizeLineBegun.FindSubmatch(line); m != nil && !whole {
+			digits = m[2]
+		} else {
+			return Lost, 0
+		}
+		n, err := strconv.ParseUint("0"+string(digits), 16, 64)
+		switch {
+		case err != nil || n > maxLength:
+			return Lost, 0
+		case !whole || n >= uint64(len(next)) && n > 0:
+			return More, len(b)
+		case n == 0:
+			step, trailers := o.lines(next, nil)
+			return step, len(b) - len(next) + trailers
+		}
+		end := next[n:min(n+2, uint64(len(next)))]
+		if !strings.HasPrefix("\r\n", string(end)) {
+			return Lost, 0
+		}
+		if len(end) < 2 {
+			return More, len(b)
+		}
+		rest = next[n+2:]
 	}
 }
 
@@ -102,8 +162,7 @@ func (o *oracle) header(line string, whole bool) bool {
 	case "content-length":
 		return o.answer || o.contentLength(value, whole)
 	case "transfer-encoding":
-		o.framing.Chunked = true
-		return o.answer || !o.old && o.lengths == 0
+		return o.answer || o.transferEncoding(value, whole)
 	case "connection":
 		o.connection = append(o.connection, elements(value, whole)...)
 	case "upgrade":
@@ -112,6 +171,17 @@ func (o *oracle) header(line string, whole bool) bool {
 		o.expectations = append(o.expectations, elements(value, whole)...)
 	}
 	return true
+}
+
+// transferEncoding takes "chunked" and nothing else, once.
+func (o *oracle) transferEncoding(value string, whole bool) bool {
+	if o.old || o.lengths > 0 || o.framing.Chunked {
+		return false
+	}
+	o.framing.Chunked = true
+	coding := lower(strings.Trim(value, " \t"))
+	begun := strings.HasPrefix("chunked", lower(strings.TrimLeft(value, " \t")))
+	return coding == "chunked" || !whole && begun
 }
 
 // contentLength takes one plain number, once.

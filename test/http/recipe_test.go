@@ -4,6 +4,7 @@ package http
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -45,13 +46,51 @@ func (r *recipe) stream() []byte {
 	eol := pick(r, "\r\n", "\r\n", "\r\n", "\n")
 	b.WriteString(r.requestLine())
 	b.WriteString(r.eol(eol))
+	chunked := r.rarely(4)
+	if chunked {
+		b.WriteString(r.spell("Transfer-Encoding") + ":" + pick(r, " ", "", "\t ") + r.spell("chunked") + pick(r, "", " ", "\t") + r.eol(eol))
+	}
 	for range pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
 		b.WriteString(r.header())
 		b.WriteString(r.eol(eol))
 	}
-	b.WriteString(unlikely(r, 16, eol, "\n", "\r\n", "\r", "", "\r\r\n", " \r\n"))
+	b.WriteString(r.lastEOL(eol))
+	if chunked {
+		r.chunks(&b)
+	}
 	b.WriteString(pick(r, "", "", "", "GET / HTTP/1.1\r\n\r\n", "body", "\n", "\x00"))
 	return r.damage([]byte(b.String()))
+}
+
+// chunks builds a body in chunks.
+func (r *recipe) chunks(b *strings.Builder) {
+	for range pick(r, 1, 0, 2, 3, 5) {
+		n := pick(r, 1, 2, 5, 10, 16, 100, 511, 512, 513, 700)
+		format := pick(r, "%x", "%X", "%08x", "%03X")
+		b.WriteString(unlikely(r, 32, fmt.Sprintf(format, n), fmt.Sprintf("%x", n+1), fmt.Sprintf("%x", n-1), fmt.Sprintf(" %x", n), fmt.Sprintf("0x%x", n),
+			fmt.Sprintf("%d", n), fmt.Sprintf("%09x", n), "40000000", "40000001", "FFFFFFFF", "100000005", "-5", "+5", "", "g", "5_0"))
+		r.endSize(b)
+		b.WriteString(strings.Repeat(pick(r, "\r\n0\r\n\r\n", "data", "\n", "\x00\xff", "5\r\nhello\r\n"), n)[:n])
+		b.WriteString(unlikely(r, 32, "\r\n", "\n", "\r", "", "\n\r", "\r\r\n", " \r\n", "0\r\n"))
+	}
+	b.WriteString(unlikely(r, 16, "0", "00000000", "00", "000000000", "-0", "", "0x0"))
+	r.endSize(b)
+	for range pick(r, 0, 0, 0, 0, 1, 2, 4) {
+		b.WriteString(r.header() + r.eol("\r\n"))
+	}
+	b.WriteString(r.lastEOL("\r\n"))
+}
+
+// endSize goes on behind a chunk's size.
+func (r *recipe) endSize(b *strings.Builder) {
+	b.WriteString(unlikely(r, 8, "", ";", ";name", ";name=value", " ; name=\"value;\"", ";a=\"\r\n\"", ";\t\x7f\xff", " ", "\t", " 5", ";\x00", ";\x0b", "\x0b", ";a\rb", ";a\nb",
+		";"+strings.Repeat("x", 600)))
+	b.WriteString(unlikely(r, 32, "\r\n", "\n", "\r", "", "\r\r\n", "\n\r\n", "\x00\r\n"))
+}
+
+// lastEOL is an empty line.
+func (r *recipe) lastEOL(usual string) string {
+	return unlikely(r, 16, usual, "\n", "\r\n", "\r", "", "\r\r\n", " \r\n")
 }
 
 func (r *recipe) eol(usual string) string {
@@ -85,7 +124,8 @@ func (r *recipe) field() (name, value string) {
 			"", "5, 5", "+5", "-1", "0x5", "5 5", "5;", "5\x00", " 5 ", "1e3", "18446744073709551617")
 	case 2:
 		if r.rarely(3) {
-			return "Transfer-Encoding", pick(r, "chunked", "gzip, chunked", "identity", "", "\x0bchunked", "xchunked")
+			return "Transfer-Encoding", unlikely(r, 2, r.spell("chunked"), "gzip, chunked", "identity", "", "\x0bchunked", "xchunked", "chunked, chunked",
+				"chunked,", ",chunked", "chunke", "chunkedx", "chunked;a", "\"chunked\"", "chunked chunked", "chun\xe2\x84\xaaed")
 		}
 	case 3:
 		return "Upgrade", pick(r, "websocket", "h2c", "")

@@ -6,8 +6,8 @@ package http
 type Step string
 
 const (
-	More Step = "the head goes on"
-	End  Step = "the head has ended"
+	More Step = "the request goes on"
+	End  Step = "the head has ended, and chunks if any"
 	Lost Step = "it cannot be followed"
 )
 
@@ -20,8 +20,10 @@ type Framing struct {
 // Result is what is known of the bytes of a connection.
 type Result struct {
 	Step
-	Used    int     // bytes, up to the end of the head; 0 if it is lost
+	Used    int     // bytes, up to the end of the head, or of chunks behind it; 0 if it is lost
 	Framing Framing // of a head that has ended
+	Head    int     // bytes of it
+	InBody  bool    // it has ended, and its chunks go on
 }
 
 // Answer is what is known of the first bytes of a response.

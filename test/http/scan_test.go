@@ -28,50 +28,78 @@ func testArena(t testing.TB) *arena {
 // endings is what may be behind the bytes in a chunk; it must not matter.
 var endings = [][]byte{{0}, []byte("\n\n"), []byte("\r\n\r\n"), []byte("ose, "), []byte(":\t,"), []byte("1.1\r"), {0xff, 0xff}, []byte("/ HTTP/1.1")}
 
-// scan feeds a scanner bytes, cut as the function says, until it stops.
-func scan(t testing.TB, a *arena, b []byte, cut func() int) Result {
+// whole is for scan() and gives it as much as there is; none is for its skip and does not.
+func whole() int { return 1 << 20 }
+func none() int  { return 0 }
+
+// upTo is for scan() and gives it pieces of random size.
+func upTo(size int, b []byte) func() int {
+	random := rand.New(rand.NewPCG(uint64(len(b)), uint64(size)))
+	return func() int { return 1 + random.IntN(size) }
+}
+
+// scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it
+// may skip what another function says.
+func scan(t testing.TB, a *arena, b []byte, cut, skip func() int) Result {
 	t.Helper()
 	s := scanner{a: a}
 	for at := 0; at < len(b); {
+		most := min(skip(), len(b)-at)
+		skipped := s.skip(most)
+		if skipped > most {
+			t.Fatalf("http_skip() skips %d of %d bytes\n%q", skipped, most, b)
+		}
+		at += skipped
 		n := min(cut(), len(b)-at, chunkSize)
+		if n == 0 {
+			break
+		}
 		step, used, err := s.scan(b[at:at+n], endings[(at+n)%len(endings)])
 		if err != nil {
 			t.Fatalf("%v\n%q", err, b)
 		}
 		at += used
-		if step == Lost {
-			return Result{Step: Lost}
-		}
-		if step == End {
-			f, err := s.framing()
-			if err != nil {
-				t.Fatalf("%v\n%q", err, b)
-			}
-			return Result{End, at, f}
+		if step != More {
+			return s.must(t, b, step, at)
 		}
 	}
-	return Result{Step: More, Used: len(b)}
+	return s.must(t, b, More, len(b))
+}
+
+// must is result() of what http_scan() may end with.
+func (s *scanner) must(t testing.TB, b []byte, step Step, used int) Result {
+	t.Helper()
+	r, err := s.result(step, used)
+	if err != nil {
+		t.Fatalf("%v\n%q", err, b)
+	}
+	return r
 }
 
 // checkStream holds what the scanner says of a connection's first bytes against all that is
 // known of them. The bytes are cut into pieces of at most the given sizes, too.
 func checkStream(t testing.TB, a *arena, b []byte, sizes ...int) Result {
 	t.Helper()
-	got := scan(t, a, b, func() int { return chunkSize })
+	got := scan(t, a, b, whole, none)
 	if want := oracleSays(b); got != want {
 		t.Fatalf("http_scan() says %+v\noracle says      %+v\n%q", got, want, b)
 	}
+	if skipped := scan(t, a, b, whole, whole); skipped != got {
+		t.Fatalf("with http_skip(), http_scan() says %+v\nwithout, %+v\n%q", skipped, got, b)
+	}
 	for _, size := range sizes {
-		random := rand.New(rand.NewPCG(uint64(len(b)), uint64(size)))
-		if cut := scan(t, a, b, func() int { return 1 + random.IntN(size) }); cut != got {
-			t.Fatalf("in pieces of up to %d bytes, http_scan() says %+v\nin one, %+v\n%q", size, cut, got, b)
+		for name, skip := range map[string]func() int{"none": none, "all": whole, "some": upTo(size, b[len(b)/2:])} {
+			if cut := scan(t, a, b, upTo(size, b), skip); cut != got {
+				t.Fatalf("in pieces of up to %d bytes, %s of them skipped, http_scan() says %+v\nin one, %+v\n%q", size, name, cut, got, b)
+			}
 		}
 	}
 	checkGo(t, b, got)
 	return got
 }
 
-// checkGo fails if net/http frames a request otherwise. It may take what we do not follow.
+// checkGo fails if net/http frames a request otherwise, or ends its chunks elsewhere. It may
+// take what we do not follow.
 func checkGo(t testing.TB, b []byte, got Result) {
 	t.Helper()
 	in := bytes.NewReader(b)
@@ -80,11 +108,14 @@ func checkGo(t testing.TB, b []byte, got Result) {
 	if err != nil || got.Step == Lost {
 		return
 	}
-	used := len(b) - in.Len() - buffered.Buffered()
 	length := int64(got.Framing.Length)
 	if got.Framing.Chunked {
 		length = -1
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
 	}
+	used := len(b) - in.Len() - buffered.Buffered()
 	if got.Step != End || got.Used != used || req.ContentLength != length || req.Close != got.Framing.Closes {
 		t.Fatalf("http_scan() says %+v\nnet/http: %d bytes, Content-Length %d, closes %v\n%q",
 			got, used, req.ContentLength, req.Close, b)
@@ -112,6 +143,7 @@ func TestRandomHeads(t *testing.T) {
 		seen[got.Step]++
 		for name, set := range map[string]bool{
 			"length": got.Framing.Length > 0, "closes": got.Framing.Closes, "chunked": got.Framing.Chunked,
+			"chunks end": got.Framing.Chunked && got.Step == End, "in chunks": got.InBody,
 			"upgrade": got.Framing.Upgrade, "expect": got.Framing.Expect, "head": got.Framing.Head,
 		} {
 			if set {
@@ -120,7 +152,7 @@ func TestRandomHeads(t *testing.T) {
 		}
 	}
 	t.Log(seen, flags)
-	if len(seen) != 3 || len(flags) != 6 {
+	if len(seen) != 3 || len(flags) != 8 {
 		t.Errorf("of %d heads some results never came", heads)
 	}
 	for what, n := range flags {

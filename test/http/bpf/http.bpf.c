@@ -22,6 +22,7 @@ struct {
 struct http_head head;
 struct http_answer answer;
 __u32 used;
+bool in_body;
 
 __noinline int scan(struct http_head *h, const struct http_chunk *c, __u32 length, __u32 *bytes) {
   if (!h || !c || !bytes)
@@ -64,7 +65,48 @@ int http_request(struct __sk_buff *skb) {
     return HTTP_LOST;
   head = (struct http_head){};
   used = 0;
-  return scan(&head, c, copy(skb, c), &used);
+  int step = scan(&head, c, copy(skb, c), &used);
+  in_body = http_in_body(&head);
+  return step;
+}
+
+/* Reads all there is, and skips in it, as the gate does. */
+#define MAX_CHUNKS 16
+
+static __always_inline int follow(struct __sk_buff *skb, struct http_chunk *c) {
+  __u32 offset = BEFORE, length = skb->len - BEFORE;
+  for (int i = 0; i < MAX_CHUNKS; i++) {
+    __u32 bytes = http_skip(&head, length);
+    used += bytes;
+    offset += bytes;
+    length -= bytes;
+    if (!length)
+      return HTTP_MORE;
+    __u32 n = length < HTTP_CHUNK ? length : HTTP_CHUNK;
+    asm volatile("" : "+r"(n)); /* so that clang keeps the comparison, which is for the verifier */
+    if (n - 1 >= HTTP_CHUNK || bpf_skb_load_bytes(skb, offset, c->byte, n))
+      return HTTP_LOST;
+    int step = scan(&head, c, n, &bytes);
+    used += bytes;
+    if (step != HTTP_MORE)
+      return step;
+    offset += n;
+    length -= n;
+  }
+  return HTTP_LOST;
+}
+
+SEC("tc")
+int http_follow(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
+  if (!c)
+    return HTTP_LOST;
+  head = (struct http_head){};
+  used = 0;
+  int step = follow(skb, c);
+  in_body = http_in_body(&head);
+  return step;
 }
 
 SEC("tc")

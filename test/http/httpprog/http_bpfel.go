@@ -35,6 +35,8 @@ type HTTPHttpHead struct {
 	Set    uint8
 	Pad    uint8
 	Seen   uint16
+	Size   uint32
+	Pad2   uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -43,11 +45,13 @@ type HTTPHttpHead struct {
 const (
 	HTTPMapChunks        = "chunks"
 	HTTPProgHttpEmpty    = "http_empty"
+	HTTPProgHttpFollow   = "http_follow"
 	HTTPProgHttpNothing  = "http_nothing"
 	HTTPProgHttpRequest  = "http_request"
 	HTTPProgHttpResponse = "http_response"
 	HTTPVarAnswer        = "answer"
 	HTTPVarHead          = "head"
+	HTTPVarInBody        = "in_body"
 	HTTPVarUsed          = "used"
 )
 
@@ -94,6 +98,7 @@ type HTTPSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type HTTPProgramSpecs struct {
 	HttpEmpty    *ebpf.ProgramSpec `ebpf:"http_empty"`
+	HttpFollow   *ebpf.ProgramSpec `ebpf:"http_follow"`
 	HttpNothing  *ebpf.ProgramSpec `ebpf:"http_nothing"`
 	HttpRequest  *ebpf.ProgramSpec `ebpf:"http_request"`
 	HttpResponse *ebpf.ProgramSpec `ebpf:"http_response"`
@@ -112,6 +117,7 @@ type HTTPMapSpecs struct {
 type HTTPVariableSpecs struct {
 	Answer *ebpf.VariableSpec `ebpf:"answer"`
 	Head   *ebpf.VariableSpec `ebpf:"head"`
+	InBody *ebpf.VariableSpec `ebpf:"in_body"`
 	Used   *ebpf.VariableSpec `ebpf:"used"`
 }
 
@@ -150,6 +156,7 @@ func (m *HTTPMaps) Close() error {
 type HTTPVariables struct {
 	Answer *ebpf.Variable `ebpf:"answer"`
 	Head   *ebpf.Variable `ebpf:"head"`
+	InBody *ebpf.Variable `ebpf:"in_body"`
 	Used   *ebpf.Variable `ebpf:"used"`
 }
 
@@ -158,6 +165,7 @@ type HTTPVariables struct {
 // It can be passed to LoadHTTPObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HTTPPrograms struct {
 	HttpEmpty    *ebpf.Program `ebpf:"http_empty"`
+	HttpFollow   *ebpf.Program `ebpf:"http_follow"`
 	HttpNothing  *ebpf.Program `ebpf:"http_nothing"`
 	HttpRequest  *ebpf.Program `ebpf:"http_request"`
 	HttpResponse *ebpf.Program `ebpf:"http_response"`
@@ -166,6 +174,7 @@ type HTTPPrograms struct {
 func (p *HTTPPrograms) Close() error {
 	return _HTTPClose(
 		p.HttpEmpty,
+		p.HttpFollow,
 		p.HttpNothing,
 		p.HttpRequest,
 		p.HttpResponse,

@@ -64,6 +64,8 @@ type BenchFlow struct {
 		Set    uint8
 		Pad    uint8
 		Seen   uint16
+		Size   uint32
+		Pad2   uint32
 	}
 }
 
