@@ -28,6 +28,7 @@ var ways = []struct {
 
 // Whenever and however a client leaves, nothing of it stays.
 func TestRoomClientLeaves(t *testing.T) {
+	t.Parallel()
 	for _, state := range []struct {
 		name string
 		run  func(t *testing.T, leave func(s *scene, v *visitor))
@@ -125,6 +126,7 @@ func TestRoomClientLeaves(t *testing.T) {
 // Whom a client's reset leaves without a client is no reason to let more in than the
 // limit: the server may still be at work.
 func TestRoomResetsDoNotWidenTheLimit(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})
@@ -150,6 +152,7 @@ func TestRoomResetsDoNotWidenTheLimit(t *testing.T) {
 
 // A client that offers MPTCP is held and served like any other.
 func TestRoomMPTCPClient(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	v, err := r.tryVisit(gold, unix.IPPROTO_MPTCP)
 	nettest.Check(t, err)
@@ -168,6 +171,7 @@ func TestRoomMPTCPClient(t *testing.T) {
 
 // A crowd that vanishes at once leaves nothing.
 func TestRoomCrowdVanishes(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	const crowd = 300
 	var all sync.WaitGroup
@@ -197,6 +201,7 @@ func TestRoomCrowdVanishes(t *testing.T) {
 // While the kernel answers with SYN cookies requests wait like all others: none goes by,
 // none is lost.
 func TestRoomSYNCookies(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{Backlog: 8})
 	r := s.enforce(roomPolicy{})

@@ -16,6 +16,7 @@ import (
 
 // Who waits when the daemon is killed keeps its place, whether a new daemon comes or not.
 func TestRoomOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
 	for _, adopted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("adopted=%v", adopted), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
@@ -48,6 +49,7 @@ func TestRoomOutlivesTheDaemon(t *testing.T) {
 
 // A reload takes nobody's place, and new priorities count at once.
 func TestRoomReload(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
 	b1 := r.queue(bronze, "/b1", 1)
 	g1 := r.queue(gold, "/g1", 2)
@@ -65,6 +67,7 @@ func TestRoomReload(t *testing.T) {
 
 // A reload that takes the waiting room away, or the service, leaves nobody waiting.
 func TestRoomIsTakenAway(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, service string }{
 		{"unlimited", "concurrency: unlimited"},
 		{"shadow", "concurrency: 1, mode: shadow"},
@@ -93,6 +96,7 @@ func TestRoomIsTakenAway(t *testing.T) {
 
 // More room lets in at once those who wait; less room holds back.
 func TestRoomSetConcurrency(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
 	b1 := r.queue(bronze, "/wait?for=b1", 1)
 	g1 := r.queue(gold, "/wait?for=g1", 2)
@@ -117,6 +121,7 @@ func TestRoomSetConcurrency(t *testing.T) {
 
 // At the end of the daemon those who wait are let in, or answered.
 func TestRoomStop(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		r, first := blocked(t, roomPolicy{}, origin.Config{})
 		waiting := []*visitor{r.queue(bronze, "/b", 1), r.queue(gold, "/g", 2)}
@@ -136,6 +141,7 @@ func TestRoomStop(t *testing.T) {
 
 // Whom the server has no room for at the end is answered all the same.
 func TestRoomStopWithAFullAcceptQueue(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	server := s.origin(origin.Config{Backlog: 2, Workers: 1})
 	r := s.enforce(roomPolicy{})
@@ -166,6 +172,7 @@ func TestRoomStopWithAFullAcceptQueue(t *testing.T) {
 
 // What a start on lo changes there goes with it, however the daemon ends.
 func TestRoomRestoresLoopback(t *testing.T) {
+	t.Parallel()
 	keys := []string{"ipv4/conf/lo/route_localnet", "ipv4/conf/lo/accept_local"}
 	for _, c := range []struct {
 		name string
@@ -218,6 +225,7 @@ func TestRoomRestoresLoopback(t *testing.T) {
 
 // Connections that were there before the daemon came are served, and take their turn.
 func TestRoomFindsConnections(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{})
 	idle, busy := s.visit(gold), s.visit(bronze)

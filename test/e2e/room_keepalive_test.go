@@ -18,6 +18,7 @@ import (
 
 // Every request on a connection counts and takes its turn.
 func TestRoomKeepAlive(t *testing.T) {
+	t.Parallel()
 	for _, server := range roomServers {
 		if server.name == "python-1.0" {
 			continue
@@ -58,6 +59,7 @@ func TestRoomKeepAlive(t *testing.T) {
 
 // A connection that has been served goes to the end of the queue with its next request.
 func TestRoomKeepAliveOrder(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})
@@ -81,6 +83,7 @@ func TestRoomKeepAliveOrder(t *testing.T) {
 
 // Requests in one segment are told apart: the second waits for its turn.
 func TestRoomPipelined(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	v := r.visit(gold)
 	v.send(getRequest(v.host, "/wait?for=second") + getRequest(v.host, "/third"))
@@ -101,6 +104,7 @@ func TestRoomPipelined(t *testing.T) {
 
 // A request that comes byte by byte is one request, and waits.
 func TestRoomByteByByte(t *testing.T) {
+	t.Parallel()
 	for _, free := range []bool{true, false} {
 		t.Run(fmt.Sprintf("room=%v", free), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{}, origin.Config{})
@@ -135,6 +139,7 @@ func TestRoomByteByByte(t *testing.T) {
 
 // A head of several segments is held and served whole.
 func TestRoomLongHead(t *testing.T) {
+	t.Parallel()
 	for _, length := range []int{1400, 3000, 6000, 12000} {
 		for _, segmented := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d/segmented=%v", length, segmented), func(t *testing.T) {
@@ -167,6 +172,7 @@ func TestRoomLongHead(t *testing.T) {
 
 // Bodies come through as they were sent, whenever their segments come.
 func TestRoomBodies(t *testing.T) {
+	t.Parallel()
 	small := strings.Repeat("0123456789", 30)
 	t.Run("with the head", func(t *testing.T) {
 		r, first := blocked(t, roomPolicy{}, origin.Config{})
@@ -253,6 +259,7 @@ func (v *visitor) echoed(body string) {
 // A body in chunks is served. Where its end is not found the connection ends with the next
 // request, as if the server had closed it before.
 func TestRoomChunked(t *testing.T) {
+	t.Parallel()
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{}, origin.Config{})
@@ -290,6 +297,7 @@ func TestRoomChunked(t *testing.T) {
 
 // A server that closes an idle connection whose next request is held: the client is told.
 func TestRoomServerClosesIdleConnection(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "concurrency: 2"}, origin.Config{IdleTimeout: 500 * time.Millisecond})
 	v := r.visit(gold)
 	v.get("/")
@@ -316,6 +324,7 @@ func TestRoomServerClosesIdleConnection(t *testing.T) {
 
 // The same with servers that close after a second.
 func TestRoomIdleTimeouts(t *testing.T) {
+	t.Parallel()
 	for _, mpm := range []testnet.ApacheMPM{testnet.Prefork, testnet.Event} {
 		t.Run(string(mpm), func(t *testing.T) {
 			s := newScene(t, plain, false)
@@ -333,6 +342,7 @@ func TestRoomIdleTimeouts(t *testing.T) {
 // A server with fewer processes than connections: those that are idle occupy its processes
 // while those that were let in wait for one. Nobody waits for ever.
 func TestRoomFewerProcessesThanConnections(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: 2, IdleTimeout: time.Second}))
 	r := s.enforce(roomPolicy{})
@@ -361,6 +371,7 @@ func TestRoomFewerProcessesThanConnections(t *testing.T) {
 
 // A server that is restarted while requests wait: they are rejected or served by the next.
 func TestRoomServerRestarts(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	server := s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})

@@ -18,6 +18,7 @@ import (
 
 // The higher class goes first; within a class, who came first.
 func TestRoomOrder(t *testing.T) {
+	t.Parallel()
 	for _, w := range []struct {
 		wire wire
 		v6   bool
@@ -45,6 +46,7 @@ func TestRoomOrder(t *testing.T) {
 
 // A full queue rejects the newcomer, unless it ranks higher than somebody who waits.
 func TestRoomQueueFull(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "queue: {size: 2}"}, origin.Config{})
 	b1 := r.queue(bronze, "/b1", 1)
 	b2 := r.queue(bronze, "/b2", 2)
@@ -81,6 +83,7 @@ func TestRoomQueueFull(t *testing.T) {
 }
 
 func TestRoomWithoutAQueue(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "queue: {size: 0}"}, origin.Config{})
 	for range 3 {
 		v := r.visit(gold)
@@ -93,6 +96,7 @@ func TestRoomWithoutAQueue(t *testing.T) {
 }
 
 func TestRoomRejectsAsToldTo(t *testing.T) {
+	t.Parallel()
 	t.Run("reset", func(t *testing.T) {
 		r, first := blocked(t, roomPolicy{service: "queue: {size: 1}, reject: {reset: true}"}, origin.Config{})
 		waiting := r.queue(bronze, "/", 1)
@@ -123,6 +127,7 @@ func TestRoomRejectsAsToldTo(t *testing.T) {
 
 // Who has waited for max_wait is answered, though nothing is released.
 func TestRoomMaxWait(t *testing.T) {
+	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 500ms}"}, origin.Config{})
 		began := time.Now()
@@ -157,6 +162,7 @@ func TestRoomMaxWait(t *testing.T) {
 
 // Shadow mode holds nobody and counts whom it would have held.
 func TestRoomShadow(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{service: "mode: shadow"}, origin.Config{})
 	const more = 4
 	for i := range more {
@@ -175,6 +181,7 @@ func TestRoomShadow(t *testing.T) {
 
 // A source that passes by every control is neither held nor counted.
 func TestRoomPass(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	b := r.queue(bronze, "/b", 1)
 	before := r.read().sum()
@@ -196,6 +203,7 @@ func TestRoomPass(t *testing.T) {
 
 // A class at its own bound waits, and those below go by it.
 func TestRoomClassMax(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{service: "concurrency: 2", gold: "max: 1"})
@@ -218,6 +226,7 @@ func TestRoomClassMax(t *testing.T) {
 
 // A reserve gives the lower class its share of the admissions, no more and no less.
 func TestRoomReserve(t *testing.T) {
+	t.Parallel()
 	for _, percent := range []int{0, 10} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
 			s := newScene(t, plain, false)
@@ -260,6 +269,7 @@ func TestRoomReserve(t *testing.T) {
 
 // The server can read the class from the socket.
 func TestRoomMarksSockets(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		cfg     origin.Config

@@ -48,6 +48,7 @@ func concludes(t *testing.T, p *testnet.Peer, status int) (last *testnet.Segment
 
 // Whatever a client negotiates, its request is held and served.
 func TestRoomHoldsAnyHandshake(t *testing.T) {
+	t.Parallel()
 	for _, w := range []wire{plain, vlan} {
 		for _, v6 := range []bool{false, true} {
 			for _, c := range []struct {
@@ -88,6 +89,7 @@ func TestRoomHoldsAnyHandshake(t *testing.T) {
 
 // What forged or stray packets do to a connection: nothing.
 func TestRoomForgeries(t *testing.T) {
+	t.Parallel()
 	at := func(p *testnet.Peer, change func(*testnet.Segment)) testnet.Segment {
 		s := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true}
 		change(&s)
@@ -165,6 +167,7 @@ func drain(t *testing.T, p *testnet.Peer) {
 
 // A request that is sent again while it waits, or after it was let in, is one request.
 func TestRoomRetransmissions(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
@@ -191,6 +194,7 @@ func TestRoomRetransmissions(t *testing.T) {
 
 // Segments that come out of order make no hole.
 func TestRoomSegmentsOutOfOrder(t *testing.T) {
+	t.Parallel()
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{}, origin.Config{})
@@ -247,6 +251,7 @@ func TestRoomSegmentsOutOfOrder(t *testing.T) {
 
 // An exact RST or FIN of a client whose request waits frees its place at once.
 func TestRoomExactEnds(t *testing.T) {
+	t.Parallel()
 	for _, end := range []struct {
 		name string
 		send func(*testnet.Peer) error
@@ -275,6 +280,7 @@ func TestRoomExactEnds(t *testing.T) {
 
 // A rejection is a whole HTTP response, a FIN, and the acknowledgement of the client's FIN.
 func TestRoomRejectionOnTheWire(t *testing.T) {
+	t.Parallel()
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("timestamps=%v", !plain), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{service: "queue: {size: 0}"}, origin.Config{})
@@ -304,6 +310,7 @@ func TestRoomRejectionOnTheWire(t *testing.T) {
 
 // The acknowledgement of the handshake may be lost: the request brings it.
 func TestRoomLostACK(t *testing.T) {
+	t.Parallel()
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.SendSYN())
@@ -320,6 +327,7 @@ func TestRoomLostACK(t *testing.T) {
 
 // A connection without a request does not occupy the server, and waits nowhere.
 func TestRoomBareConnections(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})

@@ -19,6 +19,7 @@ import (
 
 // Requests that had to wait are served whole, by any server, over any wire.
 func TestRoomServes(t *testing.T) {
+	t.Parallel()
 	type way struct {
 		wire wire
 		v6   bool
@@ -81,6 +82,7 @@ func (s *scene) curl(w who, path string) {
 
 // Where checksums and segmentation are done decides what a held packet's bytes are.
 func TestRoomOffloads(t *testing.T) {
+	t.Parallel()
 	const (
 		client = 1
 		server = 2
@@ -143,6 +145,7 @@ func (r *room) echoes(length int) {
 
 // A load generator sees nothing but slower answers.
 func TestRoomUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, server := range roomServers[:4] {
 		t.Run(server.name, func(t *testing.T) {
 			s := newScene(t, plain, false)
