@@ -5,6 +5,12 @@
 #pragma once
 #include "http.h"
 
+struct http_answer {
+  __u16 status; /* 0: no HTTP/1.x status line */
+  bool closes;  /* HTTP/1.0 without keep-alive, or Connection: close, as far as was read */
+  bool ended;   /* the head ended within the bytes, as far as they were read */
+};
+
 #define WORD(a, b, c, d, e, f, g, h)                                                                         \
   ((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |                   \
    (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
@@ -38,9 +44,9 @@ static __always_inline __u32 find_line_feed(__u64 word) {
 
 enum connection { CONNECTION_NONE, CONNECTION_CLOSE, CONNECTION_KEEP, CONNECTION_END };
 
-/* What the header line that begins at an offset says of the connection. CONNECTION_END: it is
- * the line that ends the head. */
-static __always_inline int read_line(const struct http_chunk *c, __u32 at) {
+/* What the header line that begins at an offset, which is below the length, says of the
+ * connection, by how the value begins. CONNECTION_END: it is the line that ends the head. */
+static __always_inline int read_line(const struct http_chunk *c, __u32 at, __u32 length) {
   __u64 name = word_at(c, at);
   if ((name & 0xff) == '\r' || (name & 0xff) == '\n')
     return CONNECTION_END;
@@ -50,17 +56,21 @@ static __always_inline int read_line(const struct http_chunk *c, __u32 at) {
   if (((rest | 0x2020) & 0xffffff) != WORD('o', 'n', ':', 0, 0, 0, 0, 0))
     return CONNECTION_NONE;
   __u32 space = (rest >> 24 & 0xff) == ' ';
-  __u64 value = word_at(c, at + 11 + space) | LOWER;
-  if ((value & 0xffffffffffULL) == WORD('c', 'l', 'o', 's', 'e', 0, 0, 0))
-    return CONNECTION_CLOSE;
-  return value == WORD('k', 'e', 'e', 'p', '-', 'a', 'l', 'i') ? CONNECTION_KEEP : CONNECTION_NONE;
+  at += 11 + space;
+  __u64 value = word_at(c, at); /* behind the length is what another frame left there */
+  if (((value | LOWER) & 0xffffffffffULL) == WORD('c', 'l', 'o', 's', 'e', 0, 0, 0))
+    return at + 5 <= length ? CONNECTION_CLOSE : CONNECTION_NONE;
+  if ((value | (LOWER & ~WORD(0, 0, 0, 0, 0x20, 0, 0, 0))) != WORD('k', 'e', 'e', 'p', '-', 'a', 'l', 'i'))
+    return CONNECTION_NONE;
+  return at + 8 <= length ? CONNECTION_KEEP : CONNECTION_NONE;
 }
 
 /* Where a response is being read. */
 struct response_cursor {
   __u32 at;
   __u32 length; /* bytes of the chunk */
-  __u32 says;   /* enum connection: of the line that was read last */
+  __u32 says;   /* enum connection: of the last line that says something */
+  __u32 ended;  /* 1: the head has */
 };
 
 /* Moves on behind the next line feed in the word at the cursor. False: there is none in it. */
@@ -73,9 +83,8 @@ static __always_inline bool pass_feed(struct response_cursor *r, const struct ht
 /* Steps in one turn. */
 #define STEPS 24
 
-/* Reads on until a line says something, or for some steps. False: there is no more to read.
- * Global, and with its place in memory, of which the verifier remembers nothing: each step is
- * the same to it. */
+/* Reads on for some steps. False: there is no more to read. Global, and with its place in
+ * memory, of which the verifier remembers nothing: each step is the same to it. */
 __noinline int response_turn(struct response_cursor *r, const struct http_chunk *c) {
   if (!r || !c)
     return 0;
@@ -86,17 +95,23 @@ __noinline int response_turn(struct response_cursor *r, const struct http_chunk 
       continue;
     if (r->at >= r->length)
       return 0;
-    r->says = read_line(c, r->at);
-    if (r->says != CONNECTION_NONE)
-      return r->says != CONNECTION_END;
+    int says = read_line(c, r->at, r->length);
+    if (says == CONNECTION_END) {
+      r->ended = 1;
+      return 0;
+    }
+    if (says != CONNECTION_NONE)
+      r->says = says;
   }
   return 1;
 }
 
-/* Turns that read a whole chunk. */
-#define MAX_TURNS 8
+/* Turns that read a whole chunk: a step passes two bytes or more, for an empty line is the
+ * last. */
+#define MAX_TURNS (HTTP_CHUNK / 2 / STEPS + 1)
 
-/* Reads the beginning of a response, of so many bytes. */
+/* Reads the beginning of a response, of so many bytes. Lines and values that begin in the
+ * last seven of the chunk go unread. */
 static __always_inline void read_response(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   a->status = 0;
   a->closes = false;
@@ -104,18 +119,15 @@ static __always_inline void read_response(struct http_answer *a, const struct ht
   __u64 version = word_at(c, 0);
   if (length < 12 || (version & 0xffffffffffffffULL) != WORD('H', 'T', 'T', 'P', '/', '1', '.', 0))
     return;
-  a->status = (c->byte[9] - '0') * 100 + (c->byte[10] - '0') * 10 + (c->byte[11] - '0');
-  bool closes = version >> 56 == '0';
+  __u32 hundreds = c->byte[9] - '0', tens = c->byte[10] - '0', ones = c->byte[11] - '0';
+  if (hundreds > 9 || tens > 9 || ones > 9)
+    return;
+  a->status = hundreds * 100 + tens * 10 + ones;
+  if (!a->status)
+    return;
   struct response_cursor r = {.at = 12, .length = length};
-  for (int i = 0; i < MAX_TURNS; i++) {
-    r.says = CONNECTION_NONE;
-    int more = response_turn(&r, c);
-    if (r.says == CONNECTION_CLOSE || r.says == CONNECTION_KEEP)
-      closes = r.says == CONNECTION_CLOSE;
-    if (r.says == CONNECTION_END)
-      a->ended = true;
-    if (!more)
-      break;
-  }
-  a->closes = closes;
+  for (int i = 0; i < MAX_TURNS && response_turn(&r, c); i++)
+    ;
+  a->ended = r.ended;
+  a->closes = r.says == CONNECTION_NONE ? version >> 56 == '0' : r.says == CONNECTION_CLOSE;
 }

@@ -47,12 +47,6 @@ enum http_step {
   HTTP_LOST, /* cannot be followed */
 };
 
-struct http_answer {
-  __u16 status; /* 0: no HTTP/1.x status line */
-  bool closes;  /* HTTP/1.0 without keep-alive, or Connection: close, as far as was read */
-  bool ended;   /* the head ended within the bytes */
-};
-
 enum http_place {
   HTTP_AT_START,     /* before the request line; empty lines may come */
   HTTP_AT_START_LF,  /* after the CR of one */
@@ -96,7 +90,6 @@ enum http_seen {
   HTTP_SEEN_OLD = 128,   /* HTTP/1.0 */
   HTTP_SEEN_HEAD = 256,  /* methods */
   HTTP_SEEN_CONNECT = 512,
-  HTTP_SEEN_ANSWER = 1024, /* it is a response, of which the body's framing does not matter */
 };
 
 enum http_word_id {
@@ -375,8 +368,6 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
   h->set = w->set;
   __u16 seen = w->seen;
   if (seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_CODING)) {
-    if (h->seen & HTTP_SEEN_ANSWER)
-      return HTTP_AT_VALUE;
     /* Once the coding was seen nothing more may come of either, in the trailer section too. */
     if (seen & h->seen || http_at_odds(seen | h->seen))
       return HTTP_AT_LOST;
@@ -755,28 +746,4 @@ static __always_inline int http_scan(struct http_head *h, const struct http_chun
   if (place == HTTP_AT_LOST)
     return HTTP_LOST;
   return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_TURNS */
-}
-
-/* Reads the first bytes of a response, `length` of them. What is no head that can be
- * followed closes nothing. */
-static __always_inline void http_read_answer(struct http_answer *a, const struct http_chunk *c,
-                                             __u32 length) {
-  *a = (struct http_answer){};
-  const __u8 *b = c->byte;
-  __u64 version = *(const http_u64 *)b;
-  const http_u64 *words = (const http_u64 *)http_words;
-  bool old = version == words[HTTP_WORD_10 * 4];
-  if (length > HTTP_CHUNK || length < 13 || !(old || version == words[HTTP_WORD_11 * 4]) || b[8] != ' ')
-    return;
-  __u32 hundreds = b[9] - '0', tens = b[10] - '0', ones = b[11] - '0';
-  if (hundreds - 1 > 8 || tens > 9 || ones > 9 || (b[12] != ' ' && !http_is_eol(b[12])))
-    return;
-  a->status = hundreds * 100 + tens * 10 + ones;
-  struct http_head h = {
-      .place = HTTP_AT_VALUE, /* the reason is read like one */
-      .seen = HTTP_SEEN_ANSWER | (old ? HTTP_SEEN_OLD : 0),
-  };
-  __u32 pos = 12, place = http_run(&h, c, &pos, length);
-  a->ended = place == HTTP_AT_END;
-  a->closes = place != HTTP_AT_LOST && http_seen_closes(h.seen);
 }

@@ -2,6 +2,7 @@
 /* Memory of a program's run. A clone that is sent meets the programs again before the send
  * returns, so that a CPU has several runs at once, one within another. */
 #pragma once
+#include "answer.h"
 #include "flow.h"
 
 #define MAX_NESTING 4

@@ -15,6 +15,9 @@ func FuzzScan(f *testing.F) {
 	for _, h := range heads {
 		f.Add([]byte(h.text))
 	}
+	for _, r := range responses {
+		f.Add([]byte(r.text))
+	}
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = b[:min(len(b), mostBytes)]

@@ -141,11 +141,6 @@ var chunked = Framing{Chunked: true}
 // cookies is a request that is mostly one line.
 var cookies = "GET / HTTP/1.1\r\nHost: www.example.org\r\nCookie: " + strings.Repeat("name=0123456789abcdef; ", 19) + "\r\n\r\n"
 
-// nginx is a response.
-const nginx = "HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2025 21:24:00 GMT\r\n" +
-	"Content-Type: text/html\r\nContent-Length: 615\r\nLast-Modified: Fri, 21 Nov 2025 20:00:00 GMT\r\n" +
-	"Connection: keep-alive\r\nETag: \"6554f3a1-267\"\r\nAccept-Ranges: bytes\r\n\r\n"
-
 // TestHeads checks the heads, with something behind them, cut in two anywhere and in many.
 func TestHeads(t *testing.T) {
 	a := testArena(t)

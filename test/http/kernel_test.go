@@ -79,7 +79,7 @@ func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 	return r
 }
 
-// readAnswer is http_read_answer() in the kernel.
+// readAnswer is read_response() in the kernel.
 func (k *kernel) readAnswer(t testing.TB, b []byte) Answer {
 	t.Helper()
 	if _, err := k.HttpResponse.Run(&ebpf.RunOptions{Data: frame(b)}); err != nil {
@@ -107,12 +107,20 @@ func TestKernel(t *testing.T) {
 			t.Errorf("http_scan() says in the kernel %+v\nnatively                      %+v\n%q", got, want, b)
 		}
 		if got, want := k.readAnswer(t, b), a.readAnswer(b, nil); got != want {
-			t.Errorf("http_read_answer() says in the kernel %+v\nnatively                             %+v\n%q", got, want, b)
+			t.Errorf("read_response() says in the kernel %+v\nnatively                          %+v\n%q", got, want, b)
 		}
 	}
 	for _, h := range heads {
 		check([]byte(h.text))
 		check([]byte(h.text)[:1+len(h.text)/2])
+	}
+	for _, r := range responses {
+		for n := range len(r.text) {
+			check([]byte(r.text)[:n+1])
+		}
+	}
+	for _, text := range denseAnswers() {
+		check([]byte(text))
 	}
 	random := rand.NewChaCha8([32]byte{4})
 	choices := make([]byte, 250)

@@ -127,9 +127,9 @@ func (s *scanner) result(step Step, used int) (Result, error) {
 	return result(step, used, uint64(s.head.length), uint8(s.head.flags), int(s.head.size), bool(C.native_in_body(&s.head)))
 }
 
-// readAnswer is http_read_answer() on at most chunkSize bytes.
+// readAnswer is read_response() on at most chunkSize bytes.
 func (a *arena) readAnswer(b, behind []byte) Answer {
 	var got C.struct_http_answer
-	C.native_read_answer(&got, a.fill(b, behind), C.__u32(len(b)))
+	C.native_read_response(&got, a.fill(b, behind), C.__u32(len(b)))
 	return Answer{int(got.status), bool(got.closes), bool(got.ended)}
 }

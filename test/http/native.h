@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The scanner's own source, compiled for this machine. */
+/* The scanner's and the response reader's own source, compiled for this machine. */
 #pragma once
 #include "headers/kernel.h"
 
@@ -9,9 +9,9 @@
 #undef __noinline
 #define __noinline static __attribute__((noinline))
 
-#include "lib/http.h"
+#include "lib/answer.h"
 
 int native_scan(struct http_head *h, const struct http_chunk *c, __u32 length, __u32 *used);
 __u32 native_skip(struct http_head *h, __u32 n);
 bool native_in_body(const struct http_head *h);
-void native_read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length);
+void native_read_response(struct http_answer *a, const struct http_chunk *c, __u32 length);

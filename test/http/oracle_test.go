@@ -16,7 +16,6 @@ type oracle struct {
 	framing      Framing
 	old          bool // HTTP/1.0
 	lengths      int  // Content-Length headers
-	answer       bool // of a response the framing of the body is left alone
 	connection   []string
 	upgrade      bool
 	expectations []string
@@ -25,12 +24,7 @@ type oracle struct {
 // oracleSays says what there is to know of a connection's first bytes.
 func oracleSays(b []byte) Result {
 	var o oracle
-	return o.read(b, func(line string, whole bool) bool { return o.requestLine(line, whole) })
-}
-
-// read reads a first line and headers, and the chunks of a request.
-func (o *oracle) read(b []byte, first func(line string, whole bool) bool) Result {
-	step, n := o.lines(b, first)
+	step, n := o.lines(b, o.requestLine)
 	if step == Lost {
 		return Result{Step: Lost}
 	}
@@ -38,7 +32,7 @@ func (o *oracle) read(b []byte, first func(line string, whole bool) bool) Result
 		return Result{Step: More, Used: n}
 	}
 	f := o.finish() // before trailers, which say nothing of the framing
-	if o.answer || !f.Chunked {
+	if !f.Chunked {
 		return Result{End, n, f, n, false}
 	}
 	step, chunks := o.chunks(b[n:])
@@ -160,9 +154,9 @@ func (o *oracle) header(line string, whole bool) bool {
 	}
 	switch strings.ToLower(name) {
 	case "content-length":
-		return o.answer || o.contentLength(value, whole)
+		return o.contentLength(value, whole)
 	case "transfer-encoding":
-		return o.answer || o.transferEncoding(value, whole)
+		return o.transferEncoding(value, whole)
 	case "connection":
 		o.connection = append(o.connection, elements(value, whole)...)
 	case "upgrade":
@@ -217,12 +211,13 @@ func elements(value string, whole bool) []string {
 
 // lower is strings.ToLower for ASCII alone: in Unicode, K has another upper case yet.
 func lower(s string) string {
-	return string(bytes.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
+	b := []byte(s)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] += 'a' - 'A'
 		}
-		return r
-	}, []byte(s)))
+	}
+	return string(b)
 }
 
 func (o *oracle) finish() Framing {
@@ -247,25 +242,53 @@ func has(list []string, token string) bool {
 	return false
 }
 
-// oracleSaysOfAnswer says what there is to know of a response's first bytes.
+// connectionValue returns the place and the kind of a Connection header's value: "close",
+// "keep-ali" or "". It goes by how the value begins.
+func connectionValue(line string) (int, string) {
+	value, ok := strings.CutPrefix(lower(line), "connection:")
+	if !ok {
+		return 0, ""
+	}
+	value = strings.TrimPrefix(value, " ")
+	for _, kind := range []string{"close", "keep-ali"} {
+		if strings.HasPrefix(value, kind) {
+			return len(line) - len(value), kind
+		}
+	}
+	return 0, ""
+}
+
+// oracleSaysOfAnswer says what there is to know of a response's first bytes. The server is
+// trusted: its lines are not checked.
 func oracleSaysOfAnswer(b []byte) Answer {
-	o := oracle{answer: true}
+	const read = chunkSize - 7 // what begins behind it is not
 	var a Answer
-	if len(b) < 13 {
+	if len(b) < 12 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return a
 	}
-	version, rest, _ := bytes.Cut(b, []byte(" "))
-	o.old = string(version) == "HTTP/1.0"
-	if !o.old && string(version) != "HTTP/1.1" {
-		return a
-	}
-	status, err := strconv.ParseUint(string(rest[:3]), 10, 16)
-	if err != nil || status < 100 || !strings.ContainsAny(string(rest[3:4]), " \r\n") {
+	status, err := strconv.ParseUint(string(b[9:12]), 10, 16)
+	if err != nil || status == 0 {
 		return a
 	}
 	a.Status = int(status)
-	got := o.read(b, func(string, bool) bool { return true })
-	a.Ended = got.Step == End
-	a.Closes = got.Step != Lost && o.closes()
+	a.Closes = b[7] == '0'
+	at := 12
+	for i, line := range strings.SplitAfter(string(b[12:]), "\n") {
+		start := at
+		at += len(line)
+		if i == 0 {
+			continue
+		}
+		if start >= read || line == "" {
+			break
+		}
+		if line[0] == '\r' || line[0] == '\n' {
+			a.Ended = true
+			break
+		}
+		if value, kind := connectionValue(line); kind != "" && start+value < read {
+			a.Closes = kind == "close"
+		}
+	}
 	return a
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Runs the scanner in the kernel over what is behind the Ethernet header of a test run's
- * frame, which makes tests of what the verifier lets through and figures of what it costs. */
+/* Runs the scanner, or the reader of responses, in the kernel over what is behind the Ethernet header of a
+ * test run's frame, which makes tests of what the verifier lets through and figures of what it costs. */
 #include "../../../bpf/headers/kernel.h"
 
 #include "bpf_helpers.h"
 
-#include "../../../bpf/lib/http.h"
+#include "../../../bpf/lib/answer.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is scanned. */
 #define BEFORE 14
@@ -33,7 +33,7 @@ __noinline int scan(struct http_head *h, const struct http_chunk *c, __u32 lengt
 __noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   if (!a || !c)
     return 0;
-  http_read_answer(a, c, length);
+  read_response(a, c, length);
   return a->status;
 }
 
