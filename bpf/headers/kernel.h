@@ -124,7 +124,13 @@ struct bpf_sock {
   __u32 state;
 };
 
-enum { BPF_TCP_ESTABLISHED = 1, BPF_TCP_TIME_WAIT = 6, BPF_TCP_CLOSE_WAIT = 8, BPF_TCP_LISTEN = 10, BPF_TCP_NEW_SYN_RECV = 12 };
+enum {
+  BPF_TCP_ESTABLISHED = 1,
+  BPF_TCP_TIME_WAIT = 6,
+  BPF_TCP_CLOSE_WAIT = 8,
+  BPF_TCP_LISTEN = 10,
+  BPF_TCP_NEW_SYN_RECV = 12
+};
 enum { BPF_TCP_CLOSE = 7 };
 
 struct bpf_sock_ops {
