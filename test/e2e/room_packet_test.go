@@ -351,3 +351,43 @@ func TestRoomBareConnections(t *testing.T) {
 	}
 	r.calm()
 }
+
+// A request whose bytes the stack refused may come again, but not as another one: what the
+// server would read were not what was let in.
+func TestRoomSaysItTwice(t *testing.T) {
+	t.Parallel()
+	const first = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+	for _, c := range []struct {
+		name, second string
+		asked        []string
+	}{
+		{"the same", first, []string{"/a"}},
+		{"another", string(ask("/b")), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			p := r.peer(gold, 4000)
+			nettest.Check(t, p.Connect(patience))
+			say := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(first), Window: 65535}
+			frame, err := p.Frame(say)
+			nettest.Check(t, err)
+			frame[14+20+16] ^= 0xff // the checksum
+			nettest.Check(t, p.SendFrame(frame))
+			eventually(t, "it has come", func() bool { return r.class(gold).Arrived == 1 })
+			say.Payload = []byte(c.second)
+			nettest.Check(t, p.SendSegment(say))
+			if c.asked == nil {
+				_, err := p.Await(patience, func(s *testnet.Segment) bool { return s.FIN || s.RST })
+				nettest.Check(t, err)
+			} else {
+				eventually(t, "the server has it", func() bool { return len(s.asked()) == len(c.asked) })
+				p.Next += uint32(len(c.second))
+				nettest.Check(t, p.SendRST())
+			}
+			r.wasAsked(c.asked...)
+			r.calm()
+		})
+	}
+}
