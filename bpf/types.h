@@ -303,7 +303,7 @@ enum flow_flag {
   FLOW_HEAD = 2,      /* the head of the request has not ended yet */
   FLOW_LOST = 4,      /* where the next request begins is not known */
   FLOW_CLOSES = 8,    /* the request or its response ends the connection */
-  FLOW_TUNNEL = 16,   /* 101: no request follows */
+  FLOW_TUNNEL = 16,   /* what follows belongs to this request, until the connection closes */
   FLOW_ANSWERED = 32, /* the response has begun */
   FLOW_NEW = 64       /* the connection is not established: its first request waits */
 };

@@ -13,8 +13,7 @@ struct segment {
   __u32 data;
   __u32 length; /* bytes of data */
   __u8 flags;
-  __u8 tagged; /* a VLAN tag stands in the frame */
-  __u8 pad[6]; /* 0 */
+  __u8 pad[7]; /* 0 */
 };
 
 /* True if seq a comes before b. */
@@ -47,7 +46,6 @@ static __always_inline int read_tcp(const struct view *v, const struct layers *l
   s->l4 = l->l4;
   s->data = l->l4 + header;
   s->length = size - header;
-  s->tagged = l->tags;
   return PARSED_SYN;
 }
 

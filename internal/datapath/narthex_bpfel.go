@@ -422,8 +422,7 @@ type narthexWork struct {
 		Data   uint32
 		Length uint32
 		Flags  uint8
-		Tagged uint8
-		Pad    [6]uint8
+		Pad    [7]uint8
 	}
 	Key   narthexFlowKey
 	Flow  narthexFlow

@@ -229,8 +229,7 @@ type BenchWork struct {
 		Data   uint32
 		Length uint32
 		Flags  uint8
-		Tagged uint8
-		Pad    [6]uint8
+		Pad    [7]uint8
 	}
 	Key   BenchFlowKey
 	Flow  BenchFlow
