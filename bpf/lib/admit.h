@@ -51,7 +51,8 @@ static __always_inline bool is_lenient(const struct scene *sc) {
 static __always_inline void kick(struct __sk_buff *skb, __u32 slot) {
   __u32 mark = skb->mark;
   skb->mark = MARK_KICK | (slot & MARK_ROOM);
-  if (bpf_clone_redirect(skb, skb->ifindex, 0))
+  /* Above 0 it says that the clone was not sent: another CPU has done what was due. */
+  if (bpf_clone_redirect(skb, skb->ifindex, 0) < 0)
     count_reason(REASON_CLONE_FAULT, true, false);
   skb->mark = mark;
 }
