@@ -280,19 +280,12 @@ func dropElsewhere(list []attached) []attached {
 // here reports whether the interface has the link's program. Where that cannot be told it
 // is taken to have it.
 func (a attached) here() bool {
+	if a.Mode == ModeTCX {
+		return onTCX(a.link, a.Index, ebpf.AttachTCXIngress)
+	}
 	info, err := a.link.Info()
 	if err != nil {
 		return true
-	}
-	if a.Mode == ModeTCX {
-		q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
-		if err != nil {
-			return !errors.Is(err, unix.ENODEV)
-		}
-		return slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool {
-			id, ok := p.LinkID()
-			return ok && id == info.ID
-		})
 	}
 	l, err := netlink.LinkByIndex(a.Index)
 	if err != nil {

@@ -247,9 +247,6 @@ func dropGatesElsewhere(list []gate) []gate {
 // onTCX reports whether a link is at the interface in the calling thread's namespace. Where
 // that cannot be told it is taken to be.
 func onTCX(l link.Link, index int, at ebpf.AttachType) bool {
-	if linked, err := linkedIndex(l); err == nil && linked != index {
-		return false
-	}
 	info, err := l.Info()
 	if err != nil {
 		return true
