@@ -22,6 +22,7 @@ type NginxConfig struct {
 	Backlog     int           // of each listener; nginx's 511 if 0
 	IdleTimeout time.Duration // after which an idle connection is closed; nginx's 75 s if 0
 	CPUs        []int         // cores of all its processes; any if empty
+	TLS         bool          // over TLS, with HTTP/2 for those who want it
 }
 
 var nginxConf = template.Must(template.New("nginx.conf").Parse(`
@@ -46,7 +47,11 @@ http {
 	scgi_temp_path {{.Dir}}/scgi;
 	server {
 {{- range .Listen}}
-		listen {{.}} backlog={{$.Backlog}}{{if .Addr.Is6}} ipv6only=on{{end}};
+		listen {{.}} backlog={{$.Backlog}}{{if .Addr.Is6}} ipv6only=on{{end}}{{if $.TLS}} ssl http2{{end}};
+{{- end}}
+{{- if .TLS}}
+		ssl_certificate {{.Dir}}/certificate.pem;
+		ssl_certificate_key {{.Dir}}/key.pem;
 {{- end}}
 		root {{.Dir}}/html;
 		index 8k.html;
@@ -66,11 +71,17 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 			if err := writeFile(dir, File); err != nil {
 				return err
 			}
+			if cfg.TLS {
+				if err := writeCertificate(dir); err != nil {
+					return err
+				}
+			}
 			return writeConf(filepath.Join(dir, "nginx.conf"), nginxConf, map[string]any{
 				"Dir":         dir,
 				"Listen":      cfg.Listen,
 				"Workers":     max(1, cfg.Workers),
 				"Backlog":     defaultTo(cfg.Backlog, 511),
+				"TLS":         cfg.TLS,
 				"IdleTimeout": milliseconds(defaultTo(cfg.IdleTimeout, 75*time.Second)),
 			})
 		},

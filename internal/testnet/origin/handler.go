@@ -5,6 +5,7 @@ package origin
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ type handler struct {
 	gates map[string]chan struct{} // by name; closed once told to go
 }
 
-func newHandler(cfg Config) http.Handler {
+func newHandler(cfg Config) *handler {
 	h := &handler{
 		cfg:   cfg,
 		body:  bytes.Repeat([]byte("narthex\n"), (cfg.Body+7)/8)[:cfg.Body],
@@ -60,11 +61,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.note(r)
+	if r.Method == http.MethodConnect {
+		connect(w, r)
+		return
+	}
 	switch r.URL.Path {
 	case "/wait":
 		h.wait(w, r)
 	case "/echo":
 		echo(w, r)
+	case "/early":
+		h.early(w, r)
+	case "/upgrade":
+		upgrade(w, r)
 	case "/socket":
 		socket(w, r)
 	default:
@@ -80,19 +89,27 @@ const maxAsked = 10000
 // note records that a request has come.
 func (h *handler) note(r *http.Request) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr) // always one
+	h.record(Request{from, r.Method, r.RequestURI})
+}
+
+// noteLine records that a line has come.
+func (h *handler) noteLine(conn net.Conn, line string) {
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	h.record(Request{From: from, URI: line})
+}
+
+func (h *handler) record(r Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.asked) < maxAsked {
-		h.asked = append(h.asked, Request{from, r.Method, r.RequestURI})
+		h.asked = append(h.asked, r)
 	}
 }
 
 // wait does not end when the client goes: a server that works does not notice either.
 func (h *handler) wait(w http.ResponseWriter, r *http.Request) {
 	if name := r.FormValue("for"); name != "" {
-		select {
-		case <-h.gate(name):
-		case <-time.After(longestWait):
+		if !h.waitFor(name) {
 			w.WriteHeader(http.StatusGatewayTimeout)
 			return
 		}
@@ -105,6 +122,16 @@ func (h *handler) wait(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	}
 	answer(w, h.body)
+}
+
+// waitFor waits until the name is told to go, and returns false if that takes too long.
+func (h *handler) waitFor(name string) bool {
+	select {
+	case <-h.gate(name):
+		return true
+	case <-time.After(longestWait):
+		return false
+	}
 }
 
 // gate returns what is closed once the name is told to go.
@@ -175,6 +202,9 @@ func socket(w http.ResponseWriter, r *http.Request) {
 }
 
 func readSocket(c net.Conn) (s Socket, err error) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
 	if w, ok := c.(*worker); ok {
 		c = w.Conn
 	}

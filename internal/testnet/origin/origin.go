@@ -10,8 +10,13 @@
 //	/wait?for=NAME  answers once somebody has asked for /go?for=NAME, after a minute with 504
 //	/go?for=NAME    lets the requests that wait for the name, and all later ones, be answered
 //	/echo           answers with the body of the request, with a length as the request had
+//	/early          answers without waiting for the body of the request, which it reads then
+//	/early?for=NAME the same, once somebody has asked for /go?for=NAME
+//	/upgrade        switches to the protocol that the request asks for, and echoes in it
 //	/socket         answers with SO_PRIORITY and SO_MARK of the connection, as Socket
 //	/asked          answers with the requests that have come, in order, as []Request
+//
+// CONNECT makes a tunnel in which it echoes, but to a host called "refused".
 package origin
 
 import (
@@ -40,6 +45,15 @@ type Config struct {
 	NoKeepAlive bool          // close every connection after its answer
 	IdleTimeout time.Duration // after which an idle connection is closed; never if 0
 	NoMPTCP     bool          // plain TCP listeners; Go's default is MPTCP
+	DeferAccept time.Duration // of connections that say nothing (TCP_DEFER_ACCEPT), in seconds; 0: not
+
+	TLS bool // over TLS, with HTTP/2 for those who want it, but for Control
+	H2C bool // HTTP/2 without TLS, too, to those who begin with it
+	// Lines that are said back, in place of HTTP on Listen: "wait NAME" once somebody has asked
+	// for /go?for=NAME, "hush TEXT" not at all, "bye" before the end of the connection. The end
+	// of the client's half is answered with "(end)". Lines are in /asked, and "(connected)".
+	Lines  bool
+	Banner string // of Lines: said first; nothing if empty
 }
 
 // Request is a request that has come to the server.
