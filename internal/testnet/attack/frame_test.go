@@ -45,7 +45,8 @@ func TestFrames(t *testing.T) {
 			if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{ComputeChecksums: true}, stack...); err != nil {
 				t.Fatal(err)
 			}
-			if got := buf.Bytes(); !bytes.Equal(got, want) {
+			// Ethernet frames have at least 60 bytes; a device pads those that have fewer.
+			if got := buf.Bytes(); !bytes.Equal(got, append(want, make([]byte, max(0, 60-len(want)))...)) {
 				t.Errorf("%+v\nmade    %x\nis made %x", s, want, got)
 			}
 		}
