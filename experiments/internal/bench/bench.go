@@ -31,7 +31,7 @@ type Bench struct {
 	daemons int // started so far
 }
 
-func newBench(ctx context.Context, name, program string) (*Bench, error) {
+func newBench(ctx context.Context, name, program string, polite bool) (*Bench, error) {
 	cpus, err := testnet.CPUs()
 	if err != nil {
 		return nil, err
@@ -42,9 +42,12 @@ func newBench(ctx context.Context, name, program string) (*Bench, error) {
 		ClientCPUs: cpus[len(cpus)-1:],
 		name:       name,
 		begun:      time.Now(),
+		yield:      func() error { return nil },
 	}
-	if b.yield, err = goFirst(); err != nil {
-		return nil, err
+	if !polite {
+		if b.yield, err = goFirst(); err != nil {
+			return nil, err
+		}
 	}
 	if program != "" {
 		if b.Program, err = filepath.Abs(program); err != nil {

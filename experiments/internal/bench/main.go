@@ -29,6 +29,8 @@ type Experiment struct {
 	Name  string
 	Limit time.Duration // bounds the whole program
 	Parts []Part
+
+	Polite bool // does not go before others on the machine: it measures no time but its own
 }
 
 // Main runs the experiment with the flags of the command line, to which the caller may have
@@ -66,7 +68,7 @@ func (e Experiment) run(ctx context.Context, program, file, only string) (ok boo
 	if err != nil {
 		return false, err
 	}
-	b, err := newBench(ctx, e.Name, program)
+	b, err := newBench(ctx, e.Name, program, e.Polite)
 	if err != nil {
 		return false, err
 	}

@@ -31,6 +31,8 @@ type Narthex struct {
 	Startup time.Duration // from the start of the process until it said that it is ready
 
 	program, socket string
+	args            []string // of run
+	cpus            []int    // its cores
 
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
@@ -49,35 +51,45 @@ func (b *Bench) Start(ctx context.Context, ns *testnet.Namespace, policy string,
 		program:  b.Program,
 		Instance: fmt.Sprintf("%s-%d-%d", b.name, os.Getpid(), b.daemons),
 		socket:   filepath.Join(dir, "control.sock"),
-		done:     make(chan struct{}),
+		cpus:     b.ClientCPUs, // there it does not disturb the server
 	}
-	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify.sock"), Net: "unixgram"})
-	if err != nil {
-		return nil, err
-	}
-	defer notify.Close()
-	args := []string{"run", "--policy", policy, "--netns", ns.Name(), "--instance", n.Instance, "--socket", n.socket}
-	n.cmd = exec.Command(n.program, append(args, flags...)...)
-	n.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
-	n.cmd.Stderr = &n.stderr
-	n.cmd.WaitDelay = time.Second
-	// Ctrl-C on the terminal is for this program, which then stops narthex in its turn.
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	begun := time.Now()
-	// On the clients' core it does not disturb the server.
-	if err := testnet.Pinned(b.ClientCPUs, n.cmd.Start); err != nil {
-		return nil, fmt.Errorf("start narthex: %w", err)
-	}
-	go func() {
-		_ = n.cmd.Wait() // what it wrote says more than its exit status
-		close(n.done)
-	}()
+	n.args = append([]string{"run", "--policy", policy, "--netns", ns.Name(), "--instance", n.Instance, "--socket", n.socket}, flags...)
 	ns.OnClose(n.Stop)
-	if err := n.awaitReady(ctx, notify); err != nil {
+	if err := n.launch(ctx, filepath.Join(dir, "notify.sock")); err != nil {
 		return nil, errors.Join(err, n.Stop())
 	}
-	n.Startup = time.Since(begun)
 	return n, nil
+}
+
+// launch starts the process and waits until it is ready.
+func (n *Narthex) launch(ctx context.Context, socket string) error {
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer os.Remove(socket)
+	defer notify.Close()
+	cmd, done := exec.Command(n.program, n.args...), make(chan struct{})
+	n.stderr.Reset()
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
+	cmd.Stderr = &n.stderr
+	cmd.WaitDelay = time.Second
+	// Ctrl-C on the terminal is for this program, which then stops narthex in its turn.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	begun := time.Now()
+	if err := testnet.Pinned(n.cpus, cmd.Start); err != nil {
+		return fmt.Errorf("start narthex: %w", err)
+	}
+	n.cmd, n.done = cmd, done
+	go func() {
+		_ = cmd.Wait() // what it wrote says more than its exit status
+		close(done)
+	}()
+	if err := n.awaitReady(ctx, notify); err != nil {
+		return err
+	}
+	n.Startup = time.Since(begun)
+	return nil
 }
 
 // awaitReady waits for READY=1 on the socket of sd_notify(3).
@@ -107,7 +119,10 @@ func (n *Narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
 
 // Stop ends narthex and removes its every trace. Stopping twice is no error.
 func (n *Narthex) Stop() error {
-	ended := testnet.Terminate(n.cmd.Process, n.done)
+	var ended error
+	if n.cmd != nil {
+		ended = testnet.Terminate(n.cmd.Process, n.done)
+	}
 	// Whatever the context says, this must still be done.
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
