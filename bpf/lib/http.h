@@ -39,6 +39,8 @@ enum http_flag {
   HTTP_UPGRADE = 4,      /* asks to leave HTTP/1: Upgrade with Connection: upgrade, or CONNECT */
   HTTP_EXPECT = 8,       /* Expect: 100-continue */
   HTTP_HEAD_METHOD = 16, /* the response has no body */
+  HTTP_H2C = 32,         /* Upgrade names h2c: asks to go on in HTTP/2 */
+  HTTP_ENDLESS = 64,     /* Content-Length is above HTTP_MAX_LENGTH; `length` is 0 and says nothing */
 };
 
 enum http_step {
@@ -56,6 +58,7 @@ enum http_place {
   HTTP_AT_WORD,      /* in what may be http_head.word */
   HTTP_AT_METHOD,    /* in any other method */
   HTTP_AT_TARGET,    /* in or before the target */
+  HTTP_AT_VERSION,   /* where it is no longer HTTP/1.1 */
   HTTP_AT_NAME,      /* in any other header's name */
   HTTP_AT_VALUE,     /* in a value that does not matter */
   HTTP_AT_ELEMENT,   /* in any other element of a list */
@@ -90,6 +93,9 @@ enum http_seen {
   HTTP_SEEN_OLD = 128,   /* HTTP/1.0 */
   HTTP_SEEN_HEAD = 256,  /* methods */
   HTTP_SEEN_CONNECT = 512,
+  HTTP_SEEN_PRI = 1024,
+  HTTP_SEEN_H2C_TOKEN = 2048, /* of Upgrade: "h2c" */
+  HTTP_SEEN_H2C = 4096,       /* that, once the head has ended; or HTTP/2's preface: http_is_preface() */
 };
 
 enum http_word_id {
@@ -98,9 +104,11 @@ enum http_word_id {
   HTTP_WORD_POST,
   HTTP_WORD_HEAD,
   HTTP_WORD_CONNECT,
+  HTTP_WORD_PRI,
   HTTP_WORD_11,
   HTTP_WORD_10,
-  HTTP_WORD_CONNECTION,
+  HTTP_WORD_20,
+  HTTP_WORD_CONNECTION, /* from here on behind the request line */
   HTTP_WORD_LENGTH,
   HTTP_WORD_CODING,
   HTTP_WORD_UPGRADE,
@@ -110,6 +118,7 @@ enum http_word_id {
   HTTP_WORD_SWITCH,
   HTTP_WORD_CONTINUE,
   HTTP_WORD_CHUNKED,
+  HTTP_WORD_H2C,
   HTTP_WORD_LEN
 };
 
@@ -130,21 +139,26 @@ struct http_word {
 _Static_assert(sizeof(struct http_word) == 32, "words are read at multiples of 32");
 
 /* What a place's words are found by: their first letter. */
-enum http_set { HTTP_METHODS, HTTP_NAMES, HTTP_CONNECTION, HTTP_EXPECTATIONS, HTTP_SETS };
+enum http_set { HTTP_METHODS, HTTP_NAMES, HTTP_CONNECTION, HTTP_EXPECTATIONS, HTTP_PROTOCOLS };
+
+#define HTTP_SETS 8 /* as the verifier sees it */
 
 /* One more than there may be words: eight bytes are read from within the last. */
 static const struct http_word http_words[HTTP_WORDS + 1] = {
     [HTTP_WORD_GET] = {"GET ", 4, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
-    [HTTP_WORD_POST] = {"POST ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, 0},
+    [HTTP_WORD_POST] = {"POST ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, HTTP_WORD_PRI, 1, 0, 0},
     [HTTP_WORD_HEAD] = {"HEAD ", 5, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_HEAD},
     [HTTP_WORD_CONNECT] = {"CONNECT ", 8, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_CONNECT},
-    [HTTP_WORD_11] = {"HTTP/1.1", 8, HTTP_AT_EOL, HTTP_AT_LOST, HTTP_WORD_10, 7, 0, 0},
+    [HTTP_WORD_PRI] = {"PRI ", 4, HTTP_AT_TARGET, HTTP_AT_METHOD, 0, 0, 0, HTTP_SEEN_PRI},
+    [HTTP_WORD_11] = {"HTTP/1.1", 8, HTTP_AT_EOL, HTTP_AT_VERSION, HTTP_WORD_10, 7, 0, 0},
     [HTTP_WORD_10] = {"HTTP/1.0", 8, HTTP_AT_EOL, HTTP_AT_LOST, 0, 0, 0, HTTP_SEEN_OLD},
+    [HTTP_WORD_20] = {"HTTP/2.0", 8, HTTP_AT_LOST, HTTP_AT_LOST, 0, 0, 0, HTTP_SEEN_H2C},
     [HTTP_WORD_CONNECTION] = {"connection:", 11, HTTP_AT_LIST, HTTP_AT_NAME, HTTP_WORD_LENGTH, 3,
                               HTTP_CONNECTION, 0},
     [HTTP_WORD_LENGTH] = {"content-length:", 15, HTTP_AT_LENGTH, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_LENGTH},
     [HTTP_WORD_CODING] = {"transfer-encoding:", 18, HTTP_AT_CODING, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_CODING},
-    [HTTP_WORD_UPGRADE] = {"upgrade:", 8, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_UPGRADE},
+    [HTTP_WORD_UPGRADE] = {"upgrade:", 8, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_PROTOCOLS,
+                           HTTP_SEEN_UPGRADE},
     [HTTP_WORD_EXPECT] = {"expect:", 7, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_EXPECTATIONS, 0},
     [HTTP_WORD_CLOSE] = {"close", 5, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
                          HTTP_SEEN_CLOSE},
@@ -155,6 +169,8 @@ static const struct http_word http_words[HTTP_WORDS + 1] = {
     [HTTP_WORD_CONTINUE] = {"100-continue", 12, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_EXPECTATIONS,
                             HTTP_SEEN_EXPECT},
     [HTTP_WORD_CHUNKED] = {"chunked", 7, HTTP_AT_SPACE, HTTP_AT_LOST, 0, 0, 0, 0},
+    [HTTP_WORD_H2C] = {"h2c", 3, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_PROTOCOLS,
+                       HTTP_SEEN_H2C_TOKEN},
 };
 
 _Static_assert(HTTP_WORD_LEN <= HTTP_WORDS, "a word is found by as many bits");
@@ -175,6 +191,7 @@ static const __u8 http_first[HTTP_SETS][32] = {
     [HTTP_CONNECTION][HTTP_LETTER('k')] = HTTP_WORD_KEEP_ALIVE,
     [HTTP_CONNECTION][HTTP_LETTER('u')] = HTTP_WORD_SWITCH,
     [HTTP_EXPECTATIONS][HTTP_LETTER('1')] = HTTP_WORD_CONTINUE,
+    [HTTP_PROTOCOLS][HTTP_LETTER('h')] = HTTP_WORD_H2C,
 };
 
 /* Eight bytes at once, the first in the lowest bits. BPF has no ctz, but a multiplication. */
@@ -296,7 +313,7 @@ static __always_inline bool http_is_space(__u8 b) { return b == ' ' || b == '\t'
 
 /* Prepares for the word of a set that may begin with the byte. */
 static __always_inline int http_expect(struct http_head *h, __u32 set, __u8 byte, int otherwise) {
-  __u8 word = http_first[set & 3][HTTP_LETTER(byte)];
+  __u8 word = http_first[set & (HTTP_SETS - 1)][HTTP_LETTER(byte)];
   h->word = word;
   h->at = 0;
   return word ? HTTP_AT_WORD : otherwise;
@@ -432,6 +449,14 @@ static __always_inline int http_version(struct http_reader *r) {
   return HTTP_AT_WORD;
 }
 
+/* Of other versions HTTP/2.0 is told from the rest, in its preface. */
+static __always_inline int http_other_version(struct http_head *h) {
+  if (h->at != 5 || !(h->seen & HTTP_SEEN_PRI))
+    return HTTP_AT_LOST;
+  h->word = HTTP_WORD_20;
+  return HTTP_AT_WORD;
+}
+
 static __always_inline int http_target(struct http_reader *r) {
   __u32 start = r->pos;
   http_find_below(r, ' ' + 1);
@@ -510,8 +535,9 @@ static __always_inline int http_length(struct http_reader *r, int place) {
   if (b < '0' || b > '9' || place == HTTP_AT_SPACE)
     return place == HTTP_AT_LENGTH ? HTTP_AT_LOST : HTTP_AT_EOL;
   r->pos++;
-  h->length = h->length * 10 + (b - '0');
-  return h->length > HTTP_MAX_LENGTH ? HTTP_AT_LOST : HTTP_AT_DIGITS;
+  if (h->length <= HTTP_MAX_LENGTH) /* else it stays what it is, which is too much */
+    h->length = h->length * 10 + (b - '0');
+  return HTTP_AT_DIGITS;
 }
 
 /* Where the places are in which a byte at a time is read. */
@@ -525,6 +551,8 @@ static __always_inline int http_rare(struct http_reader *r, int place) {
     return http_lf(r, HTTP_AT_LINE);
   case HTTP_AT_METHOD:
     return http_method(r);
+  case HTTP_AT_VERSION:
+    return http_other_version(r->head);
   case HTTP_AT_ELEMENT:
     return http_element(r);
   case HTTP_AT_TOKEN_END:
@@ -609,6 +637,14 @@ static __always_inline int http_finish(struct http_head *h) {
     flags |= HTTP_EXPECT;
   if (seen & HTTP_SEEN_HEAD)
     flags |= HTTP_HEAD_METHOD;
+  if (seen & HTTP_SEEN_H2C_TOKEN) {
+    flags |= HTTP_H2C;
+    h->seen = seen | HTTP_SEEN_H2C;
+  }
+  if (h->length > HTTP_MAX_LENGTH) {
+    flags |= HTTP_ENDLESS;
+    h->length = 0;
+  }
   h->flags = flags;
   if (flags & HTTP_CHUNKED)
     h->place = HTTP_AT_CHUNK;
@@ -631,6 +667,28 @@ static __always_inline __u32 http_skip(struct http_head *h, __u32 n) {
 /* Whether the head has ended and its body, in chunks, has not. */
 static __always_inline bool http_in_body(const struct http_head *h) {
   return h->flags & HTTP_CHUNKED && h->place != HTTP_AT_END && h->place != HTTP_AT_LOST;
+}
+
+/* Whether the request line has been read, up to the end of its version. Says nothing of what is
+ * lost. */
+static __always_inline bool http_past_line(const struct http_head *h) {
+  switch (h->place) {
+  case HTTP_AT_START:
+  case HTTP_AT_START_LF:
+  case HTTP_AT_METHOD:
+  case HTTP_AT_TARGET:
+  case HTTP_AT_VERSION:
+    return false;
+  case HTTP_AT_WORD:
+    return h->word >= HTTP_WORD_CONNECTION;
+  }
+  return true;
+}
+
+/* Whether what made it lost is the request line with which HTTP/2 begins (RFC 9113, 3.4), whatever
+ * its target. */
+static __always_inline bool http_is_preface(const struct http_head *h) {
+  return h->seen & HTTP_SEEN_H2C && !(h->flags & HTTP_H2C);
 }
 
 /* 16: none. */

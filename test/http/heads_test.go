@@ -42,15 +42,39 @@ var heads = []struct {
 	{"end of a chunk not yet there", chunkedHead + "5\r\nhello", More, chunked},
 	{"trailers not yet ended", chunkedHead + "0\r\n\r", More, chunked},
 	{"Expect", "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n", End, Framing{Length: 1, Expect: true}},
+	{"longer body", "GET / HTTP/1.1\r\nContent-Length: 1073741825\r\n\r\n", End, endless},
+	{"length of 64 bits and a little", "GET / HTTP/1.1\r\nContent-Length: 18446744073709551621\r\n\r\n", End, endless},
+	{"length of many digits", "GET / HTTP/1.1\r\nContent-Length: " + strings.Repeat("90", 500) + " \r\n\r\n", End, endless},
+	{"length of many zeros", "GET / HTTP/1.1\r\nContent-Length: " + strings.Repeat("0", 1000) + "7\r\n\r\n", End, Framing{Length: 7}},
 	{"WebSocket", "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", End, Framing{Upgrade: true}},
-	{"Upgrade that Connection does not name", "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", End, Framing{}},
+	{"Upgrade that Connection does not name", "GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n", End, Framing{}},
+	{"h2c", "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", End, Framing{Upgrade: true, H2C: true}},
+	{"h2c that Connection does not name", "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", End, Framing{H2C: true}},
+	{"h2c among others", "GET / HTTP/1.1\r\nUpgrade: websocket ,,\tH2C\t, IRC/6.9\r\n\r\n", End, Framing{H2C: true}},
+	{"h2c in the second Upgrade", "GET / HTTP/1.1\r\nUpgrade: websocket\r\nUPGRADE:h2C\r\n\r\n", End, Framing{H2C: true}},
+	{"h2c as part of a token", "GET / HTTP/1.1\r\nUpgrade: h2, h2c-16, xh2c, h2c/1, h2cx, h2c x\r\n\r\n", End, Framing{}},
+	{"h2c in another header", "GET / HTTP/1.1\r\nX-Upgrade: h2c\r\nConnection: h2c\r\nExpect: h2c\r\nUpgrades: h2c\r\n\r\n", End, Framing{}},
+	{"h2c and chunks", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nUpgrade: h2c\r\n\r\n1\r\nx\r\n0\r\n\r\n", End, Framing{Chunked: true, H2C: true}},
+	{"h2c in a trailer", chunkedHead + "0\r\nUpgrade: h2c\r\n\r\n", End, chunked},
+	{"PRI as a method of HTTP/1", "PRI * HTTP/1.1\r\n\r\n", End, Framing{}},
+	{"PRI as a method of HTTP/1.0", "PRI / HTTP/1.0\r\n\r\n", End, Framing{Closes: true}},
+	{"method like POST and PRI", "PUT / HTTP/1.1\r\n\r\n", End, Framing{}},
+	{"method longer than PRI", "PRIX / HTTP/1.1\r\n\r\n", End, Framing{}},
 	{"CONNECT", "CONNECT a:1 HTTP/1.1\r\n\r\n", End, Framing{Upgrade: true}},
 	{"HEAD", "HEAD / HTTP/1.1\r\n\r\n", End, Framing{Head: true}},
 	{"not yet ended", "GET / HTTP/1.1\r\nHost: a\r\n\r", More, Framing{}},
 	{"nothing but empty lines", strings.Repeat("\n", 600), More, Framing{}},
 
 	{"TLS", "\x16", Lost, Framing{}},
-	{"HTTP/2", "PRI * HTTP/2", Lost, Framing{}},
+	{"HTTP/2", preface, Lost, Framing{}},
+	{"HTTP/2.1", "PRI * HTTP/2.1", Lost, Framing{}},
+	{"HTTP/3 with HTTP/2's method", "PRI * HTTP/3", Lost, Framing{}},
+	{"HTTP/1.2 with HTTP/2's method", "PRI * HTTP/1.2", Lost, Framing{}},
+	{"HTTP/2 with another method", "GET * HTTP/2", Lost, Framing{}},
+	{"HTTP/2 with another method in small letters", "pri * HTTP/2", Lost, Framing{}},
+	{"HTTP/2 without a target", "PRI  ", Lost, Framing{}},
+	{"h2c in a head that is lost", "GET / HTTP/1.1\r\nUpgrade: h2c\r\n:", Lost, Framing{}},
+	{"h2c before chunks that are lost", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nUpgrade: h2c\r\n\r\nx", Lost, Framing{}},
 	{"HTTP/0.9", "GET /\r", Lost, Framing{}},
 	{"HTTP/1.2", "GET / HTTP/1.2", Lost, Framing{}},
 	{"space before the method", " ", Lost, Framing{}},
@@ -62,8 +86,10 @@ var heads = []struct {
 	{"length with a sign", "GET / HTTP/1.1\r\nContent-Length: +", Lost, Framing{}},
 	{"length in two parts", "GET / HTTP/1.1\r\nContent-Length: 5 5", Lost, Framing{}},
 	{"no length", "GET / HTTP/1.1\r\nContent-Length: \r", Lost, Framing{}},
-	{"longer body", "GET / HTTP/1.1\r\nContent-Length: 1073741825", Lost, Framing{}},
-	{"much longer body", "GET / HTTP/1.1\r\nContent-Length: 1844674407", Lost, Framing{}},
+	{"longer body in two parts", "GET / HTTP/1.1\r\nContent-Length: 1073741825 5", Lost, Framing{}},
+	{"longer body with a letter", "GET / HTTP/1.1\r\nContent-Length: 99999999999999999999x", Lost, Framing{}},
+	{"two lengths, the first longer", "GET / HTTP/1.1\r\nContent-Length: 1073741825\r\nContent-Length:", Lost, Framing{}},
+	{"longer body and chunks", "GET / HTTP/1.1\r\nContent-Length: 1073741825\r\nTransfer-Encoding:", Lost, Framing{}},
 	{"length and chunks", "GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding:", Lost, Framing{}},
 	{"chunks and length", "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length:", Lost, Framing{}},
 	{"chunks in HTTP/1.0", "GET / HTTP/1.0\r\nTransfer-Encoding:", Lost, Framing{}},
@@ -136,7 +162,13 @@ const (
 	chunks      = chunkedHead + "5\r\nhello\r\n00F;name=value\r\n, chunked world\r\n0\r\nX-Sum: 1\r\n\r\n"
 )
 
-var chunked = Framing{Chunked: true}
+// preface is what a client that knows of the server's HTTP/2 begins with, as far as it is read.
+const preface = "PRI * HTTP/2.0"
+
+var (
+	chunked = Framing{Chunked: true}
+	endless = Framing{Endless: true}
+)
 
 // cookies is a request that is mostly one line.
 var cookies = "GET / HTTP/1.1\r\nHost: www.example.org\r\nCookie: " + strings.Repeat("name=0123456789abcdef; ", 19) + "\r\n\r\n"
@@ -146,8 +178,11 @@ func TestHeads(t *testing.T) {
 	a := testArena(t)
 	for _, h := range heads {
 		t.Run(h.name, func(t *testing.T) {
-			want := Result{Step: h.step, Used: len(h.text), Framing: h.framing}
-			if h.framing.Chunked {
+			want := Result{
+				Step: h.step, Used: len(h.text), Framing: h.framing,
+				Line: h.step != Lost && strings.Contains(h.text, " HTTP/1."), Preface: h.text == preface,
+			}
+			if h.framing.Chunked && h.step != Lost {
 				want.Head = strings.Index(h.text, "\r\n\r\n") + 4
 				want.InBody = h.step == More
 			} else if h.step == End {
@@ -195,7 +230,9 @@ func TestDense(t *testing.T) {
 		{"GET / HTTP/1.1\nConnection:", "c,"}, {"GET / HTTP/1.1\nConnection:", "close,"},
 		{"GET / HTTP/1.1\nConnection:", "close x, "}, {"GET / HTTP/1.1\nConnection:", "x"},
 		{"GET / HTTP/1.1\n", "Connection:\n"}, {"GET / HTTP/1.1\n", "Connection:c\n"}, {"GET / HTTP/1.1\n", "c"},
-		{"GET / HTTP/1.1\n", "Expect:1\nUpgrade:\n"}, {"GET / HTTP/1.1\nTransfer-Encoding:", " "},
+		{"GET / HTTP/1.1\n", "Expect:1\nUpgrade:\n"},
+		{"GET / HTTP/1.1\nUpgrade:", "h"}, {"GET / HTTP/1.1\nUpgrade:", "h2c,"}, {"GET / HTTP/1.1\nUpgrade:", "h2c x,"}, {"GET / HTTP/1.1\n", "Upgrade:h2c\n"},
+		{"PRI ", "*"}, {"GET / HTTP/1.1\nContent-Length:", "9"}, {"GET / HTTP/1.1\nTransfer-Encoding:", " "},
 		{chunkedHead, "1\r\nx\r\n"}, {chunkedHead + "1;", "x"}, {chunkedHead + "1", " "}, {chunkedHead + "0\r\n", "a:\n"},
 		{chunkedHead + "1\r\nx\r\n0\r\n", "a:\t\n"}, {chunkedHead + "F00\r\n", "x"},
 	} {

@@ -61,7 +61,7 @@ func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 		t.Fatalf("http_scan() returned %d\n%q", ret, b)
 	}
 	var used uint32
-	var inBody bool
+	var inBody, pastLine, preface bool
 	var head httpprog.HTTPHttpHead
 	if err := k.Used.Get(&used); err != nil {
 		t.Fatal(err)
@@ -69,10 +69,12 @@ func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 	if err := k.Head.Get(&head); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.InBody.Get(&inBody); err != nil {
-		t.Fatal(err)
+	for from, to := range map[*ebpf.Variable]*bool{k.InBody: &inBody, k.PastLine: &pastLine, k.Preface: &preface} {
+		if err := from.Get(to); err != nil {
+			t.Fatal(err)
+		}
 	}
-	r, err := result(step, int(used), head.Length, head.Flags, int(head.Size), inBody)
+	r, err := result(step, int(used), said{head.Length, head.Flags, head.Seen, head.Size, inBody, pastLine, preface})
 	if err != nil {
 		t.Fatalf("%v\n%q", err, b)
 	}

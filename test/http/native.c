@@ -9,6 +9,10 @@ __u32 native_skip(struct http_head *h, __u32 n) { return http_skip(h, n); }
 
 bool native_in_body(const struct http_head *h) { return http_in_body(h); }
 
+bool native_past_line(const struct http_head *h) { return http_past_line(h); }
+
+bool native_is_preface(const struct http_head *h) { return http_is_preface(h); }
+
 void native_read_response(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   read_response(a, c, length);
 }

@@ -41,22 +41,42 @@ var flagBits = []struct {
 	{C.HTTP_UPGRADE, func(f *Framing) *bool { return &f.Upgrade }},
 	{C.HTTP_EXPECT, func(f *Framing) *bool { return &f.Expect }},
 	{C.HTTP_HEAD_METHOD, func(f *Framing) *bool { return &f.Head }},
+	{C.HTTP_H2C, func(f *Framing) *bool { return &f.H2C }},
+	{C.HTTP_ENDLESS, func(f *Framing) *bool { return &f.Endless }},
+}
+
+// said is struct http_head, and what its functions make of it.
+type said struct {
+	length                    uint64
+	flags                     uint8
+	seen                      uint16
+	size                      uint32
+	inBody, pastLine, preface bool
 }
 
 // result puts together what struct http_head says after a number of bytes.
-func result(step Step, used int, length uint64, flags uint8, size int, inBody bool) (Result, error) {
+func result(step Step, used int, h said) (Result, error) {
+	h2c := h.seen&C.HTTP_SEEN_H2C != 0
 	switch {
 	case step == Lost:
-		return Result{Step: Lost}, nil
-	case step == More && !inBody:
-		return Result{Step: More, Used: used}, nil
-	case step == End && inBody:
+		if h.preface != h2c && h.flags&C.HTTP_H2C == 0 {
+			return Result{}, errors.New("HTTP_SEEN_H2C and http_is_preface() differ before the head's end")
+		}
+		return Result{Step: Lost, Preface: h.preface}, nil
+	case h.preface || h2c != (h.flags&C.HTTP_H2C != 0):
+		return Result{}, errors.New("HTTP_SEEN_H2C is wrong")
+	case step == More && !h.inBody:
+		if int(h.size) != used {
+			return Result{}, fmt.Errorf("of %d bytes the head has %d", used, h.size)
+		}
+		return Result{Step: More, Used: used, Line: h.pastLine}, nil
+	case step == End && h.inBody:
 		return Result{}, errors.New("http_in_body() is true behind the body")
-	case inBody:
-		length = 0 // http_scan()'s own
+	case h.inBody:
+		h.length = 0 // http_scan()'s own
 	}
-	f, err := framing(length, flags)
-	return Result{step, used, f, size, inBody}, err
+	f, err := framing(h.length, h.flags)
+	return Result{Step: step, Used: used, Framing: f, Head: int(h.size), InBody: h.inBody, Line: h.pastLine}, err
 }
 
 // framing translates what a head that has ended says.
@@ -124,7 +144,10 @@ func (s *scanner) skip(n int) int { return int(C.native_skip(&s.head, C.__u32(n)
 
 // result says what is known after a number of bytes, at which the scan ended with the step.
 func (s *scanner) result(step Step, used int) (Result, error) {
-	return result(step, used, uint64(s.head.length), uint8(s.head.flags), int(s.head.size), bool(C.native_in_body(&s.head)))
+	return result(step, used, said{
+		uint64(s.head.length), uint8(s.head.flags), uint16(s.head.seen), uint32(s.head.size),
+		bool(C.native_in_body(&s.head)), bool(C.native_past_line(&s.head)), bool(C.native_is_preface(&s.head)),
+	})
 }
 
 // readAnswer is read_response() on at most chunkSize bytes.

@@ -18,28 +18,33 @@ type oracle struct {
 	lengths      int  // Content-Length headers
 	connection   []string
 	upgrade      bool
+	protocols    []string // of Upgrade
+	line         bool     // the request line was there, but for its end
 	expectations []string
 }
+
+// prefaceLine is HTTP/2's first line, as far as it tells.
+var prefaceLine = regexp.MustCompile(`^(\r?\n)*PRI [^\x00-\x20]+ HTTP/2\.0`)
 
 // oracleSays says what there is to know of a connection's first bytes.
 func oracleSays(b []byte) Result {
 	var o oracle
 	step, n := o.lines(b, o.requestLine)
 	if step == Lost {
-		return Result{Step: Lost}
+		return Result{Step: Lost, Preface: prefaceLine.Match(b)}
 	}
 	if step == More {
-		return Result{Step: More, Used: n}
+		return Result{Step: More, Used: n, Line: o.line}
 	}
 	f := o.finish() // before trailers, which say nothing of the framing
 	if !f.Chunked {
-		return Result{End, n, f, n, false}
+		return Result{Step: End, Used: n, Framing: f, Head: n, Line: true}
 	}
 	step, chunks := o.chunks(b[n:])
 	if step == Lost {
 		return Result{Step: Lost}
 	}
-	return Result{step, n + chunks, f, n, step == More}
+	return Result{Step: step, Used: n + chunks, Framing: f, Head: n, InBody: step == More, Line: true}
 }
 
 // lines reads a head, or a trailer section, which has no first line.
@@ -130,8 +135,12 @@ func (o *oracle) requestLine(line string, whole bool) bool {
 			return false
 		}
 	}
+	if parts[0] == "PRI" && len(parts) == 3 && strings.HasPrefix("HTTP/2.", parts[2]) {
+		return !whole
+	}
+	o.line = len(parts) == 3 && (parts[2] == "HTTP/1.0" || parts[2] == "HTTP/1.1")
 	if whole {
-		if len(parts) != 3 || parts[2] != "HTTP/1.0" && parts[2] != "HTTP/1.1" {
+		if !o.line {
 			return false
 		}
 		o.old = parts[2] == "HTTP/1.0"
@@ -161,6 +170,7 @@ func (o *oracle) header(line string, whole bool) bool {
 		o.connection = append(o.connection, elements(value, whole)...)
 	case "upgrade":
 		o.upgrade = true
+		o.protocols = append(o.protocols, elements(value, whole)...)
 	case "expect":
 		o.expectations = append(o.expectations, elements(value, whole)...)
 	}
@@ -192,8 +202,11 @@ func (o *oracle) contentLength(value string, whole bool) bool {
 		return false
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
-	o.framing.Length = n
-	return err == nil && n <= maxLength
+	o.framing.Endless = err != nil || n > maxLength
+	if !o.framing.Endless {
+		o.framing.Length = n
+	}
+	return true
 }
 
 // elements splits a list as RFC 9110, 5.6.1 says. The last element of an incomplete line may
@@ -224,6 +237,7 @@ func (o *oracle) finish() Framing {
 	f := o.framing
 	f.Closes = o.closes()
 	f.Upgrade = f.Upgrade || o.upgrade && has(o.connection, "upgrade")
+	f.H2C = has(o.protocols, "h2c")
 	f.Expect = has(o.expectations, "100-continue")
 	return f
 }

@@ -101,6 +101,10 @@ func (r *recipe) requestLine() string {
 	method := pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "g", "PRI", "M-SEARCH", "Get", "GET$", "_")
 	target := pick(r, "/", "/index.html", "/"+strings.Repeat("long/", 30), "*", "http://a/b?c=d", "a:1", "/%20\xc3\xa9", "H")
 	version := pick(r, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0")
+	if r.rarely(20) {
+		return unlikely(r, 16, "PRI", "pri", "PRIX", "PR", "PUT") + unlikely(r, 32, " ", "  ", "") + unlikely(r, 4, "*", "/", "**", target) + " " +
+			unlikely(r, 4, "HTTP/2.0", "HTTP/2.", "HTTP/2.1", "HTTP/2", "HTTP/3.0", "HTTP/1.1", "HTTP/2.00", "http/2.0", "HTTP/20")
+	}
 	return unlikely(r, 32, method, "", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + unlikely(r, 64, " ", "  ", "\t", "") +
 		unlikely(r, 64, target, "", "/\t", "/\x7f", "/\x01", "/a b") + unlikely(r, 64, " ", "  ", "\t", "") +
 		unlikely(r, 32, version, "HTTP/2.0", "HTTP/1.2", "HTTP/1.", "http/1.1", "HTTP/1.11", "HTTP/01.1", "", "HTTP/0.9", "HTTP/1.1 ", "RTSP/1.0")
@@ -121,14 +125,14 @@ func (r *recipe) field() (name, value string) {
 		return "Connection", r.list("close", "keep-alive", "Upgrade", "TE", "HTTP2-Settings", "closed", "keep-alive-not", "x")
 	case 1:
 		return "Content-Length", unlikely(r, 3, "5", "0", "00012", "123456789", "1073741824", "1073741825", "99999999999999999999999",
-			"", "5, 5", "+5", "-1", "0x5", "5 5", "5;", "5\x00", " 5 ", "1e3", "18446744073709551617")
+			"", "4294967296", "18446744073709551615", "9223372036854775807", strings.Repeat("9", 200), strings.Repeat("0", 200)+"7", "1073741825 5", "5, 5", "+5", "-1", "0x5", "5 5", "5;", "5\x00", " 5 ", "1e3", "18446744073709551617")
 	case 2:
 		if r.rarely(3) {
 			return "Transfer-Encoding", unlikely(r, 2, r.spell("chunked"), "gzip, chunked", "identity", "", "\x0bchunked", "xchunked", "chunked, chunked",
 				"chunked,", ",chunked", "chunke", "chunkedx", "chunked;a", "\"chunked\"", "chunked chunked", "chun\xe2\x84\xaaed")
 		}
 	case 3:
-		return "Upgrade", pick(r, "websocket", "h2c", "")
+		return "Upgrade", r.list("websocket", "h2c", "h2c", "h2", "h2c-16", "h2c/1", "HTTP/2.0", "IRC/6.9", "x")
 	case 4:
 		return "Expect", r.list("100-continue", "100-continu", "x")
 	case 5:

@@ -13,8 +13,8 @@ const (
 
 // Framing is what a request's head says of its framing.
 type Framing struct {
-	Length                                 uint64
-	Closes, Chunked, Upgrade, Expect, Head bool
+	Length                                               uint64
+	Closes, Chunked, Upgrade, Expect, Head, H2C, Endless bool
 }
 
 // Result is what is known of the bytes of a connection.
@@ -24,6 +24,8 @@ type Result struct {
 	Framing Framing // of a head that has ended
 	Head    int     // bytes of it
 	InBody  bool    // it has ended, and its chunks go on
+	Line    bool    // its first line was read; false if it is lost
+	Preface bool    // it is lost, for it is HTTP/2's
 }
 
 // Answer is what is known of the first bytes of a response.

@@ -22,7 +22,7 @@ struct {
 struct http_head head;
 struct http_answer answer;
 __u32 used;
-bool in_body;
+bool in_body, past_line, preface;
 
 __noinline int scan(struct http_head *h, const struct http_chunk *c, __u32 length, __u32 *bytes) {
   if (!h || !c || !bytes)
@@ -57,6 +57,14 @@ int http_nothing(struct __sk_buff *skb) {
   return c ? (int)copy(skb, c) : 0;
 }
 
+/* Says what came of a scan. */
+static __always_inline int note(int step) {
+  in_body = http_in_body(&head);
+  past_line = http_past_line(&head);
+  preface = http_is_preface(&head);
+  return step;
+}
+
 SEC("tc")
 int http_request(struct __sk_buff *skb) {
   __u32 zero = 0;
@@ -66,8 +74,7 @@ int http_request(struct __sk_buff *skb) {
   head = (struct http_head){};
   used = 0;
   int step = scan(&head, c, copy(skb, c), &used);
-  in_body = http_in_body(&head);
-  return step;
+  return note(step);
 }
 
 /* Reads all there is, and skips in it, as the gate does. */
@@ -105,8 +112,7 @@ int http_follow(struct __sk_buff *skb) {
   head = (struct http_head){};
   used = 0;
   int step = follow(skb, c);
-  in_body = http_in_body(&head);
-  return step;
+  return note(step);
 }
 
 SEC("tc")

@@ -52,6 +52,8 @@ const (
 	HTTPVarAnswer        = "answer"
 	HTTPVarHead          = "head"
 	HTTPVarInBody        = "in_body"
+	HTTPVarPastLine      = "past_line"
+	HTTPVarPreface       = "preface"
 	HTTPVarUsed          = "used"
 )
 
@@ -115,10 +117,12 @@ type HTTPMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HTTPVariableSpecs struct {
-	Answer *ebpf.VariableSpec `ebpf:"answer"`
-	Head   *ebpf.VariableSpec `ebpf:"head"`
-	InBody *ebpf.VariableSpec `ebpf:"in_body"`
-	Used   *ebpf.VariableSpec `ebpf:"used"`
+	Answer   *ebpf.VariableSpec `ebpf:"answer"`
+	Head     *ebpf.VariableSpec `ebpf:"head"`
+	InBody   *ebpf.VariableSpec `ebpf:"in_body"`
+	PastLine *ebpf.VariableSpec `ebpf:"past_line"`
+	Preface  *ebpf.VariableSpec `ebpf:"preface"`
+	Used     *ebpf.VariableSpec `ebpf:"used"`
 }
 
 // HTTPObjects contains all objects after they have been loaded into the kernel.
@@ -154,10 +158,12 @@ func (m *HTTPMaps) Close() error {
 //
 // It can be passed to LoadHTTPObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HTTPVariables struct {
-	Answer *ebpf.Variable `ebpf:"answer"`
-	Head   *ebpf.Variable `ebpf:"head"`
-	InBody *ebpf.Variable `ebpf:"in_body"`
-	Used   *ebpf.Variable `ebpf:"used"`
+	Answer   *ebpf.Variable `ebpf:"answer"`
+	Head     *ebpf.Variable `ebpf:"head"`
+	InBody   *ebpf.Variable `ebpf:"in_body"`
+	PastLine *ebpf.Variable `ebpf:"past_line"`
+	Preface  *ebpf.Variable `ebpf:"preface"`
+	Used     *ebpf.Variable `ebpf:"used"`
 }
 
 // HTTPPrograms contains all programs after they have been loaded into the kernel.
