@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tls
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// mostBytes spans several chunks, and a record that is as long as may be.
+const mostBytes = 20_000
+
+// FuzzScan changes bytes of what clients send.
+func FuzzScan(f *testing.F) {
+	for _, h := range hellos {
+		f.Add([]byte(h.text))
+	}
+	a := testArena(f)
+	f.Fuzz(func(t *testing.T, b []byte) { checkStream(t, a, b[:min(len(b), mostBytes)], 1, 4, 20, 200) })
+}
+
+// FuzzRecords changes decisions on how records are made, and so keeps to what is nearly valid.
+func FuzzRecords(f *testing.F) {
+	random := rand.NewChaCha8([32]byte{3})
+	for range 64 {
+		choices := make([]byte, 60)
+		_, _ = random.Read(choices) // cannot fail
+		f.Add(choices)
+	}
+	a := testArena(f)
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		r := recipe(choices)
+		checkStream(t, a, r.stream(), 1, 4, 20, 200)
+	})
+}
