@@ -37,6 +37,12 @@ __noinline int attend_fully(struct __sk_buff *skb, __u32 slot) {
 SEC("tc")
 int narthex_gate_tick(struct __sk_buff *skb) {
   struct image im;
+  struct work *w = enter_run();
+  if (w) {
+    for (int i = 0; i < TICK_ROUNDS && look_round(skb, w) == MAX_LOOKS; i++)
+      ;
+    leave_run();
+  }
   const struct header *h = open_image(&im);
   if (!h)
     return TCX_NEXT;
@@ -86,4 +92,5 @@ const enum reason *const btf_reason __attribute__((unused));
 const enum action *const btf_action __attribute__((unused));
 const enum reject *const btf_reject __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
+const enum protocol *const btf_protocol __attribute__((unused));
 const struct slot *const btf_slot __attribute__((unused));

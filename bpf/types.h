@@ -44,6 +44,8 @@ enum reason {
   REASON_FAREWELL = 29,     /* dropped: of a connection that was rejected */
   REASON_RACE = 30,         /* dropped: another CPU was faster with the same connection */
   REASON_CUT = 31,          /* passed: as far as the next request */
+  REASON_GATHERED = 32,     /* dropped: part of a head, put into its slot and acknowledged */
+  REASON_UNWATCHED = 33,    /* beside other counts: more flows to look at again than there are places */
   REASON_LEN
 };
 
@@ -167,6 +169,13 @@ enum service_end {
   SERVICE_END_LEN
 };
 
+enum protocol {
+  PROTOCOL_HTTP = 0,
+  PROTOCOL_TLS = 1, /* a connection waits with its ClientHello */
+  PROTOCOL_TCP = 2, /* a connection waits at the end of its handshake */
+  PROTOCOL_LEN
+};
+
 #define ANSWER_SIZE 256
 
 /* What a service's waiting room goes by. It takes eight cells. */
@@ -183,7 +192,9 @@ struct room_config {
   __u8 default_rank;   /* of requests whose rule names no class */
   __u8 strict;         /* 1: requests may have to wait; else whatever is not understood passes */
   __u8 bounded;        /* 1: a class has a max */
-  __u8 pad[88];        /* 0 */
+  __u8 protocol;       /* enum protocol */
+  __u8 h2c;            /* 1: HTTP/2 without TLS passes */
+  __u8 pad[86];        /* 0 */
   __u32 classes;       /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
   __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */
@@ -279,6 +290,9 @@ enum reject {
   REJECT_CLOSED = 4,    /* the server closed the idle connection while it waited */
   REJECT_NO_SLOT = 5,
   REJECT_NO_FLOW = 6,
+  REJECT_TOO_LARGE = 7, /* a head does not fit a slot */
+  REJECT_MALFORMED = 8, /* two readers could understand it in two ways, or it is not HTTP/1 */
+  REJECT_H2C = 9,       /* it leads to HTTP/2, which is not followed */
   REJECT_LEN
 };
 
@@ -293,19 +307,23 @@ struct flow_key {
 };
 
 enum flow_state {
-  FLOW_IDLE = 0,   /* no request: between two */
-  FLOW_HELD = 1,   /* its request waits */
-  FLOW_SERVED = 2, /* its request is in service */
+  FLOW_IDLE = 0,      /* no request: between two */
+  FLOW_HELD = 1,      /* its request waits */
+  FLOW_SERVED = 2,    /* its request is in service */
+  FLOW_GATHERING = 3, /* the head of its request comes in pieces */
+  FLOW_PAUSED = 4,    /* its request was in service, but the client leaves its body out */
 };
 
 enum flow_flag {
   FLOW_COOKIE = 1,    /* held before there is a socket: the SYN queue was full */
   FLOW_HEAD = 2,      /* the head of the request has not ended yet */
-  FLOW_LOST = 4,      /* where the next request begins is not known */
+  FLOW_LOST = 4,      /* where the next request begins is not known, or there are none */
   FLOW_CLOSES = 8,    /* the request or its response ends the connection */
   FLOW_TUNNEL = 16,   /* what follows belongs to this request, until the connection closes */
-  FLOW_ANSWERED = 32, /* the response has begun */
-  FLOW_NEW = 64       /* the connection is not established: its first request waits */
+  FLOW_ANSWERED = 32, /* the response has begun; of tls and tcp: the client did not speak last */
+  FLOW_NEW = 64,      /* the connection is not established: its first request waits */
+  FLOW_CHUNKS = 128,  /* the body comes in chunks, which have not ended yet */
+  FLOW_ACKED = 256    /* the gate has acknowledged the head: its slot is the only copy */
 };
 
 /* Buckets of a histogram: i counts durations of 2^i µs and more; the last, all beyond. */
@@ -330,8 +348,9 @@ struct class_room {
   __u64 released;
   __u64 gave_up;
   __u64 lost;
-  __u64 rejected[8]; /* by enum reject */
-  __u64 wait_sum;    /* ns */
+  __u64 paused;       /* times that a request in service left it because its body did not come */
+  __u64 rejected[16]; /* by enum reject */
+  __u64 wait_sum;     /* ns */
   __u64 service[HISTOGRAM];
   __u64 wait[HISTOGRAM];
 };
@@ -368,10 +387,12 @@ struct room {
   __u32 epoch;       /* number of the current one */
   __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
   __u32 ghost_end;
-  __u32 looked;                       /* jiffies: when the queues were last looked at for what is due */
-  __u32 stuck;                        /* jiffies: when a release last found no room in the accept queue */
-  __u32 limit;                        /* what the policy said last, for a glance */
-  __u32 pad;                          /* 0 */
+  __u32 looked;      /* jiffies: when the queues were last looked at for what is due */
+  __u32 stuck;       /* jiffies: when a release last found no room in the accept queue */
+  __u32 limit;       /* what the policy said last, for a glance */
+  __u32 gathering;   /* heads that come in pieces */
+  __u32 gather_head; /* their nodes, the oldest first; 0: none */
+  __u32 gather_tail;
   __u64 epoch_began;                  /* ns */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
   struct ghost ghost[GHOSTS];
@@ -380,9 +401,11 @@ struct room {
 
 enum node_state {
   NODE_FREE = 0,
-  NODE_WAITING = 1, /* in the list of its class */
-  NODE_DOOMED = 2,  /* in the list of those that are to be rejected */
-  NODE_TAKEN = 3    /* in no list: being put in, released or rejected */
+  NODE_WAITING = 1,   /* in the list of its class */
+  NODE_DOOMED = 2,    /* in the list of those that are to be rejected, or put before the stack again */
+  NODE_TAKEN = 3,     /* in no list: being put in, released or rejected */
+  NODE_GATHERING = 4, /* in the list of heads that come in pieces */
+  NODE_KEPT = 5       /* in no list: kept by its flow until the stack has it */
 };
 
 /* Place of a held request in a list of its room. Its number is that of its slot; 0 is no
@@ -396,7 +419,8 @@ struct node_link {
   __u8 state;  /* enum node_state */
   __u8 reject; /* enum reject, when doomed */
   __u8 busy;   /* its slot is being written: leave it to who does that */
-  __u8 pad[2]; /* 0 */
+  __u8 again;  /* doomed, but to be put before the stack again */
+  __u8 pad;    /* 0 */
 };
 
 #define MAX_SLOTS 65536
@@ -426,4 +450,25 @@ struct slot {
   __u16 vlan_tci;
   __u8 sealed; /* 1: lengths and checksums of the frame are right */
   __u8 pad[3]; /* 0 */
+};
+
+/* A flow that is to be looked at again. */
+struct watch {
+  struct flow_key key;
+  __u64 id;       /* of the flow */
+  __u64 deadline; /* ns */
+  __u32 received; /* the client's sequence number up to which the stack had its bytes */
+  __u32 sent;     /* the server's up to which the stack had sent */
+};
+
+/* A power of two. */
+#define MAX_WATCHES 16384
+
+/* All wait for as long, so that the first to come is the first to be due. */
+struct watch_ring {
+  struct bpf_spin_lock lock;
+  __u32 first; /* numbers; index into watch: modulo MAX_WATCHES */
+  __u32 end;
+  __u32 looked; /* jiffies: when the first was last found not to be due */
+  struct watch watch[MAX_WATCHES];
 };

@@ -281,6 +281,8 @@ struct inet_sock {
 
 struct tcp_sock {
   __u32 rcv_nxt;
+  __u32 rcv_wnd;
+  __u32 rcv_wup;
   __u32 snd_nxt;
 };
 

@@ -139,9 +139,9 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   const struct rule *rule = find_rule(&im, service, p);
   if (!c || (rule && rule->action == ACTION_PASS))
     return;
-  __u32 rank = (rule && rule->class != NO_CLASS ? rule->class : c->default_rank) & (MAX_RANKS - 1);
+  __u32 rank = rank_of(c, rule);
   to->priority = c->rank[rank].socket_priority;
-  to->mark = c->mark ? c->mark + rank : 0;
+  to->mark = socket_mark(c, rank);
 }
 
 /* sockops: a connection is established at the server's side. */

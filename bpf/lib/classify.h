@@ -116,6 +116,16 @@ static __always_inline const struct room_config *room_config(struct image *im, c
   return page ? &page->room[cell % PAGE_CELLS / ROOM_CELLS] : NULL;
 }
 
+/* Rank of a connection that the rule, or none, matches. */
+static __always_inline __u32 rank_of(const struct room_config *c, const struct rule *rule) {
+  return (rule && rule->class != NO_CLASS ? rule->class : c->default_rank) & (MAX_RANKS - 1);
+}
+
+/* SO_MARK of the sockets of that rank; 0: it is not set. */
+static __always_inline __u32 socket_mark(const struct room_config *c, __u32 rank) {
+  return c->mark ? c->mark + rank : 0;
+}
+
 /* Whether a service with a waiting room may listen on the port. */
 static __always_inline bool is_gate_port(__u16 port) {
   __u32 index = port / 64;

@@ -4,6 +4,7 @@
 #include "http.h"
 #include "room.h"
 #include "segment.h"
+#include "tls.h"
 
 /* Changed under the lock of its room by who finds there the id it knows: an entry that was
  * deleted can be another connection's at once. */
@@ -11,23 +12,29 @@ struct flow {
   __u64 id;     /* never used again; 0: the entry is being deleted */
   __u64 since;  /* ns: waits, or is in service, since */
   __u32 next;   /* the client's sequence number at which the next request begins; while
-                 * FLOW_HEAD: behind what was read; while FLOW_LOST: behind what has passed */
+                 * FLOW_HEAD or FLOW_CHUNKS: behind what was read; FLOW_LOST: behind what has passed */
   __u32 start;  /* the client's of the first byte of the request */
-  __u32 body;   /* behind its head; while FLOW_HEAD: behind what was read of it */
+  __u32 body;   /* behind what was read of it: its head, and its chunks */
   __u32 answer; /* the server's from which on its bytes answer the request */
   __u32 sent;   /* the server's behind what it has sent */
-  __u32 node;   /* when held */
+  __u32 node;   /* of the slot with its request; 0: none */
   __u32 epoch;  /* when in service; see enter() */
   __u16 room;   /* slot of the service */
+  __u16 flags;  /* enum flow_flag */
   __u8 class;   /* slot */
   __u8 state;   /* enum flow_state */
-  __u8 flags;   /* enum flow_flag */
   __u8 socket_priority;
-  __u8 ends; /* enum service_end */
-  __u8 rank; /* in the policy of that generation */
+  __u8 ends;     /* enum service_end */
+  __u8 rank;     /* in the policy of that generation */
+  __u8 protocol; /* enum protocol */
+  __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
+  __u8 pad;      /* 0 */
   __u32 generation;
   __u32 mark; /* SO_MARK of its socket; 0: none */
-  struct http_head head;
+  union {     /* the bytes read of its head */
+    struct http_head head;
+    struct tls_hello hello;
+  };
 };
 
 /* Connections that have sent a request, until their socket ends. Written and read by the
@@ -68,18 +75,10 @@ static __always_inline struct pool *the_pool(void) {
   return bpf_map_lookup_elem(&pool, &zero);
 }
 
-/* Whether the flow is ready for its next request: the last is over, or was given up. */
+/* Whether the flow may take a turn: its last request is over, was given up, or has paused. */
 static __always_inline bool is_free(const struct room *r, const struct flow *f) {
-  return f->state == FLOW_IDLE || (f->state == FLOW_SERVED && is_forgotten(r, f->epoch));
-}
-
-/* Puts the flow's request in service. Under the lock. */
-static __always_inline void serve_flow(struct room *r, struct flow *f, __u64 now) {
-  f->state = FLOW_SERVED;
-  f->since = now;
-  f->node = 0;
-  f->flags &= ~(FLOW_NEW | FLOW_ANSWERED);
-  f->epoch = enter(r, f->class);
+  return f->state == FLOW_IDLE || f->state == FLOW_PAUSED ||
+         (f->state == FLOW_SERVED && is_forgotten(r, f->epoch));
 }
 
 /* Ends the service of the flow's request. Under the lock. */
@@ -88,26 +87,29 @@ static __always_inline void end_service(struct room *r, struct flow *f, __u64 no
   f->state = FLOW_IDLE;
 }
 
+/* Parts the flow from its node. Returns it if it is to be freed, or 0. Under the lock. */
+static __always_inline __u32 part_node(struct room *r, struct pool *p, struct flow *f) {
+  __u32 node = f->node;
+  struct node_link *l = link_of(p, node);
+  f->node = 0;
+  /* A node that is taken is in the hands of another CPU, which finds the flow gone. One whose
+   * slot is being written waits for its turn, and finds the same. */
+  if (!node || l->state == NODE_TAKEN || l->busy)
+    return 0;
+  withdraw(r, p, node);
+  return node;
+}
+
 /* Ends the flow whatever its state. Returns a node that is to be freed, or 0. Under the
  * lock. */
 static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
-  __u32 node = 0;
   f->id = 0;
-  if (f->state == FLOW_SERVED) {
+  if (f->state == FLOW_SERVED)
     end_service(r, f, now);
-  } else if (f->state == FLOW_HELD) {
-    struct node_link *l = link_of(p, f->node);
-    if (l->state == NODE_WAITING)
-      class_of(r, f->class)->gave_up++;
-    /* A node that is taken is in the hands of another CPU, which finds the flow gone. One
-     * whose slot is being written waits for its turn, and finds the same. */
-    if ((l->state == NODE_WAITING || l->state == NODE_DOOMED) && !l->busy) {
-      withdraw(r, p, f->node);
-      node = f->node;
-    }
-    f->state = FLOW_IDLE;
-  }
-  return node;
+  if (f->state == FLOW_HELD && link_of(p, f->node)->state == NODE_WAITING)
+    class_of(r, f->class)->gave_up++;
+  f->state = FLOW_IDLE;
+  return part_node(r, p, f);
 }
 
 /* Deletes a flow that still has that id. */

@@ -38,7 +38,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!slot || !checksum_holds(skb, w))
     return -1;
   __u32 length = BOUND(w->s.data + w->keep, slot_size);
-  if (length <= w->s.data || bpf_skb_load_bytes(skb, 0, frame_of(slot), length))
+  if (length < w->s.data || !length || bpf_skb_load_bytes(skb, 0, frame_of(slot), length))
     return -1;
   __u32 flags_at = BOUND(w->s.l4 + 13, MAX_HEADERS);
   bool whole = length == w->s.data + w->s.length;
@@ -61,29 +61,48 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   return 0;
 }
 
+/* Bytes that are copied at once: a constant each, for the verifier; the smaller towards the
+ * end of the slot. */
 #define APPEND_PIECE 2048
+#define APPEND_LEAST 64
+#define MAX_PIECES (MAX_SLOT_SIZE / APPEND_PIECE + APPEND_PIECE / APPEND_LEAST)
 
-/* Appends a segment's data to a slot as far as there is room for it, in pieces. Returns the
- * slot's length, which the caller commits. */
+/* Appends a piece at w->reading behind the slot's first w->kept bytes. True: there may be
+ * another. Global, and with its place in memory: each piece is the same to the verifier. */
+__noinline int append_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
+  if (!w)
+    return 0;
+  struct slot *slot = slot_of(node);
+  __u32 length = w->kept, left = w->reading.left, n = 0;
+  if (!slot || slot_size < APPEND_PIECE)
+    return 0;
+  if (length <= slot_size - APPEND_PIECE)
+    n = BOUND(left, APPEND_PIECE);
+  else if (length <= slot_size - APPEND_LEAST)
+    n = BOUND(left, APPEND_LEAST);
+  if (!n || bpf_skb_load_bytes(skb, w->reading.at, frame_of(slot) + length, n))
+    return 0;
+  w->reading.at += n;
+  w->reading.left = left - n;
+  w->kept = length + n;
+  return left > n;
+}
+
+/* Appends w->keep bytes of a segment's data to a slot as far as there is room for them.
+ * Returns the slot's length, which the caller commits; -1: they are not what was sent. */
 __noinline int append_data(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!w)
     return -1;
   struct slot *slot = slot_of(node);
   if (!slot || !checksum_holds(skb, w))
     return -1;
-  __u32 from = w->s.data, left = w->s.length, length = slot->length;
-  for (int i = 0; i < MAX_SLOT_SIZE / APPEND_PIECE && left; i++) {
-    if (slot_size < APPEND_PIECE || length > slot_size - APPEND_PIECE)
-      break;
-    __u32 n = BOUND(left, APPEND_PIECE);
-    if (!n || bpf_skb_load_bytes(skb, from, frame_of(slot) + length, n))
-      return -1;
-    from += n;
-    left -= n;
-    length += n;
-    slot->sealed = 0;
-  }
-  return length;
+  w->reading.at = w->s.data;
+  w->reading.left = w->keep;
+  w->kept = slot->length;
+  slot->sealed = 0;
+  for (int i = 0; i < MAX_PIECES && append_piece(skb, w, node); i++)
+    ;
+  return w->kept;
 }
 
 /* Layout of TCP options on nearly all segments: two NOPs and the timestamps (RFC 7323,
@@ -136,7 +155,7 @@ static __always_inline int drop_tags(struct __sk_buff *skb) {
   return 0;
 }
 
-/* Makes the packet the request in the slot, without its VLAN tag. */
+/* Makes the packet the request in the slot. */
 __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!w)
     return -1;
@@ -147,8 +166,8 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!length || bpf_skb_change_tail(skb, length, 0) ||
       bpf_skb_store_bytes(skb, 0, frame_of(slot), length, BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
     return -1;
-  if (slot->sealed)
-    return 0;
   struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length};
-  return seal(skb, &x, &slot->key, w);
+  if (!slot->sealed && seal(skb, &x, &slot->key, w))
+    return -1;
+  return slot->vlan_tags ? bpf_skb_vlan_push(skb, slot->vlan_proto, slot->vlan_tci) : 0;
 }

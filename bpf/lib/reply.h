@@ -16,6 +16,7 @@ struct farewell {
   __u32 end;    /* behind it and its FIN */
   __u32 client; /* behind what the client had sent */
   __u32 room;   /* slot of the service */
+  __u32 text;   /* enum text */
 };
 
 /* Connections that were rejected. Written and read by the programs. The least recently used
@@ -33,6 +34,36 @@ struct {
 
 static const __u8 reset_options[RESET_OPTIONS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+static const char malformed_text[] =
+    "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+static const char too_large_text[] =
+    "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+static __always_inline __u32 text_length(const struct rejected *r) {
+  switch (r->text) {
+  case TEXT_POLICY:
+    return r->length;
+  case TEXT_MALFORMED:
+    return sizeof(malformed_text) - 1;
+  case TEXT_TOO_LARGE:
+    return sizeof(too_large_text) - 1;
+  }
+  return 0;
+}
+
+/* Writes the text of w->emission. */
+static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at, __u32 slot) {
+  if (e->text == TEXT_MALFORMED)
+    return bpf_skb_store_bytes(skb, at, malformed_text, sizeof(malformed_text) - 1, BPF_F_RECOMPUTE_CSUM);
+  if (e->text == TEXT_TOO_LARGE)
+    return bpf_skb_store_bytes(skb, at, too_large_text, sizeof(too_large_text) - 1, BPF_F_RECOMPUTE_CSUM);
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct room_config *c = h ? room_config(&im, h, slot) : NULL;
+  __u32 n = BOUND(e->length, ANSWER_SIZE);
+  return !c || !n || bpf_skb_store_bytes(skb, at, c->answer, n, BPF_F_RECOMPUTE_CSUM) ? -1 : 0;
+}
 
 static __always_inline int put_ipv4(struct __sk_buff *skb, const struct emission *e) {
   __be32 peer = bpf_htonl(e->key.peer[0] >> 32), local = bpf_htonl(e->key.local[0] >> 32);
@@ -100,7 +131,7 @@ static __always_inline int send_out(struct work *w, __u32 ifindex, __u32 flags) 
 }
 
 /* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission
- * says: to the client with `length` bytes of the service's rejection. */
+ * says of a service's slot. */
 __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
   if (!w)
     return -1;
@@ -112,14 +143,8 @@ __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
     return -1;
   if ((e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)) || put_tcp(skb, e, l4, options))
     return -1;
-  if (e->length) {
-    struct image im;
-    const struct header *h = open_image(&im);
-    const struct room_config *c = h ? room_config(&im, h, slot) : NULL;
-    __u32 n = BOUND(e->length, ANSWER_SIZE);
-    if (!c || !n || bpf_skb_store_bytes(skb, data, c->answer, n, BPF_F_RECOMPUTE_CSUM))
-      return -1;
-  }
+  if (e->length && put_text(skb, e, data, slot))
+    return -1;
   struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .send = !e->to_server};
   return seal(skb, &x, &e->key, w);
 }
@@ -136,21 +161,29 @@ static __always_inline void set_reset(struct emission *e, const struct rejected 
   e->to_server = 1;
 }
 
-/* What the client is told in its place, with so many bytes of an answer. */
-static __always_inline void set_answer(struct emission *e, const struct rejected *r, __u32 length) {
+/* An acknowledgement of what the client has sent, in the server's place. */
+static __always_inline void set_acknowledgement(struct emission *e, const struct rejected *r) {
   e->key = r->key;
   e->times = r->times;
   e->l3 = r->l3;
   e->seq = r->ack;
   e->ack = r->end;
-  e->length = length;
-  e->flags = TCP_ACK | (length ? TCP_PSH : 0) | (length || r->silent ? TCP_FIN : TCP_RST);
+  e->length = 0;
+  e->flags = TCP_ACK;
   e->to_server = 0;
 }
 
-/* Answers a request, of which the packet has the Ethernet header, as rejected: resets the
- * connection at the stack, and makes the packet the answer. Returns a verdict. */
-__noinline int answer(struct __sk_buff *skb, struct work *w, __u32 length) {
+/* What the client is told. */
+static __always_inline void set_answer(struct emission *e, const struct rejected *r) {
+  set_acknowledgement(e, r);
+  e->length = text_length(r);
+  e->text = r->text;
+  e->flags |= (e->length ? TCP_PSH : 0) | (r->text == TEXT_RESET ? TCP_RST : TCP_FIN);
+}
+
+/* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
+ * at the stack, and makes the packet the answer. Returns a verdict. */
+__noinline int answer(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_DROP;
   const struct rejected *r = &w->rejected;
@@ -162,12 +195,42 @@ __noinline int answer(struct __sk_buff *skb, struct work *w, __u32 length) {
     sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
   }
   skb->mark = 0;
-  struct farewell f = {.seq = r->ack, .end = r->ack + length + 1, .client = r->end, .room = r->room};
+  struct farewell f = {
+      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
   bpf_map_update_elem(&farewells, &r->key, &f, BPF_ANY);
-  set_answer(e, r, length);
+  set_answer(e, r);
   if (!sent || emit(skb, w, r->room)) {
     count_reason(REASON_CLONE_FAULT, true, false);
     return TCX_DROP;
   }
   return send_out(w, r->ifindex, 0);
+}
+
+/* What has to be known of a packet to answer it in the server's place. */
+static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, struct work *w) {
+  struct rejected *r = &w->rejected;
+  r->key = w->key;
+  r->l3 = w->s.l3;
+  r->seq = w->s.seq;
+  r->end = end_of(&w->s);
+  r->ack = w->s.ack;
+  r->ifindex = skb->ifindex;
+  r->room = w->flow.room;
+  r->text = TEXT_FIN;
+  r->no_peer = !!(w->flow.flags & FLOW_COOKIE);
+  if (!read_timestamps(skb, &w->s, &r->times))
+    r->times.option = 0;
+  return r;
+}
+
+/* Acknowledges what the packet's client has sent up to a sequence number. Returns a verdict. */
+__noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end) {
+  if (!w)
+    return TCX_DROP;
+  note_rejected(skb, w)->end = end;
+  set_acknowledgement(&w->emission, &w->rejected);
+  if (!emit(skb, w, w->flow.room))
+    return send_out(w, skb->ifindex, 0);
+  count_reason(REASON_CLONE_FAULT, true, false);
+  return TCX_DROP;
 }

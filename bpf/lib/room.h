@@ -55,6 +55,7 @@ static __always_inline __u32 take_node(struct pool *p) {
     p->used++;
     link_of(p, node)->state = NODE_TAKEN;
     link_of(p, node)->busy = 0;
+    link_of(p, node)->again = 0;
   }
   bpf_spin_unlock(&p->lock);
   return node;
@@ -126,21 +127,42 @@ static __always_inline void count_waiting(struct room *r, struct node_link *l) {
   r->waiting_classes |= bit_of(l->class);
 }
 
-/* Marks a waiting node for rejection. */
+/* Takes a node out of the list in which it is. */
+static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  if (l->state == NODE_WAITING) {
+    unqueue(r, p, node);
+    return;
+  }
+  bool gathering = l->state == NODE_GATHERING;
+  if (gathering)
+    r->gathering--;
+  if (gathering || l->state == NODE_DOOMED)
+    take_out(p, gathering ? &r->gather_head : &r->doomed_head, gathering ? &r->gather_tail : &r->doomed_tail,
+             node);
+  l->state = NODE_TAKEN;
+}
+
+/* Marks a node for rejection. */
 static __always_inline void doom(struct room *r, struct pool *p, __u32 node, __u8 why) {
   struct node_link *l = link_of(p, node);
-  unqueue(r, p, node);
+  withdraw(r, p, node);
   append(p, &r->doomed_head, &r->doomed_tail, node);
   l->state = NODE_DOOMED;
   l->reject = why;
 }
 
-/* Takes a node that waits or is doomed out of its list. */
-static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node) {
-  if (link_of(p, node)->state == NODE_DOOMED)
-    take_out(p, &r->doomed_head, &r->doomed_tail, node);
-  else
-    unqueue(r, p, node);
+/* Marks a node that a flow keeps as one to be put before the stack again. */
+static __always_inline void call_again(struct room *r, struct pool *p, __u32 node) {
+  doom(r, p, node, 0);
+  link_of(p, node)->again = 1;
+}
+
+/* Puts a node at the end of the list of heads that come in pieces. */
+static __always_inline void enlist(struct room *r, struct pool *p, __u32 node) {
+  append(p, &r->gather_head, &r->gather_tail, node);
+  link_of(p, node)->state = NODE_GATHERING;
+  r->gathering++;
 }
 
 /* log2 of a duration in microseconds, at most HISTOGRAM − 1. */
@@ -321,16 +343,22 @@ static __always_inline __u32 next_node(const struct room *r, const struct room_c
   return head_of(r, bit ?: r->waiting_classes & ~c->classes);
 }
 
+static __always_inline bool is_overdue(struct pool *p, const struct room_config *c, __u32 node, __u64 now) {
+  return (__s64)(now - link_of(p, node)->since) >= (__s64)c->max_wait;
+}
+
 /* A node that has waited for too long, 0 if none. */
 static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
                                           __u64 now) {
+  if (r->gather_head && is_overdue(p, c, r->gather_head, now))
+    return r->gather_head;
   if (!r->waiting)
     return 0;
   for (__u32 i = 0; i < CLASS_SLOTS; i++) {
     if (!(r->waiting_classes & (1U << i)))
       continue;
     __u32 node = r->class[i].head;
-    if ((__s64)(now - link_of(p, node)->since) >= (__s64)c->max_wait)
+    if (is_overdue(p, c, node, now))
       return node;
   }
   return 0;
@@ -383,20 +411,26 @@ static __always_inline __u32 displaced_by(const struct room *r, const struct roo
   return head_of(r, bit);
 }
 
-/* Puts a node at the end of its class. False: the queue is full. */
-static __always_inline bool enqueue(struct room *r, struct pool *p, const struct room_config *c, __u32 node,
-                                    __u32 rank) {
-  struct node_link *l = link_of(p, node);
-  if (r->waiting >= c->queue_size) {
-    __u32 victim = c->queue_size ? displaced_by(r, c, rank) : 0;
-    if (!victim)
-      return false;
+/* Makes a place in the queue for a request of that rank. What has not come as a whole goes
+ * first, for it costs nothing to send a part. False: the queue is full. */
+static __always_inline bool make_place(struct room *r, struct pool *p, const struct room_config *c,
+                                       __u32 rank) {
+  if (r->waiting + r->gathering < c->queue_size)
+    return true;
+  __u32 victim = r->gather_head;
+  if (!victim && c->queue_size)
+    victim = displaced_by(r, c, rank);
+  if (victim)
     doom(r, p, victim, REJECT_DISPLACED);
-  }
+  return victim;
+}
+
+/* Puts a node at the end of its class. */
+static __always_inline void enqueue(struct room *r, struct pool *p, __u32 node) {
+  struct node_link *l = link_of(p, node);
   struct class_room *q = class_of(r, l->class);
   append(p, &q->head, &q->tail, node);
   count_waiting(r, l);
-  return true;
 }
 
 /* Starts the counters of a class anew that nobody waits or is in service of. Takes the room's

@@ -5,21 +5,13 @@
 
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
-struct endpoint {
-  __u32 state;    /* BPF_TCP_…; 0: there is none */
-  __u32 sequence; /* of the next byte that the stack has not got from the client */
-  __u32 answer;   /* of the next byte that the stack will send */
-  __u32 crowded;  /* the accept queue is full */
-  __u32 orphaned; /* request socket: its listener listens no more */
-};
-
-static __always_inline __u32 make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
+static __always_inline void make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
   if (!k->v6) {
     t->ipv4.saddr = bpf_htonl(k->peer[0] >> 32);
     t->ipv4.daddr = bpf_htonl(k->local[0] >> 32);
     t->ipv4.sport = bpf_htons(k->peer_port);
     t->ipv4.dport = bpf_htons(k->local_port);
-    return sizeof(t->ipv4);
+    return;
   }
   for (int i = 0; i < 2; i++) {
     t->ipv6.saddr[2 * i] = bpf_htonl(k->peer[i] >> 32);
@@ -29,7 +21,6 @@ static __always_inline __u32 make_tuple(struct bpf_sock_tuple *t, const struct f
   }
   t->ipv6.sport = bpf_htons(k->peer_port);
   t->ipv6.dport = bpf_htons(k->local_port);
-  return sizeof(t->ipv6);
 }
 
 /* Reads the listener that a connection is to be accepted from. */
@@ -49,6 +40,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
     const struct tcp_sock *t = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
     out->sequence = t->rcv_nxt;
     out->answer = t->snd_nxt;
+    out->window = t->rcv_wup + t->rcv_wnd - t->rcv_nxt;
   }
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;
@@ -60,11 +52,9 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
 
 static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {
   struct bpf_sock_tuple tuple = {};
-  if (k->v6) {
-    make_tuple(&tuple, k);
-    return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-  }
   make_tuple(&tuple, k);
+  if (k->v6)
+    return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
   return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 }
 

@@ -3,6 +3,7 @@
  * returns, so that a CPU has several runs at once, one within another. */
 #pragma once
 #include "answer.h"
+#include "endpoint.h"
 #include "flow.h"
 
 #define MAX_NESTING 4
@@ -21,10 +22,20 @@ struct emission {
   __u32 l3;                /* as in the packet that it is made of */
   __u32 seq;
   __u32 ack;
-  __u32 length; /* bytes of the answer */
+  __u32 length; /* bytes of the text */
   __u8 flags;
   __u8 to_server;
-  __u8 pad[2]; /* 0 */
+  __u8 text;   /* enum text */
+  __u8 pad[1]; /* 0 */
+};
+
+/* What the client of a connection that we end is told. */
+enum text {
+  TEXT_FIN,       /* nothing: as when a server closes an idle connection */
+  TEXT_RESET,     /* nothing, by a reset */
+  TEXT_POLICY,    /* what the service says */
+  TEXT_MALFORMED, /* 400 */
+  TEXT_TOO_LARGE, /* 431 */
 };
 
 /* What a rejection needs to know of the request. */
@@ -37,9 +48,10 @@ struct rejected {
   __u32 ack;
   __u32 ifindex;
   __u32 room;   /* slot of the service */
-  __u8 silent;  /* end the connection without an answer */
+  __u8 text;    /* enum text */
   __u8 no_peer; /* the stack has no socket to be reset */
-  __u8 pad[6];  /* 0 */
+  __u8 pad[2];  /* 0 */
+  __u32 length; /* bytes of TEXT_POLICY */
 };
 
 struct work {
@@ -51,8 +63,16 @@ struct work {
   __u32 padding; /* behind the chunk: a checksum is over whole words */
   __u32 used;    /* bytes up to the head's end */
   struct http_answer answer;
-  __u32 keep; /* bytes of the segment's data that are the request's */
-  __u32 kept; /* of these, those that are in the slot */
+  struct {
+    __u32 at;             /* offset in the frame */
+    __u32 left;           /* bytes of the segment from there on */
+  } reading;              /* where it goes on */
+  struct http_head began; /* what was read of the request before this segment */
+  __u32 keep;             /* bytes of the segment's data that are the request's */
+  __u32 kept;             /* of these, those that are in the slot */
+  __u32 watch;            /* 1: its flow is to be looked at again */
+  struct watch look;
+  struct endpoint socket;
   struct {
     __u32 ifindex;
     __u32 flags; /* BPF_F_INGRESS or 0 */

@@ -48,7 +48,7 @@ func (in *Instance) clearUntil(limit time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(rooms, func(r narthexRoom) bool { return r.Waiting > 0 || r.DoomedHead > 0 }) {
+		if !slices.ContainsFunc(rooms, func(r narthexRoom) bool { return r.Waiting > 0 || r.Gathering > 0 || r.DoomedHead > 0 }) {
 			return nil
 		}
 		if time.Now().After(end) {

@@ -18,7 +18,7 @@ import (
 // roomMaps are the maps of the waiting rooms, which refer to each other.
 var roomMaps = []string{
 	narthexMapRooms, narthexMapPool, narthexMapSlots, narthexMapFlows, narthexMapClassSlots, narthexMapServiceSlots,
-	narthexMapGhosts, narthexMapFarewells,
+	narthexMapGhosts, narthexMapFarewells, narthexMapWatches,
 }
 
 // minServices is how many services a new instance has room for at least.

@@ -2,4 +2,4 @@
 
 package datapath
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package datapath -type reason -type action -type header -type guard -type service -type rule -type node -type page -type counts -type source -type source_set -type secret -type rule_slot -type service_slot -type note -type reject -type service_end -type rank -type room_config -type room -type class_room -type class_slot -type slot narthex ../../bpf/narthex.bpf.c -- -O2 -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/headers/bpf
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package datapath -type reason -type action -type header -type guard -type service -type rule -type node -type page -type counts -type source -type source_set -type secret -type rule_slot -type service_slot -type note -type reject -type service_end -type protocol -type rank -type room_config -type room -type class_room -type class_slot -type slot narthex ../../bpf/narthex.bpf.c -- -O2 -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/headers/bpf

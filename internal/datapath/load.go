@@ -264,6 +264,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapUpperDevices:    o.UpperDevices,
 		narthexMapClassSlots:      o.ClassSlots,
 		narthexMapFarewells:       o.Farewells,
+		narthexMapWatches:         o.Watches,
 		narthexMapFlows:           o.Flows,
 		narthexMapGatePorts:       o.GatePorts,
 		narthexMapGhosts:          o.Ghosts,

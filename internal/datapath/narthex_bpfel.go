@@ -41,7 +41,8 @@ type narthexClassRoom struct {
 	Released   uint64
 	GaveUp     uint64
 	Lost       uint64
-	Rejected   [8]uint64
+	Paused     uint64
+	Rejected   [16]uint64
 	WaitSum    uint64
 	Service    [32]uint64
 	Wait       [32]uint64
@@ -65,6 +66,7 @@ type narthexFarewell struct {
 	End    uint32
 	Client uint32
 	Room   uint32
+	Text   uint32
 }
 
 type narthexFlow struct {
@@ -79,15 +81,17 @@ type narthexFlow struct {
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
+	Flags          uint16
 	Class          uint8
 	State          uint8
-	Flags          uint8
 	SocketPriority uint8
 	Ends           uint8
 	Rank           uint8
+	Protocol       uint8
+	Watched        uint8
+	Pad            uint8
 	Generation     uint32
 	Mark           uint32
-	_              [4]byte
 	Head           struct {
 		_      structs.HostLayout
 		Length uint64
@@ -187,9 +191,19 @@ type narthexPool struct {
 		State  uint8
 		Reject uint8
 		Busy   uint8
-		Pad    [2]uint8
+		Again  uint8
+		Pad    uint8
 	}
 }
+
+type narthexProtocol uint32
+
+const (
+	narthexProtocolPROTOCOL_HTTP narthexProtocol = 0
+	narthexProtocolPROTOCOL_TLS  narthexProtocol = 1
+	narthexProtocolPROTOCOL_TCP  narthexProtocol = 2
+	narthexProtocolPROTOCOL_LEN  narthexProtocol = 3
+)
 
 type narthexRank struct {
 	_              structs.HostLayout
@@ -235,7 +249,9 @@ const (
 	narthexReasonREASON_FAREWELL      narthexReason = 29
 	narthexReasonREASON_RACE          narthexReason = 30
 	narthexReasonREASON_CUT           narthexReason = 31
-	narthexReasonREASON_LEN           narthexReason = 32
+	narthexReasonREASON_GATHERED      narthexReason = 32
+	narthexReasonREASON_UNWATCHED     narthexReason = 33
+	narthexReasonREASON_LEN           narthexReason = 34
 )
 
 type narthexReject uint32
@@ -248,7 +264,10 @@ const (
 	narthexRejectREJECT_CLOSED     narthexReject = 4
 	narthexRejectREJECT_NO_SLOT    narthexReject = 5
 	narthexRejectREJECT_NO_FLOW    narthexReject = 6
-	narthexRejectREJECT_LEN        narthexReject = 7
+	narthexRejectREJECT_TOO_LARGE  narthexReject = 7
+	narthexRejectREJECT_MALFORMED  narthexReject = 8
+	narthexRejectREJECT_H2C        narthexReject = 9
+	narthexRejectREJECT_LEN        narthexReject = 10
 )
 
 type narthexRoom struct {
@@ -269,7 +288,9 @@ type narthexRoom struct {
 	Looked         uint32
 	Stuck          uint32
 	Limit          uint32
-	Pad            uint32
+	Gathering      uint32
+	GatherHead     uint32
+	GatherTail     uint32
 	EpochBegan     uint64
 	Entered        [8][32]uint32
 	Ghost          [256]struct {
@@ -296,7 +317,9 @@ type narthexRoomConfig struct {
 	DefaultRank  uint8
 	Strict       uint8
 	Bounded      uint8
-	Pad          [88]uint8
+	Protocol     uint8
+	H2c          uint8
+	Pad          [86]uint8
 	Classes      uint32
 	Rank         [16]narthexRank
 	Answer       [256]uint8
@@ -398,6 +421,25 @@ type narthexUpperDevice struct {
 	Pad   [2]uint8
 }
 
+type narthexWatchRing struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	First  uint32
+	End    uint32
+	Looked uint32
+	Watch  [16384]struct {
+		_        structs.HostLayout
+		Key      narthexFlowKey
+		Id       uint64
+		Deadline uint64
+		Received uint32
+		Sent     uint32
+	}
+}
+
 type narthexWork struct {
 	_ structs.HostLayout
 	S struct {
@@ -439,14 +481,51 @@ type narthexWork struct {
 		Closes bool
 		Ended  bool
 	}
-	Keep uint32
-	Kept uint32
-	Out  struct {
+	Reading struct {
+		_    structs.HostLayout
+		At   uint32
+		Left uint32
+	}
+	_     [4]byte
+	Began struct {
+		_      structs.HostLayout
+		Length uint64
+		Flags  uint8
+		Place  uint8
+		Word   uint8
+		At     uint8
+		Set    uint8
+		Pad    uint8
+		Seen   uint16
+		Size   uint32
+		Pad2   uint32
+	}
+	Keep  uint32
+	Kept  uint32
+	Watch uint32
+	_     [4]byte
+	Look  struct {
+		_        structs.HostLayout
+		Key      narthexFlowKey
+		Id       uint64
+		Deadline uint64
+		Received uint32
+		Sent     uint32
+	}
+	Socket struct {
+		_        structs.HostLayout
+		State    uint32
+		Sequence uint32
+		Answer   uint32
+		Window   uint32
+		Crowded  uint32
+		Orphaned uint32
+	}
+	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey
@@ -462,9 +541,10 @@ type narthexWork struct {
 		Ack     uint32
 		Ifindex uint32
 		Room    uint32
-		Silent  uint8
+		Text    uint8
 		NoPeer  uint8
-		Pad     [6]uint8
+		Pad     [2]uint8
+		Length  uint32
 		_       [4]byte
 	}
 	Emission struct {
@@ -482,7 +562,8 @@ type narthexWork struct {
 		Length   uint32
 		Flags    uint8
 		ToServer uint8
-		Pad      [2]uint8
+		Text     uint8
+		Pad      [1]uint8
 	}
 }
 
@@ -512,6 +593,7 @@ const (
 	narthexMapSourceSecret        = "source_secret"
 	narthexMapSourceSets          = "source_sets"
 	narthexMapUpperDevices        = "upper_devices"
+	narthexMapWatches             = "watches"
 	narthexMapWorks               = "works"
 	narthexProgNarthexGateIn      = "narthex_gate_in"
 	narthexProgNarthexGateOut     = "narthex_gate_out"
@@ -525,6 +607,7 @@ const (
 	narthexProgNarthexXdpSyn      = "narthex_xdp_syn"
 	narthexVarBtfAction           = "btf_action"
 	narthexVarBtfPage             = "btf_page"
+	narthexVarBtfProtocol         = "btf_protocol"
 	narthexVarBtfReason           = "btf_reason"
 	narthexVarBtfReject           = "btf_reject"
 	narthexVarBtfServiceEnd       = "btf_service_end"
@@ -617,6 +700,7 @@ type narthexMapSpecs struct {
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
+	Watches         *ebpf.MapSpec `ebpf:"watches"`
 	Works           *ebpf.MapSpec `ebpf:"works"`
 }
 
@@ -626,6 +710,7 @@ type narthexMapSpecs struct {
 type narthexVariableSpecs struct {
 	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfProtocol    *ebpf.VariableSpec `ebpf:"btf_protocol"`
 	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
 	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
 	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
@@ -680,6 +765,7 @@ type narthexMaps struct {
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
+	Watches         *ebpf.Map `ebpf:"watches"`
 	Works           *ebpf.Map `ebpf:"works"`
 }
 
@@ -707,6 +793,7 @@ func (m *narthexMaps) Close() error {
 		m.SourceSecret,
 		m.SourceSets,
 		m.UpperDevices,
+		m.Watches,
 		m.Works,
 	)
 }
@@ -717,6 +804,7 @@ func (m *narthexMaps) Close() error {
 type narthexVariables struct {
 	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
 	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
+	BtfProtocol    *ebpf.Variable `ebpf:"btf_protocol"`
 	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
 	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
 	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`

@@ -50,6 +50,8 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_FAREWELL:      "farewell",
 	narthexReasonREASON_RACE:          "race",
 	narthexReasonREASON_CUT:           "cut",
+	narthexReasonREASON_GATHERED:      "gathered",
+	narthexReasonREASON_UNWATCHED:     "unwatched",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -31,6 +31,7 @@ type BenchFarewell struct {
 	End    uint32
 	Client uint32
 	Room   uint32
+	Text   uint32
 }
 
 type BenchFlow struct {
@@ -45,15 +46,17 @@ type BenchFlow struct {
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
+	Flags          uint16
 	Class          uint8
 	State          uint8
-	Flags          uint8
 	SocketPriority uint8
 	Ends           uint8
 	Rank           uint8
+	Protocol       uint8
+	Watched        uint8
+	Pad            uint8
 	Generation     uint32
 	Mark           uint32
-	_              [4]byte
 	Head           struct {
 		_      structs.HostLayout
 		Length uint64
@@ -109,7 +112,8 @@ type BenchPool struct {
 		State  uint8
 		Reject uint8
 		Busy   uint8
-		Pad    [2]uint8
+		Again  uint8
+		Pad    uint8
 	}
 }
 
@@ -131,7 +135,9 @@ type BenchRoom struct {
 	Looked         uint32
 	Stuck          uint32
 	Limit          uint32
-	Pad            uint32
+	Gathering      uint32
+	GatherHead     uint32
+	GatherTail     uint32
 	EpochBegan     uint64
 	Entered        [8][32]uint32
 	Ghost          [256]struct {
@@ -159,7 +165,8 @@ type BenchRoom struct {
 		Released   uint64
 		GaveUp     uint64
 		Lost       uint64
-		Rejected   [8]uint64
+		Paused     uint64
+		Rejected   [16]uint64
 		WaitSum    uint64
 		Service    [32]uint64
 		Wait       [32]uint64
@@ -205,6 +212,25 @@ type BenchUpperDevice struct {
 	Pad   [2]uint8
 }
 
+type BenchWatchRing struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	First  uint32
+	End    uint32
+	Looked uint32
+	Watch  [16384]struct {
+		_        structs.HostLayout
+		Key      BenchFlowKey
+		Id       uint64
+		Deadline uint64
+		Received uint32
+		Sent     uint32
+	}
+}
+
 type BenchWork struct {
 	_ structs.HostLayout
 	S struct {
@@ -246,14 +272,51 @@ type BenchWork struct {
 		Closes bool
 		Ended  bool
 	}
-	Keep uint32
-	Kept uint32
-	Out  struct {
+	Reading struct {
+		_    structs.HostLayout
+		At   uint32
+		Left uint32
+	}
+	_     [4]byte
+	Began struct {
+		_      structs.HostLayout
+		Length uint64
+		Flags  uint8
+		Place  uint8
+		Word   uint8
+		At     uint8
+		Set    uint8
+		Pad    uint8
+		Seen   uint16
+		Size   uint32
+		Pad2   uint32
+	}
+	Keep  uint32
+	Kept  uint32
+	Watch uint32
+	_     [4]byte
+	Look  struct {
+		_        structs.HostLayout
+		Key      BenchFlowKey
+		Id       uint64
+		Deadline uint64
+		Received uint32
+		Sent     uint32
+	}
+	Socket struct {
+		_        structs.HostLayout
+		State    uint32
+		Sequence uint32
+		Answer   uint32
+		Window   uint32
+		Crowded  uint32
+		Orphaned uint32
+	}
+	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey
@@ -269,9 +332,10 @@ type BenchWork struct {
 		Ack     uint32
 		Ifindex uint32
 		Room    uint32
-		Silent  uint8
+		Text    uint8
 		NoPeer  uint8
-		Pad     [6]uint8
+		Pad     [2]uint8
+		Length  uint32
 		_       [4]byte
 	}
 	Emission struct {
@@ -289,7 +353,8 @@ type BenchWork struct {
 		Length   uint32
 		Flags    uint8
 		ToServer uint8
-		Pad      [2]uint8
+		Text     uint8
+		Pad      [1]uint8
 	}
 }
 
@@ -320,6 +385,7 @@ const (
 	BenchMapSourceSecret        = "source_secret"
 	BenchMapSourceSets          = "source_sets"
 	BenchMapUpperDevices        = "upper_devices"
+	BenchMapWatches             = "watches"
 	BenchMapWorks               = "works"
 	BenchProgBenchEmpty         = "bench_empty"
 	BenchProgBenchFresh         = "bench_fresh"
@@ -338,6 +404,7 @@ const (
 	BenchVarBenchTurn           = "bench_turn"
 	BenchVarBtfAction           = "btf_action"
 	BenchVarBtfPage             = "btf_page"
+	BenchVarBtfProtocol         = "btf_protocol"
 	BenchVarBtfReason           = "btf_reason"
 	BenchVarBtfReject           = "btf_reject"
 	BenchVarBtfServiceEnd       = "btf_service_end"
@@ -435,6 +502,7 @@ type BenchMapSpecs struct {
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
+	Watches         *ebpf.MapSpec `ebpf:"watches"`
 	Works           *ebpf.MapSpec `ebpf:"works"`
 }
 
@@ -445,6 +513,7 @@ type BenchVariableSpecs struct {
 	BenchTurn      *ebpf.VariableSpec `ebpf:"bench_turn"`
 	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfProtocol    *ebpf.VariableSpec `ebpf:"btf_protocol"`
 	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
 	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
 	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
@@ -500,6 +569,7 @@ type BenchMaps struct {
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
+	Watches         *ebpf.Map `ebpf:"watches"`
 	Works           *ebpf.Map `ebpf:"works"`
 }
 
@@ -528,6 +598,7 @@ func (m *BenchMaps) Close() error {
 		m.SourceSecret,
 		m.SourceSets,
 		m.UpperDevices,
+		m.Watches,
 		m.Works,
 	)
 }
@@ -539,6 +610,7 @@ type BenchVariables struct {
 	BenchTurn      *ebpf.Variable `ebpf:"bench_turn"`
 	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
 	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
+	BtfProtocol    *ebpf.Variable `ebpf:"btf_protocol"`
 	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
 	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
 	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Segments of connections that are not in the table: their first requests, and what still
+ * comes of those that were ended. */
+#pragma once
+#include "turn.h"
+
+/* The first request of a connection. */
+__noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return TCX_NEXT;
+  sc.w = w;
+  if (!open_scene(&sc, w->flow.room))
+    return TCX_NEXT;
+  w->now = bpf_ktime_get_ns();
+  w->flow.id = w->now;
+  w->flow.answer = w->flow.sent = w->s.ack;
+  w->flow.start = w->s.seq;
+  w->began = (struct http_head){};
+  if (w->flow.protocol == PROTOCOL_TLS && w->flow.flags & FLOW_NEW)
+    w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
+  int step = read_request(skb, w, w->s.seq);
+  if (step == HTTP_LOST && !sc.config->strict)
+    return let_pass(REASON_UNKNOWN_FLOW);
+  /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
+  __u32 next = w->flow.next;
+  w->flow.next = w->s.seq;
+  long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
+  w->flow.next = next;
+  sc.flow = bpf_map_lookup_elem(&flows, &w->key);
+  if (!failed && sc.flow)
+    return on_request(skb, &sc, step);
+  if (sc.flow)
+    return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
+  count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
+  return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc);
+}
+
+/* A client of a connection that we ended has not heard of it yet, or says good-bye. */
+__noinline int see_off(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_NEXT;
+  struct farewell *f = bpf_map_lookup_elem(&farewells, &w->key);
+  if (!f)
+    return TCX_NEXT;
+  if (w->s.flags & TCP_RST) {
+    bpf_map_delete_elem(&farewells, &w->key);
+    return drop(REASON_FAREWELL);
+  }
+  bool resets = f->text == TEXT_RESET;
+  if (end_of(&w->s) == w->s.seq && !resets)
+    return drop(REASON_FAREWELL);
+  count_reason(REASON_FAREWELL, true, false);
+  w->flow.room = f->room;
+  struct rejected *r = note_rejected(skb, w);
+  struct emission *e = &w->emission;
+  set_acknowledgement(e, r);
+  if (resets) { /* it did not take the reset for one */
+    e->flags = TCP_RST | TCP_ACK;
+  } else if (r->end == f->client) { /* the request again: our answer was lost */
+    e->flags |= TCP_FIN;
+    e->seq = f->seq;
+    e->text = f->text;
+    e->length = f->end - f->seq - 1;
+  } else {
+    e->seq = f->end;
+  }
+  return emit(skb, w, f->room) ? TCX_DROP : send_out(w, skb->ifindex, 0);
+}
+
+/* A client ends a connection on which it has not asked for anything: the server need not
+ * hear of it. */
+static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w) {
+  count_reason(REASON_HANDSHAKE, true, false);
+  return hang_up(skb, w);
+}
+
+/* A segment for a connection that the server does not know of. */
+static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
+                                     bool cookie) {
+  struct work *w = sc->w;
+  const struct segment *s = &w->s;
+  bool begins = s->length || (w->flow.protocol == PROTOCOL_TCP && !(s->flags & (TCP_FIN | TCP_RST)));
+  if (is_lenient(sc))
+    return begins ? ON_FIRST_REQUEST : TCX_NEXT;
+  if (s->flags & TCP_RST)
+    return TCX_NEXT;
+  if (!cookie && (s->seq != sock->sequence || s->ack != sock->answer)) {
+    int verdict = see_off(skb, w);
+    return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
+  }
+  w->flow.flags = FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
+  if (begins)
+    return ON_FIRST_REQUEST;
+  w->flow.sent = s->ack;
+  return s->flags & TCP_FIN ? on_empty_close(skb, w) : drop(REASON_HANDSHAKE);
+}
+
+/* A segment of an established connection that is not in the table: it is older than the
+ * gate, or than its limit. What looks like a request is taken for one. */
+static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
+  if (!w->s.length || w->s.seq != sock->sequence)
+    return TCX_NEXT;
+  if (w->flow.protocol != PROTOCOL_HTTP)
+    return ON_FIRST_REQUEST;
+  int step = follow(skb, w, w->s.data, w->s.length);
+  bool looks = step == HTTP_END || (step == HTTP_MORE && http_past_line(&w->flow.head));
+  w->flow.head = (struct http_head){};
+  return looks ? ON_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
+}
+
+/* A segment of no flow in the table. */
+__noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return TCX_NEXT;
+  sc.w = w;
+  sc.header = open_image(&sc.im);
+  if (!sc.header)
+    return TCX_NEXT;
+  w->flow = (struct flow){};
+  const struct service *service = gate_service(&sc, w, skb->ifindex);
+  if (!service || !classify(&sc, service, w))
+    return TCX_NEXT;
+  int state = find_socket(skb, &w->key, &w->socket);
+  if (state == BPF_TCP_NEW_SYN_RECV)
+    return on_embryo(skb, &sc, &w->socket, false);
+  if (state == BPF_TCP_LISTEN && is_cookie(skb, w))
+    return on_embryo(skb, &sc, &w->socket, true);
+  if (state == 0 || state == BPF_TCP_LISTEN)
+    return see_off(skb, w);
+  if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
+    return on_stranger(skb, w, &w->socket);
+  return TCX_NEXT;
+}

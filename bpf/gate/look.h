@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Looks again at flows that are watched, for what no packet tells. */
+#pragma once
+#include "turn.h"
+
+/* What a look at a flow leads to. */
+struct finding {
+  __u32 slot_end; /* of the request in the slot that it keeps */
+  __u32 has;      /* the client's sequence number up to which the stack has its bytes */
+  bool received;  /* it has all that is in the slot, or will never have it */
+  bool silent;    /* neither side has said anything since the last look */
+  bool missing;   /* bytes of the body are, and there is room for them */
+};
+
+/* Less than this of the stack's window is left when the client has to wait for the server. */
+#define SHUT_WINDOW 4096
+
+static __always_inline void find_out(struct finding *to, const struct flow *f, const struct watch *seen,
+                                     const struct endpoint *sock) {
+  bool open = sock->state == BPF_TCP_ESTABLISHED || sock->state == BPF_TCP_CLOSE_WAIT;
+  bool mute = takes_data(sock) && sock->sequence == seen->received;
+  bool opens =
+      sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
+  to->has = open ? sock->sequence : f->body;
+  to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
+  to->silent = mute && sock->answer == seen->sent;
+  to->missing = mute && open && sock->window >= SHUT_WINDOW && !before(sock->sequence, f->body) &&
+                (f->flags & FLOW_CHUNKS || before(sock->sequence, f->next));
+}
+
+/* Takes a request out of service whose client leaves out its body. Under the lock. */
+static __always_inline void pause(struct room *r, struct flow *f) {
+  f->state = FLOW_PAUSED;
+  if (leave(r, f->class, f->epoch))
+    class_of(r, f->class)->paused++;
+}
+
+/* Under the lock. */
+static __always_inline void look_at_service(struct room *r, struct flow *f, const struct finding *found,
+                                            __u64 now) {
+  if (f->protocol != PROTOCOL_HTTP) {
+    if (found->silent && f->flags & FLOW_ANSWERED && f->ends != END_CLOSE)
+      end_service(r, f, now);
+  } else if (found->missing && !(f->flags & NOT_WAITED_FOR)) {
+    pause(r, f);
+  }
+}
+
+/* Looks at the flow. Returns a node that is to be freed, or 0. Under the lock. */
+static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f,
+                                     const struct finding *found, __u64 now) {
+  __u32 node = 0;
+  if (f->node && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
+    if (found->received)
+      node = part_node(r, p, f);
+    else if (link_of(p, f->node)->state == NODE_KEPT)
+      call_again(r, p, f->node);
+  }
+  if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
+    look_at_service(r, f, found, now);
+  f->watched = f->state == FLOW_SERVED && !is_forgotten(r, f->epoch) && wants_watch(f, found->has);
+  return node;
+}
+
+/* Looks at the flow of w->look. Returns the slot of its service if something may have become
+ * due there; MAX_SERVICES: nothing. */
+__noinline int look_again(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  struct finding found;
+  if (!w)
+    return MAX_SERVICES;
+  struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
+  if (!f || f->id != w->look.id || !open_scene(&sc, f->room))
+    return MAX_SERVICES;
+  struct endpoint *sock = &w->socket;
+  find_socket(skb, &w->look.key, sock);
+  const struct slot *slot = slot_of(f->node);
+  found.slot_end = slot ? slot->sequence + slot->length - slot->data : 0;
+  find_out(&found, f, &w->look, sock);
+  __u32 node = 0, room = f->room;
+  bool again = false;
+  w->now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  if (f->id == w->look.id) {
+    node = look_at(sc.room, sc.pool, f, &found, w->now);
+    again = f->watched;
+  }
+  bpf_spin_unlock(&sc.room->lock);
+  if (node)
+    free_node(sc.pool, node);
+  if (again) {
+    w->look.received = sock->sequence;
+    w->look.sent = sock->answer;
+    push_watch(w, w->now);
+  }
+  return room;
+}
+
+/* Flows that a packet looks at at most. */
+#define MAX_LOOKS 4
+
+/* Looks at flows whose time has come. Returns how many it were. */
+__noinline int look_round(struct __sk_buff *skb, struct work *w) {
+  struct watch_ring *ring = the_watches();
+  if (!ring || !w)
+    return 0;
+  for (int i = 0; i < MAX_LOOKS; i++) {
+    if (!pop_watch(ring, w, bpf_ktime_get_ns()))
+      return i;
+    __u32 slot = look_again(skb, w);
+    struct room *r = room_of(slot);
+    if (r && seems_due(r))
+      attend(skb, slot);
+  }
+  return MAX_LOOKS;
+}
+
+/* What every packet of a service sees to when it has been decided on. */
+static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot) {
+  struct room *r = room_of(slot);
+  if (r && seems_due(r))
+    attend(skb, slot);
+  struct watch_ring *ring = the_watches();
+  if (ring && seems_watchful(ring))
+    look_round(skb, w);
+}

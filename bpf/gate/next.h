@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Segments of HTTP connections whose request is in service, over, or has paused. */
+#pragma once
+#include "turn.h"
+
+/* Makes what w->flow says of the request the flow's, if nothing has changed. */
+static __always_inline bool note_read(struct scene *sc, __u32 next) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->next == next;
+  if (mine)
+    note_request(f, &sc->w->flow);
+  bpf_spin_unlock(&sc->room->lock);
+  return mine;
+}
+
+/* Ends a connection of which it is not known any more where its next request begins. */
+static __always_inline int on_unfollowed(struct __sk_buff *skb, struct scene *sc) {
+  return is_lenient(sc) ? TCX_NEXT : break_off(skb, sc, REASON_UNFOLLOWED);
+}
+
+/* Goes on reading where the last segment ended, in the head or the chunks of the request in
+ * service, or of one that was answered before it had ended. */
+static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  if (before(next, w->s.seq))
+    return drop(REASON_GAP);
+  int step = read_request(skb, w, next);
+  if (is_lenient(sc)) {
+    note_read(sc, next);
+    return TCX_NEXT;
+  }
+  if (step == HTTP_LOST) {
+    w->now = bpf_ktime_get_ns();
+    return refuse(skb, sc, REJECT_MALFORMED, next);
+  }
+  if (!note_read(sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+/* Passes what is not followed, and notes how far it went. */
+static __always_inline int pass_on(struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  w->flow.flags = (w->flow.flags & ~(FLOW_HEAD | FLOW_CHUNKS)) | FLOW_LOST;
+  w->flow.next = w->s.seq + w->s.length;
+  return note_read(sc, next) || is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
+}
+
+/* Bytes behind those that are known of the request in service. */
+__noinline int on_served(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 next = w->flow.next, flags = w->flow.flags;
+  bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
+  if (is_forgotten(sc.room, w->flow.epoch))
+    return ON_IDLE;
+  if (flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient))
+    return read_on(skb, &sc);
+  if (lenient || (flags & FLOW_LOST && !gap))
+    return pass_on(&sc);
+  if (flags & FLOW_LOST)
+    return drop(REASON_GAP);
+  return before(w->s.seq, next) ? pass_until(skb, w, next) : drop(REASON_PIPELINED);
+}
+
+/* The whole of a request's head again, of which the stack has nothing. */
+static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  bool whole = !(w->flow.flags & (FLOW_HEAD | FLOW_CHUNKS | FLOW_LOST));
+  w->flow.head = (struct http_head){};
+  read_request(skb, w, w->flow.start);
+  if (whole && w->flow.flags & FLOW_HEAD)
+    return drop(REASON_FORGED);      /* less than before */
+  if (whole && w->flow.next != next) /* another thing than before */
+    return break_off(skb, sc, REASON_FORGED);
+  if (!note_read(sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+/* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
+ * before, for whatever reason, these are what the server will read, and must say the same. */
+__noinline int on_again(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w) || is_lenient(&sc))
+    return TCX_NEXT;
+  find_socket(skb, &w->key, &w->socket);
+  if (!takes_data(&w->socket) && w->socket.state != BPF_TCP_LISTEN)
+    return TCX_NEXT;
+  __u32 end = w->s.seq + w->s.length, start = w->flow.start;
+  __u32 has = w->socket.state == BPF_TCP_LISTEN ? start : w->socket.sequence;
+  __u32 read = before(end, w->flow.body) ? end : w->flow.body;
+  if (!before(has, read))
+    return before(w->flow.next, end) ? ON_SERVED : TCX_NEXT;
+  if (w->s.seq == start && has == start)
+    return read_again(skb, &sc);
+  /* What was read of chunks is not kept, so that nobody can tell. */
+  return w->flow.head.flags & HTTP_CHUNKED ? on_unfollowed(skb, &sc) : drop(REASON_FORGED);
+}
+
+/* Whether the stack has sent what the segment does not acknowledge. flow.sent says so, which
+ * is written without a lock: the socket knows. */
+static __always_inline bool is_behind(struct __sk_buff *skb, struct work *w) {
+  find_socket(skb, &w->key, &w->socket);
+  return before(w->s.ack, w->socket.answer);
+}
+
+/* Whether nothing but empty lines was read. */
+static __always_inline bool http_at_start(const struct http_head *h) {
+  return h->place == HTTP_AT_START || h->place == HTTP_AT_START_LF;
+}
+
+/* Empty lines between two requests, which mean nothing. */
+static __always_inline int on_empty_lines(struct scene *sc, __u32 next) {
+  struct work *w = sc->w;
+  w->flow.flags = 0;
+  w->flow.head = (struct http_head){};
+  return note_read(sc, next) ? TCX_NEXT : drop(REASON_RACE);
+}
+
+/* The next request of a connection. */
+static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  forget_slot(sc);
+  w->now = bpf_ktime_get_ns();
+  w->flow.flags = 0;
+  w->flow.head = w->began = (struct http_head){};
+  w->flow.answer = w->s.ack;
+  w->flow.start = w->s.seq;
+  int step = read_request(skb, w, w->s.seq);
+  if (step == HTTP_MORE && http_at_start(&w->flow.head) && w->flow.state == FLOW_IDLE)
+    return on_empty_lines(sc, next);
+  return on_request(skb, sc, step);
+}
+
+/* Bytes behind those of the last request, which is over: the next one begins. */
+__noinline int on_idle(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 next = w->flow.next, seq = w->s.seq;
+  if (!reclassify(skb, &sc)) {
+    delete_flow(&w->key, sc.flow, w->flow.id, bpf_ktime_get_ns());
+    return TCX_NEXT;
+  }
+  if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
+    return on_unfollowed(skb, &sc);
+  if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
+    return read_on(skb, &sc);
+  if (seq != next && is_lenient(&sc))
+    return TCX_NEXT;
+  if (seq != next)
+    return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
+  /* Who asks before he has the answer to what he asked before has to ask again: a rejection
+   * could not be told from that answer. */
+  if (is_in_answer(w) && !is_lenient(&sc) && is_behind(skb, w))
+    return drop(REASON_PIPELINED);
+  return on_next_request(skb, &sc);
+}
+
+/* The body goes on of a request that has paused: it takes its turn again. */
+__noinline int on_paused(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 seq = w->s.seq, end = seq + w->s.length;
+  find_socket(skb, &w->key, &w->socket);
+  __u32 has = w->socket.sequence;
+  if (!takes_data(&w->socket) || !before(has, end))
+    return TCX_NEXT;
+  if (before(has, seq))
+    return drop(REASON_GAP);
+  if (before(seq, has))
+    return pass_until(skb, w, has);
+  if (!reclassify(skb, &sc)) {
+    delete_flow(&w->key, sc.flow, w->flow.id, bpf_ktime_get_ns());
+    return TCX_NEXT;
+  }
+  forget_slot(&sc);
+  w->now = bpf_ktime_get_ns();
+  w->began = w->flow.head;
+  w->flow.flags &= ~FLOW_ACKED;
+  if (!(w->flow.flags & FLOW_CHUNKS))
+    return ON_TURN;
+  if (w->flow.next != seq)
+    return on_unfollowed(skb, &sc);
+  int step = read_request(skb, w, seq);
+  return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, &sc, REJECT_MALFORMED, seq) : ON_TURN;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Makes of a kick what is due in a room: a request that is put before the stack, or its
+ * rejection. */
+#pragma once
+#include "turn.h"
+
+/* What serve() is to do. */
+enum task { TASK_NONE, TASK_RELEASE, TASK_REJECT, TASK_AGAIN };
+
+struct pick {
+  enum task task;
+  __u32 node;
+  __u32 epoch; /* of a release that has entered service */
+  __u8 class;
+};
+
+/* What is due in a room. Under the lock. */
+static __always_inline void find_due(struct scene *sc, struct pick *k) {
+  struct room *r = sc->room;
+  struct pool *p = sc->pool;
+  __u32 overdue = r->doomed_head ? 0 : overdue_node(r, p, sc->config, sc->w->now);
+  if (overdue && !link_of(p, overdue)->busy)
+    doom(r, p, overdue, REJECT_MAX_WAIT);
+  k->node = r->doomed_head;
+  k->task = link_of(p, k->node)->again ? TASK_AGAIN : TASK_REJECT;
+  if (k->node && !link_of(p, k->node)->busy)
+    return;
+  k->node = next_node(r, sc->config);
+  k->task = k->node && !link_of(p, k->node)->busy ? TASK_RELEASE : TASK_NONE;
+}
+
+/* Takes what is due out of the room's lists. */
+static __always_inline void pick_next(struct scene *sc, struct pick *k) {
+  struct room *r = sc->room;
+  bpf_spin_lock(&r->lock);
+  advance(r, sc->config, sc->w->now);
+  reap_ghosts(r, sc->w->now);
+  find_due(sc, k);
+  struct node_link *l = link_of(sc->pool, k->node);
+  k->class = l->class;
+  if (k->task != TASK_NONE)
+    withdraw(r, sc->pool, k->node);
+  if (k->task == TASK_RELEASE) {
+    credit(r, sc->config, l->class);
+    k->epoch = enter(r, l->class);
+  }
+  bpf_spin_unlock(&r->lock);
+}
+
+/* Takes the release back: the request waits again, before all others of its class. */
+static __always_inline void put_back(struct scene *sc, const struct pick *k) {
+  struct room *r = sc->room;
+  __u32 now = bpf_jiffies64();
+  bpf_spin_lock(&r->lock);
+  struct class_room *q = class_of(r, k->class);
+  leave(r, k->class, k->epoch);
+  prepend(sc->pool, &q->head, &q->tail, k->node);
+  count_waiting(r, link_of(sc->pool, k->node));
+  r->stuck = now;
+  bpf_spin_unlock(&r->lock);
+}
+
+/* Takes the release back for good. */
+static __always_inline void withdraw_release(struct scene *sc, const struct pick *k) {
+  bpf_spin_lock(&sc->room->lock);
+  leave(sc->room, k->class, k->epoch);
+  bpf_spin_unlock(&sc->room->lock);
+}
+
+enum commitment {
+  COMMIT_NONE, /* the flow has ended meanwhile */
+  COMMIT_FREE, /* the node is free once the request is a packet again */
+  COMMIT_KEEP, /* the flow keeps it: there is no other copy */
+};
+
+/* Makes the release of a request up to a sequence number the flow's. */
+static __always_inline int commit_release(struct scene *sc, const struct pick *k, struct flow *f, __u64 id,
+                                          __u32 end) {
+  struct room *r = sc->room;
+  struct work *w = sc->w;
+  __u64 now = w->now;
+  int commitment = COMMIT_NONE;
+  bpf_spin_lock(&r->lock);
+  if (f && f->id == id && f->state == FLOW_HELD && f->node == k->node) {
+    struct class_room *q = class_of(r, k->class);
+    __u64 waited = now - f->since;
+    q->released++;
+    q->wait_sum += waited;
+    q->wait[bucket_of(waited)]++;
+    commitment = f->flags & FLOW_ACKED ? COMMIT_KEEP : COMMIT_FREE;
+    if (commitment == COMMIT_FREE)
+      f->node = 0;
+    w->watch = begin_service(f, k->epoch, now, end);
+    w->look.sent = f->answer;
+  } else {
+    leave(r, k->class, k->epoch);
+  }
+  bpf_spin_unlock(&r->lock);
+  return commitment;
+}
+
+/* Makes the packet the request in the slot, and puts it before the stack. A flow keeps the
+ * slot. */
+static __always_inline int send_in(struct __sk_buff *skb, struct scene *sc, __u32 node,
+                                   const struct slot *slot, struct flow *keeper) {
+  __u32 ifindex = slot->ifindex;
+  __u64 id = slot->flow;
+  int failed = restore(skb, sc->w, node);
+  leave_slot(sc, node, keeper, id);
+  if (failed) /* the client will send it again, and it will pass; or it will be put there again */
+    return drop(REASON_CLONE_FAULT);
+  skb->mark = MARK_OURS;
+  return send_out(sc->w, ifindex, BPF_F_INGRESS);
+}
+
+/* Has the flow of the slot looked at again. */
+static __always_inline void watch_slot(struct work *w, const struct slot *slot, __u32 end) {
+  w->look.key = slot->key;
+  w->look.id = slot->flow;
+  w->look.received = end;
+  push_watch(w, w->now);
+}
+
+static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
+
+/* Answers the request in the slot as rejected. Where the server has said something since it
+ * came, that could not be told from the answer: the connection is reset. */
+static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *sc, const struct pick *k,
+                                          struct slot *slot, bool cookie) {
+  struct work *w = sc->w;
+  struct rejected *r = &w->rejected;
+  struct timestamps *t = slot_timestamps(slot);
+  r->key = slot->key;
+  r->times.option = 0;
+  if (t)
+    r->times = *t;
+  r->l3 = slot->l3;
+  r->seq = slot->sequence;
+  r->end = end_of_slot(slot);
+  r->ack = slot->acknowledged;
+  r->ifindex = slot->ifindex;
+  r->room = link_of(sc->pool, k->node)->room;
+  r->no_peer = cookie;
+  r->length = sc->config->answer_length;
+  r->text = r->length ? TEXT_POLICY : TEXT_RESET;
+  if (takes_data(&w->socket) && w->socket.answer != r->ack) {
+    r->ack = w->socket.answer;
+    r->text = TEXT_RESET;
+  }
+  int failed = restore(skb, w, k->node);
+  free_node(sc->pool, k->node);
+  return failed ? drop(REASON_CLONE_FAULT) : answer(skb, w);
+}
+
+/* Rejects the request in a node that is in no list any more. */
+static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, const struct pick *k,
+                                       __u32 why) {
+  struct slot *slot = slot_of(k->node);
+  if (!slot)
+    return TCX_DROP;
+  struct work *w = sc->w;
+  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  __u64 id = slot->flow;
+  if (!f || f->id != id) { /* its client has gone */
+    free_node(sc->pool, k->node);
+    return TCX_DROP;
+  }
+  bool cookie = f->flags & FLOW_COOKIE;
+  w->key = slot->key;
+  count_rejected(sc->room, k->class, why);
+  delete_flow(&w->key, f, id, w->now);
+  find_socket(skb, &w->key, &w->socket);
+  return send_rejection(skb, sc, k, slot, cookie);
+}
+
+/* Whether the server can take the request now. */
+static __always_inline bool is_ready(const struct endpoint *s, const struct flow *f) {
+  if (s->state == BPF_TCP_LISTEN)
+    return f->flags & FLOW_COOKIE;
+  return takes_data(s) && !s->orphaned;
+}
+
+static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc, const struct pick *k) {
+  struct slot *slot = slot_of(k->node);
+  if (!slot)
+    return TCX_DROP;
+  struct work *w = sc->w;
+  __u64 id = slot->flow;
+  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  struct endpoint *sock = &w->socket;
+  find_socket(skb, &slot->key, sock);
+  if (f && f->id == id && f->flags & FLOW_NEW && sock->crowded) {
+    put_back(sc, k);
+    return drop(REASON_ACCEPT_QUEUE);
+  }
+  bool ready = f && is_ready(sock, f);
+  __u32 end = end_of_slot(slot);
+  int commitment = ready ? commit_release(sc, k, f, id, end) : COMMIT_NONE;
+  if (commitment != COMMIT_NONE) {
+    if (w->watch)
+      watch_slot(w, slot, end);
+    return send_in(skb, sc, k->node, slot, commitment == COMMIT_KEEP ? f : NULL);
+  }
+  if (!ready)
+    withdraw_release(sc, k);
+  if (f && f->id == id && !ready)
+    return reject_node(skb, sc, k, REJECT_NO_SERVER);
+  free_node(sc->pool, k->node);
+  return TCX_DROP;
+}
+
+/* Puts a request before the stack again that was released, but has not got there. */
+static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, const struct pick *k) {
+  struct slot *slot = slot_of(k->node);
+  if (!slot)
+    return TCX_DROP;
+  struct work *w = sc->w;
+  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  bool mine = false;
+  w->watch = 0;
+  bpf_spin_lock(&sc->room->lock);
+  if (f && f->id == slot->flow && f->node == k->node) {
+    mine = true;
+    link_of(sc->pool, k->node)->again = 0;
+    w->watch = !f->watched;
+    f->watched = 1;
+    w->look.sent = f->answer;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  if (!mine) {
+    free_node(sc->pool, k->node);
+    return TCX_DROP;
+  }
+  if (w->watch)
+    watch_slot(w, slot, end_of_slot(slot));
+  return send_in(skb, sc, k->node, slot, f);
+}
+
+/* Does one thing that is due in a room, with a packet that can be made anything of. */
+__noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
+  struct scene sc = {.w = w};
+  struct pick k;
+  if (!w || !open_scene(&sc, room))
+    return TCX_DROP;
+  w->now = bpf_ktime_get_ns();
+  pick_next(&sc, &k);
+  if (k.task == TASK_RELEASE)
+    return release_node(skb, &sc, &k);
+  if (k.task == TASK_REJECT)
+    return reject_node(skb, &sc, &k, link_of(sc.pool, k.node)->reject);
+  if (k.task == TASK_AGAIN)
+    return send_again(skb, &sc, &k);
+  return TCX_DROP;
+}

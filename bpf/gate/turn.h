@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A request takes its turn: what becomes of the segment with which it begins or goes on. */
+#pragma once
+#include "../lib/admit.h"
+#include "../lib/socket.h"
+
+static __always_inline int drop(__u32 reason) {
+  count_reason(reason, true, false);
+  return TCX_DROP;
+}
+
+static __always_inline int let_pass(__u32 reason) {
+  count_reason(reason, false, false);
+  return TCX_NEXT;
+}
+
+/* Answers the packet's request as rejected. */
+static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc) {
+  struct rejected *r = note_rejected(skb, sc->w);
+  r->length = sc->config->answer_length;
+  r->text = r->length ? TEXT_POLICY : TEXT_RESET;
+  return answer(skb, sc->w);
+}
+
+/* Whether the client knows of less than the server has sent. */
+static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
+
+/* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
+ * which nobody thinks that it is the answer's end. */
+static __always_inline int hang_up(struct __sk_buff *skb, struct work *w) {
+  note_rejected(skb, w)->text = is_in_answer(w) ? TEXT_RESET : TEXT_FIN;
+  return answer(skb, w);
+}
+
+/* The same for what the packet's data say, provided that they are what its client sent. */
+static __always_inline int break_off(struct __sk_buff *skb, struct scene *sc, __u32 reason) {
+  struct work *w = sc->w;
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  count_reason(reason, true, false);
+  delete_flow(&w->key, sc->flow, w->flow.id, bpf_ktime_get_ns());
+  return hang_up(skb, w);
+}
+
+/* Tells the client that its request is none for the server. The stack has the client's bytes
+ * up to a sequence number. */
+static __always_inline int refuse(struct __sk_buff *skb, const struct scene *sc, __u32 why, __u32 has) {
+  struct work *w = sc->w;
+  bool holds = checksum_holds(skb, w);
+  if (holds || w->flow.flags & FLOW_NEW)
+    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+  if (!holds) /* it is not what the client sent */
+    return drop(REASON_CHECKSUM);
+  struct rejected *r = note_rejected(skb, w);
+  r->seq = has;
+  count_rejected(sc->room, w->flow.class, why);
+  r->text = why == REJECT_TOO_LARGE ? TEXT_TOO_LARGE : TEXT_MALFORMED;
+  if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
+    r->text = TEXT_RESET;
+  return answer(skb, w);
+}
+
+/* Fills in what the policy says of the flow's source. False: it goes by the waiting room. */
+static __always_inline bool classify(struct scene *sc, const struct service *service, struct work *w) {
+  const struct rule *rule = find_rule(&sc->im, service, &w->s.p);
+  if (sc->im.fault || (rule && rule->action == ACTION_PASS))
+    return false;
+  const struct room_config *c = sc->config;
+  struct flow *f = &w->flow;
+  __u32 rank = rank_of(c, rule);
+  const struct rank *k = &c->rank[rank];
+  f->rank = rank;
+  f->class = k->class;
+  f->socket_priority = k->socket_priority;
+  f->mark = socket_mark(c, rank);
+  f->ends = c->ends;
+  f->protocol = c->protocol;
+  f->room = service->slot;
+  f->generation = sc->header->generation;
+  return true;
+}
+
+/* The service that the packet is for, if it has a waiting room here. */
+static __always_inline const struct service *gate_service(struct scene *sc, struct work *w, __u32 ifindex) {
+  const struct service *s = find_service(&sc->im, sc->header, &w->s.p);
+  if (!s || !s->gate || !on_interface(s, ifindex) || for_upper(sc->header, &w->s.p, ifindex))
+    return NULL;
+  return set_scene(sc, s->slot) ? s : NULL;
+}
+
+/* Makes the flow's class what the policy in force says. False: it goes by the waiting room
+ * now. */
+static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  if (w->flow.generation == sc->header->generation)
+    return true;
+  const struct service *service = gate_service(sc, w, skb->ifindex);
+  return service && classify(sc, service, w);
+}
+
+/* A request has been made a packet of its slot. If the slot is the only copy, which it is with a
+ * flow, the flow keeps it, unless it has ended meanwhile. */
+static __always_inline void leave_slot(struct scene *sc, __u32 node, struct flow *f, __u64 id) {
+  bool kept = false;
+  if (f) {
+    bpf_spin_lock(&sc->room->lock);
+    kept = f->id == id && f->node == node;
+    if (kept)
+      link_of(sc->pool, node)->state = NODE_KEPT;
+    bpf_spin_unlock(&sc->room->lock);
+  }
+  if (!kept)
+    free_node(sc->pool, node);
+}
+
+/* Parts the flow, whose request is over, from the slot that it has kept. */
+static __always_inline void forget_slot(struct scene *sc) {
+  struct flow *f = sc->flow;
+  __u32 node = 0;
+  if (!sc->w->flow.node)
+    return;
+  bpf_spin_lock(&sc->room->lock);
+  if (f->id == sc->w->flow.id && is_free(sc->room, f))
+    node = part_node(sc->room, sc->pool, f);
+  bpf_spin_unlock(&sc->room->lock);
+  if (node)
+    free_node(sc->pool, node);
+}
+
+/* What remains of a request when admit() has decided. */
+static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
+  struct work *w = sc->w;
+  bool fresh = w->flow.flags & FLOW_NEW;
+  if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
+    return TCX_NEXT;
+  if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
+    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+  if (fate == FATE_REJECT)
+    return reject(skb, sc);
+  /* The request has to wait, but what its segment acknowledges must not. */
+  return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
+}
+
+/* Passes a segment up to a sequence number; the client sends the rest again. */
+static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u32 end) {
+  return cut(skb, w, end - w->s.seq) ? drop(REASON_CHECKSUM) : let_pass(REASON_CUT);
+}
+
+/* Whether the segment goes on behind the end of its request: that is cut off, and sent again
+ * by the client when its turn may have come. */
+static __always_inline bool exceeds(const struct work *w) {
+  return !(w->flow.flags & (FLOW_HEAD | FLOW_CHUNKS | FLOW_LOST)) &&
+         before(w->flow.next, w->s.seq + w->s.length);
+}
+
+/* The request of w->flow, which is in the table, begins with this segment, or goes on. */
+__noinline int on_turn(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
+  int fate = admit(skb, &sc);
+  if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
+    return pass_until(skb, w, w->s.seq + w->keep);
+  return settle(skb, &sc, fate);
+}
+
+/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
+ * the function of that name, for calls within calls take stack. */
+#define ON_FIRST_REQUEST 101
+#define ON_IDLE 102
+#define ON_SERVED 103
+#define ON_PIECE 104
+#define ON_TURN 105
+#define ON_GAVE_UP 106
+
+/* Why the request that has been read so far is none for the server; 0: it may be one. */
+static __always_inline __u32 refusal(const struct scene *sc, int step) {
+  struct flow *f = &sc->w->flow;
+  if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
+    return 0;
+  bool h2c = f->head.seen & HTTP_SEEN_H2C;
+  if (h2c && !sc->config->h2c)
+    return REJECT_H2C;
+  if (step == HTTP_LOST && h2c)
+    f->flags |= FLOW_TUNNEL;
+  return step == HTTP_LOST && !h2c ? REJECT_MALFORMED : 0;
+}
+
+/* The request of w->flow, which is in the table, begins with this segment, of which `step`
+ * says what was read. */
+static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, int step) {
+  struct work *w = sc->w;
+  if (is_lenient(sc))
+    return ON_TURN;
+  __u32 why = refusal(sc, step);
+  if (why)
+    return refuse(skb, sc, why, w->s.seq);
+  return w->flow.flags & FLOW_HEAD ? ON_PIECE : ON_TURN;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What there is to decide a packet by. */
+#pragma once
+#include "classify.h"
+#include "work.h"
+
+struct scene {
+  struct image im;
+  const struct header *header;
+  const struct room_config *config;
+  struct room *room;
+  struct pool *pool;
+  struct flow *flow; /* NULL: the packet is of none */
+  struct work *w;
+};
+
+/* Gets together what concerns a room. False: a map is missing, which cannot be, or the image
+ * says nothing of it. */
+static __always_inline bool set_scene(struct scene *sc, __u32 slot) {
+  sc->config = room_config(&sc->im, sc->header, slot);
+  sc->room = room_of(slot);
+  sc->pool = the_pool();
+  return sc->config && sc->room && sc->pool;
+}
+
+/* The same of a slot, in the image in force. */
+static __always_inline bool open_scene(struct scene *sc, __u32 slot) {
+  sc->header = open_image(&sc->im);
+  return sc->header && set_scene(sc, slot);
+}
+
+/* Gets together what concerns w->flow. False: as above, or the flow has ended meanwhile. */
+static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
+  sc->w = w;
+  if (!open_scene(sc, w->flow.room))
+    return false;
+  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
+  return sc->flow;
+}
+
+/* Whether what is not understood passes: nothing is held back here. */
+static __always_inline bool is_lenient(const struct scene *sc) {
+  return sc->config->shadow || !sc->config->strict;
+}
