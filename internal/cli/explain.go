@@ -25,7 +25,8 @@ func explainCommand(env Env) *cobra.Command {
 		Long: `Say which service a connection from an address is to, by which interface it would
 come (that of the route to the address) and whether the service is policed there,
 which rule matches, which class it gets, what is in the token bucket at this moment
-and whether a request would have to wait for its turn. Without --to, that is said for every service that can be reached from there.
+and whether a request, or a connection of a tls or tcp service, would have to wait
+for its turn. Without --to, that is said for every service that can be reached from there.
 With --policy a file is asked in place of the daemon: buckets, waiting rooms, interfaces
 and local addresses are unknown then, and any destination is taken for local.
 
@@ -108,11 +109,11 @@ func printDecision(b *strings.Builder, d api.Decision) {
 	}
 	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d))
 	if d.Room != nil && d.Verdict != "drop" {
-		fmt.Fprintf(b, "  a request %s\n", roomText(d))
+		fmt.Fprintf(b, "  a %s %s\n", unit(d.Room.Protocol), roomText(d))
 	}
 }
 
-// roomText says what becomes of a request on the connection.
+// roomText says what becomes of a request on the connection, or of the connection.
 func roomText(d api.Decision) string {
 	r := d.Room
 	if !r.Live {

@@ -73,7 +73,7 @@ func roomStatus() api.Status {
 	return api.Status{
 		WaitingRoom: api.PoolStatus{Slots: 4096, FreeSlots: 4004, SlotSize: 8192, Flows: 65_536, UsedFlows: 1230},
 		Services: []api.ServiceStatus{
-			{Name: "shop", Mode: "enforce", Limit: "8", RoomStatus: &api.RoomStatus{
+			{Name: "shop", Protocol: "http", Mode: "enforce", Limit: "8", RoomStatus: &api.RoomStatus{
 				InService: 8, Waiting: 92, QueueSize: 4096,
 				Classes: []api.RoomClassStatus{
 					{
@@ -83,7 +83,7 @@ func roomStatus() api.Status {
 					},
 					{
 						Name: "bronze", InService: 6, Waiting: 92, Arrived: 912_345_678, Admitted: 12_345_678, Held: 899_999_000,
-						Released: 899_990_000, GaveUp: 12, Served: 912_345_000, Lost: 3,
+						Released: 899_990_000, GaveUp: 12, Served: 912_345_000, Lost: 3, Paused: 1,
 						Rejected: map[string]uint64{"queue_full": 42, "max_wait": 8900, "displaced": 42},
 						Wait:     api.Durations{Count: 899_990_000, P50: 0.2304, P99: 4.8123},
 						Service:  api.Durations{Count: 912_345_000, P50: 0.000512, P99: 59.9},
@@ -91,12 +91,18 @@ func roomStatus() api.Status {
 					{Name: "never"},
 				},
 			}},
-			{Name: "blog", Mode: "shadow", Limit: "unlimited (auto)", RoomStatus: &api.RoomStatus{
+			{Name: "blog", Protocol: "http", Mode: "shadow", Limit: "unlimited (auto)", RoomStatus: &api.RoomStatus{
 				InService: 1, QueueSize: 100,
 				Classes: []api.RoomClassStatus{{Name: "gold"}, {Name: "bronze", InService: 1, Arrived: 7, Admitted: 7, WouldHold: 5}},
 			}},
-			{Name: "idle", Mode: "enforce", Limit: "unlimited", RoomStatus: &api.RoomStatus{QueueSize: 4096}},
-			{Name: "mail", Mode: "enforce", Limit: "unlimited"},
+			{Name: "idle", Protocol: "http", Mode: "enforce", Limit: "unlimited", RoomStatus: &api.RoomStatus{QueueSize: 4096}},
+			{Name: "mail", Protocol: "tcp", Mode: "enforce", Limit: "unlimited"},
+			{Name: "front", Protocol: "tls", Mode: "enforce", Limit: "5", RoomStatus: &api.RoomStatus{
+				InService: 5, Waiting: 2, Gathering: 3, QueueSize: 4096,
+				Classes: []api.RoomClassStatus{{
+					Name: "gold", InService: 5, Waiting: 2, Arrived: 14, Admitted: 5, Held: 8, Released: 6, Lost: 1, Rejected: map[string]uint64{"too_large": 1},
+				}},
+			}},
 		},
 	}
 }
@@ -113,6 +119,7 @@ shop  enforce  limit 8  in service 8  waiting 92 of 4096
   bronze     912M     12.3M  900M      900M      8984       12
   bronze rejected: 8900 max_wait, 42 displaced, 42 queue_full
   bronze: the end of 3 requests was not seen
+  bronze: 1 request left service for want of the body
 blog  shadow  limit unlimited (auto)  in service 1  waiting 0 of 100
   CLASS   IN SERVICE  WAITING  WAIT p50/p99  SERVICE p50/p99
   bronze           1        0             -                -
@@ -120,6 +127,14 @@ blog  shadow  limit unlimited (auto)  in service 1  waiting 0 of 100
   bronze        7         7     0         0         0        0
   bronze: 5 of those admitted would have waited
 idle  enforce  limit unlimited  in service 0  waiting 0 of 4096
+front  enforce  limit 5  in service 5  waiting 2 of 4096
+  heads that are not complete: 3
+  CLASS  IN SERVICE  WAITING  WAIT p50/p99  SERVICE p50/p99
+  gold            5        2             -                -
+  CLASS  ARRIVED  ADMITTED  HELD  RELEASED  REJECTED  GAVE UP
+  gold        14         5     8         6         1        0
+  gold rejected: 1 too_large
+  gold: the end of 1 connection was not seen
 `
 	var b strings.Builder
 	printRooms(&b, roomStatus())
@@ -144,7 +159,7 @@ func TestWaitingRoomsFitTheScreen(t *testing.T) {
 	d := api.Durations{Count: most, P50: 3599.9, P99: 3599.9}
 	s := api.Status{
 		WaitingRoom: api.PoolStatus{Slots: 65_536, FreeSlots: 65_536, SlotSize: 16_064, Flows: 4_194_304, UsedFlows: 4_194_304},
-		Services: []api.ServiceStatus{{Name: "customer-7", Mode: "enforce", Limit: "1000000", RoomStatus: &api.RoomStatus{
+		Services: []api.ServiceStatus{{Name: "customer-7", Protocol: "http", Mode: "enforce", Limit: "1000000", RoomStatus: &api.RoomStatus{
 			InService: 1_000_000, Waiting: 65_536, QueueSize: 65_536,
 			Classes: []api.RoomClassStatus{{
 				Name: "subscribers", InService: 1_000_000, Max: 1_000_000, Waiting: 65_536, Arrived: most, Admitted: most, Held: most, Released: most,
@@ -191,21 +206,24 @@ func TestExplanationOfAWaitingRoom(t *testing.T) {
 		want    string
 	}{
 		{"none", nil, false, "pass", head},
-		{"waits", &api.RoomDecision{Limit: 8, Live: true, InService: 8, Waiting: 92, Waits: true}, false, "pass",
+		{"waits", &api.RoomDecision{Protocol: "http", Limit: 8, Live: true, InService: 8, Waiting: 92, Waits: true}, false, "pass",
 			head + "  a request would wait: 8 of 8 in service, 92 waiting\n"},
-		{"room", &api.RoomDecision{Limit: 8, Live: true, InService: 3}, false, "pass",
+		{"room", &api.RoomDecision{Protocol: "http", Limit: 8, Live: true, InService: 3}, false, "pass",
 			head + "  a request would be served at once: 3 of 8 in service, 0 waiting\n"},
-		{"the class has a bound", &api.RoomDecision{Limit: 8, Max: 2, Live: true, InService: 3, ClassInService: 2, Waiting: 1, Waits: true}, false, "pass",
+		{"the class has a bound", &api.RoomDecision{Protocol: "http", Limit: 8, Max: 2, Live: true, InService: 3, ClassInService: 2, Waiting: 1, Waits: true}, false, "pass",
 			head + "  a request would wait: 3 of 8 in service, 2 of 2 of class gold, 1 waiting\n"},
-		{"the class alone", &api.RoomDecision{Max: 2, Live: true, InService: 3, ClassInService: 2, Waits: true}, false, "pass",
+		{"the class alone", &api.RoomDecision{Protocol: "http", Max: 2, Live: true, InService: 3, ClassInService: 2, Waits: true}, false, "pass",
 			head + "  a request would wait: 3 in service, 2 of 2 of class gold, 0 waiting\n"},
-		{"shadow", &api.RoomDecision{Limit: 8, Live: true, InService: 8, Waits: true}, true, "pass",
+		{"shadow", &api.RoomDecision{Protocol: "http", Limit: 8, Live: true, InService: 8, Waits: true}, true, "pass",
 			"service web (shadow): no rule matches, class gold: pass\n  a request would wait if the service were not in shadow mode: 8 of 8 in service, 0 waiting\n"},
-		{"no daemon", &api.RoomDecision{Limit: 8, Max: 2}, false, "pass",
+		{"no daemon", &api.RoomDecision{Protocol: "http", Limit: 8, Max: 2}, false, "pass",
 			head + "  a request waits while 8 are in service, or 2 of class gold\n"},
-		{"no daemon, no max", &api.RoomDecision{Limit: 8}, false, "pass", head + "  a request waits while 8 are in service\n"},
-		{"no daemon, no limit", &api.RoomDecision{Max: 2}, false, "pass", head + "  a request waits while 2 of class gold are in service\n"},
-		{"dropped", &api.RoomDecision{Limit: 8, Live: true}, false, "drop", "service web: no rule matches, class gold: drop\n"},
+		{"no daemon, no max", &api.RoomDecision{Protocol: "http", Limit: 8}, false, "pass", head + "  a request waits while 8 are in service\n"},
+		{"of a connection", &api.RoomDecision{Protocol: "tcp", Limit: 8, Live: true, InService: 8, Waiting: 1, Waits: true}, false, "pass",
+			head + "  a connection would wait: 8 of 8 in service, 1 waiting\n"},
+		{"of a connection, no daemon", &api.RoomDecision{Protocol: "tls", Limit: 8}, false, "pass", head + "  a connection waits while 8 are in service\n"},
+		{"no daemon, no limit", &api.RoomDecision{Protocol: "http", Max: 2}, false, "pass", head + "  a request waits while 2 of class gold are in service\n"},
+		{"dropped", &api.RoomDecision{Protocol: "http", Limit: 8, Live: true}, false, "drop", "service web: no rule matches, class gold: drop\n"},
 	} {
 		d := base
 		d.Room, d.Shadow, d.Verdict = tt.room, tt.shadow, tt.verdict

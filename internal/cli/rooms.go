@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 // printRooms shows the waiting rooms: a line for each, and of the classes that have had
@@ -26,13 +27,24 @@ func printRooms(b *strings.Builder, s api.Status) {
 	fmt.Fprintf(b, "\nslots in use: %d of %d (%d bytes each); flows: %d of %d\n", w.Slots-w.FreeSlots, w.Slots, w.SlotSize, w.UsedFlows, w.Flows)
 	for _, s := range rooms {
 		fmt.Fprintf(b, "%s  %s  limit %s  in service %d  waiting %d of %d\n", s.Name, s.Mode, s.Limit, s.InService, s.Waiting, s.QueueSize)
-		printRoomClasses(b, slices.DeleteFunc(slices.Clone(s.Classes), unused))
+		if s.Gathering > 0 {
+			fmt.Fprintf(b, "  heads that are not complete: %d\n", s.Gathering)
+		}
+		printRoomClasses(b, unit(s.Protocol), slices.DeleteFunc(slices.Clone(s.Classes), unused))
 	}
+}
+
+// unit is what takes its turn at a service.
+func unit(p policy.Protocol) string {
+	if p == policy.HTTP {
+		return "request"
+	}
+	return "connection"
 }
 
 func unused(c api.RoomClassStatus) bool { return c.Arrived == 0 && c.InService == 0 && c.Waiting == 0 }
 
-func printRoomClasses(b *strings.Builder, classes []api.RoomClassStatus) {
+func printRoomClasses(b *strings.Builder, unit string, classes []api.RoomClassStatus) {
 	if len(classes) == 0 {
 		return
 	}
@@ -45,12 +57,12 @@ func printRoomClasses(b *strings.Builder, classes []api.RoomClassStatus) {
 	now.printIndented(b)
 	sofar.printIndented(b)
 	for _, c := range classes {
-		printIncidents(b, c)
+		printIncidents(b, unit, c)
 	}
 }
 
 // printIncidents tells what a class has no column for, where there is anything to tell.
-func printIncidents(b *strings.Builder, c api.RoomClassStatus) {
+func printIncidents(b *strings.Builder, unit string, c api.RoomClassStatus) {
 	if len(c.Rejected) > 0 {
 		fmt.Fprintf(b, "  %s rejected: %s\n", c.Name, reasonsText(c.Rejected))
 	}
@@ -58,7 +70,10 @@ func printIncidents(b *strings.Builder, c api.RoomClassStatus) {
 		fmt.Fprintf(b, "  %s: %s of those admitted would have waited\n", c.Name, amount(c.WouldHold))
 	}
 	if c.Lost > 0 {
-		fmt.Fprintf(b, "  %s: the end of %s was not seen\n", c.Name, count(int(c.Lost), "request"))
+		fmt.Fprintf(b, "  %s: the end of %s was not seen\n", c.Name, count(int(c.Lost), unit))
+	}
+	if c.Paused > 0 {
+		fmt.Fprintf(b, "  %s: %s left service for want of the body\n", c.Name, count(int(c.Paused), unit))
 	}
 }
 

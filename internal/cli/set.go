@@ -19,7 +19,7 @@ func setCommand(env Env) *cobra.Command {
 		Long: `Change one limit at once, without the policy file:
 
   connections.RULE.rate, connections.RULE.burst
-  services.NAME.concurrency, a number of requests or unlimited
+  services.NAME.concurrency, a number of requests (of connections, unless http) or unlimited
   services.NAME.queue.size, .queue.max_wait and .queue.max_service
   classes.NAME.reserve and classes.NAME.max
 

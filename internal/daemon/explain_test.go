@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 const twoServices = `version: 1
@@ -185,8 +186,8 @@ func TestStatus(t *testing.T) {
 		{Name: "bronze", Rejected: map[string]uint64{}, Wait: none, Service: none},
 	}}
 	wantServices := []api.ServiceStatus{
-		{Name: "web", Listen: []string{"*:80"}, Mode: "enforce", Listening: true, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
-		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
+		{Name: "web", Listen: []string{"*:80"}, Protocol: policy.HTTP, Mode: "enforce", Listening: true, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
+		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Protocol: policy.HTTP, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
 	}
 	if diff := cmp.Diff(wantServices, got.Services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)

@@ -18,7 +18,7 @@ const (
 	// falls due without a packet, such as the end of max_wait, is late by so much at most.
 	tickEvery = 20 * time.Millisecond
 	// lookEvery is how often to look whether somebody waits, for that reads every room, and
-	// how often to tick while nobody does.
+	// how often to tick while nobody does: connections that may be silent are looked at then.
 	lookEvery = 200 * time.Millisecond
 	// mostFaults bounds what is logged of a pulse that fails, until the next change.
 	mostFaults = 8
@@ -117,7 +117,7 @@ func (e *engine) anybodyWaits(waited bool) (bool, error) {
 	if err != nil {
 		return waited, err
 	}
-	return slices.ContainsFunc(rooms, func(r datapath.Room) bool { return r.Waiting > 0 }), nil
+	return slices.ContainsFunc(rooms, func(r datapath.Room) bool { return r.Waiting > 0 || r.Gathering > 0 }), nil
 }
 
 // limits reports whether a policy may make requests wait.

@@ -257,15 +257,18 @@ func TestTickGoesOnWhileTheEngineIsBusy(t *testing.T) {
 
 func TestLookReadsTheRoomsOnlyWhereSomebodyCanWait(t *testing.T) {
 	m := newMachine(t, "eth0")
-	m.kernel.SetRooms(datapath.Room{}, datapath.Room{Waiting: 3})
 	e := &engine{dp: m.kernel.Open(datapath.Config{Instance: "test"}), net: m.network, log: slog.New(slog.DiscardHandler)}
 	for _, tt := range []struct {
+		room                  datapath.Room
 		waited, limited, want bool
 	}{
-		{false, false, false},
-		{true, false, true},
-		{false, true, true},
+		{datapath.Room{Waiting: 3}, false, false, false},
+		{datapath.Room{Waiting: 3}, true, false, true},
+		{datapath.Room{Waiting: 3}, false, true, true},
+		{datapath.Room{Gathering: 1}, false, true, true}, // its head may never be complete
+		{datapath.Room{InService: 9}, true, true, false},
 	} {
+		m.kernel.SetRooms(datapath.Room{}, tt.room)
 		e.limited.Store(tt.limited)
 		if got, err := e.anybodyWaits(tt.waited); got != tt.want || err != nil {
 			t.Errorf("%+v: %v, %v", tt, got, err)

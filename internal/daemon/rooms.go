@@ -20,14 +20,14 @@ func limitText(c policy.Concurrency) string {
 	return c.String()
 }
 
-// roomOf returns the waiting room of a service, nil for one whose requests are not seen.
+// roomOf returns the waiting room of a service, nil for one that only has its SYNs policed.
 func roomOf(t *policy.Tables, service int, rooms []datapath.Room) *api.RoomStatus {
 	table := t.Services[service].Room
-	if table.Protocol != policy.HTTP {
+	if !table.Followed {
 		return nil
 	}
 	room := nth(rooms, service)
-	s := &api.RoomStatus{InService: room.InService, Waiting: room.Waiting, QueueSize: table.Queue.Size}
+	s := &api.RoomStatus{InService: room.InService, Waiting: room.Waiting, Gathering: room.Gathering, QueueSize: table.Queue.Size}
 	for i, class := range t.Classes {
 		s.Classes = append(s.Classes, roomClass(class, nth(room.Classes, i)))
 	}
@@ -38,7 +38,7 @@ func roomClass(class policy.ClassTable, c datapath.RoomClass) api.RoomClassStatu
 	s := api.RoomClassStatus{
 		Name: class.Name, Max: class.Max, InService: c.InService, Waiting: c.Waiting,
 		Arrived: c.Arrived, Admitted: c.Admitted, Held: c.Held, WouldHold: c.WouldHold, Released: c.Released, GaveUp: c.GaveUp,
-		Rejected: map[string]uint64{}, Served: c.Served, Lost: c.Lost,
+		Rejected: map[string]uint64{}, Served: c.Served, Lost: c.Lost, Paused: c.Paused,
 		Wait: durations(c.Wait), Service: durations(c.Service),
 	}
 	for reason, n := range c.Rejected {
@@ -100,12 +100,13 @@ func quantile(d api.Durations, q float64) float64 {
 	return d.Buckets[len(d.Buckets)-1].From // by an error of rounding
 }
 
-// askRoom says whether a request of a class would wait, where any can.
+// askRoom says whether a request of a class would wait, where any can, or a connection.
 func (x Explainer) askRoom(d *api.Decision, service, class int) error {
 	if !x.Tables.HasRoom(service) {
 		return nil
 	}
-	d.Room = &api.RoomDecision{Limit: x.Tables.Services[service].Room.Limit, Max: x.Tables.Classes[class].Max}
+	table := x.Tables.Services[service].Room
+	d.Room = &api.RoomDecision{Protocol: table.Protocol, Limit: table.Limit, Max: x.Tables.Classes[class].Max}
 	if x.Rooms == nil {
 		return nil
 	}

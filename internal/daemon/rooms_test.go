@@ -13,6 +13,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 )
 
 // histogram has counts in buckets.
@@ -74,7 +75,7 @@ services:
   - {name: shop, listen: "*:80", concurrency: 8, queue: {size: 100}}
   - {name: free, listen: "*:81", concurrency: unlimited}
   - {name: auto, listen: "*:82", mode: shadow}
-  - {name: mail, listen: "*:25", protocol: tcp}
+  - {name: mail, listen: "*:25", protocol: tcp, concurrency: 2}
 classes:
   - {name: gold, priority: 1, max: 3}
   - {name: bronze, priority: 2}
@@ -86,18 +87,18 @@ connections:
 
 // busyRoom is a full waiting room of roomPolicy.
 func busyRoom() datapath.Room {
-	r := datapath.Room{InService: 8, Waiting: 92, Classes: make([]datapath.RoomClass, 2)}
+	r := datapath.Room{InService: 8, Waiting: 92, Gathering: 5, Classes: make([]datapath.RoomClass, 2)}
 	r.Classes[0] = datapath.RoomClass{InService: 2, Arrived: 10, Admitted: 10, Served: 8}
 	r.Classes[1] = datapath.RoomClass{
-		InService: 6, Waiting: 92, Arrived: 200, Admitted: 50, Held: 145, WouldHold: 1, Released: 40, GaveUp: 3, Served: 84, Lost: 2,
-		Rejected: [datapath.RejectLen]uint64{5, 4, 6}, Wait: histogram(time.Second, map[int]uint64{10: 40}),
+		InService: 6, Waiting: 92, Arrived: 200, Admitted: 50, Held: 145, WouldHold: 1, Released: 40, GaveUp: 3, Served: 84, Lost: 2, Paused: 9,
+		Rejected: [datapath.RejectLen]uint64{0: 5, 1: 4, 2: 6, 7: 1, 8: 2, 9: 3}, Wait: histogram(time.Second, map[int]uint64{10: 40}),
 	}
 	return r
 }
 
 func TestStatusOfWaitingRooms(t *testing.T) {
 	m := newMachine(t, "eth0")
-	m.kernel.SetRooms(busyRoom(), datapath.Room{InService: 1}, datapath.Room{}, datapath.Room{})
+	m.kernel.SetRooms(busyRoom(), datapath.Room{InService: 1}, datapath.Room{}, datapath.Room{InService: 2, Waiting: 1})
 	m.kernel.SetPool(datapath.PoolUse{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101})
 	r := m.start(m.config(m.write("p.yaml", roomPolicy)))
 	got := r.status()
@@ -109,12 +110,13 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 	}
 	want := []*api.RoomStatus{
 		{
-			InService: 8, Waiting: 92, QueueSize: 100,
+			InService: 8, Waiting: 92, Gathering: 5, QueueSize: 100,
 			Classes: []api.RoomClassStatus{
 				{Name: "gold", Max: 3, InService: 2, Arrived: 10, Admitted: 10, Served: 8, Rejected: map[string]uint64{}, Wait: none, Service: none},
 				{
 					Name: "bronze", InService: 6, Waiting: 92, Arrived: 200, Admitted: 50, Held: 145, WouldHold: 1, Released: 40,
-					GaveUp: 3, Served: 84, Lost: 2, Rejected: map[string]uint64{"queue_full": 5, "displaced": 4, "max_wait": 6},
+					GaveUp: 3, Served: 84, Lost: 2, Paused: 9,
+					Rejected: map[string]uint64{"queue_full": 5, "displaced": 4, "max_wait": 6, "too_large": 1, "malformed": 2, "h2c": 3},
 					Wait: api.Durations{
 						Count: 40, P50: 0.001536, P99: 0.00203776, Mean: 0.025, Sum: 1,
 						Buckets: []api.Bucket{{From: 0.001024, To: 0.002048, Count: 40}},
@@ -125,9 +127,9 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 		},
 		{InService: 1, QueueSize: 4096, Classes: idle},
 		{QueueSize: 4096, Classes: idle},
-		nil, // not HTTP
+		{InService: 2, Waiting: 1, QueueSize: 4096, Classes: idle},
 	}
-	for i, limit := range []string{"8", "unlimited", "unlimited (auto)", "unlimited (auto)"} {
+	for i, limit := range []string{"8", "unlimited", "unlimited (auto)", "2"} {
 		if got.Services[i].Limit != limit {
 			t.Errorf("limit of %s: %q, want %q", got.Services[i].Name, got.Services[i].Limit, limit)
 		}
@@ -138,6 +140,31 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 	if want := (api.PoolStatus{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101}); got.WaitingRoom != want {
 		t.Errorf("memory of the waiting rooms: %+v, want %+v", got.WaitingRoom, want)
 	}
+}
+
+// A service that only has its SYNs policed has no waiting room, until it gets a limit.
+func TestServiceWithoutAWaitingRoom(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", "version: 1\nservices: [{name: mail, listen: \"*:25\", protocol: tcp}]\n")))
+	ask := func() (*api.RoomStatus, *api.RoomDecision) {
+		t.Helper()
+		got, err := r.client.Explain(t.Context(), api.ExplainRequest{From: "10.0.0.8", To: "192.0.2.1:25"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.status().Services[0].RoomStatus, got.Decisions[0].Room
+	}
+	if room, decision := ask(); room != nil || decision != nil {
+		t.Errorf("room %+v, decision %+v; want none", room, decision)
+	}
+	if _, err := r.client.Set(t.Context(), api.SetRequest{Path: "services.mail.concurrency", Value: "3"}); err != nil {
+		t.Fatal(err)
+	}
+	want := api.RoomDecision{Protocol: policy.TCP, Limit: 3, Live: true}
+	if room, decision := ask(); room == nil || decision == nil || *decision != want {
+		t.Errorf("with a limit: room %+v, decision %+v; want %+v", room, decision, want)
+	}
+	r.end()
 }
 
 func TestSetConcurrency(t *testing.T) {
@@ -182,17 +209,20 @@ func TestExplainSaysWhetherARequestWaits(t *testing.T) {
 		{"before a lower class", behind, gold, ":80", &api.RoomDecision{Limit: 8, Max: 3, InService: 5, ClassInService: 2, Waiting: 4}},
 		{"goes by every control", full, "10.0.0.1", ":80", nil},
 		{"dropped", full, "10.0.0.2", ":80", nil},
-		{"not HTTP", full, bronze, ":25", nil},
+		{"a connection", open, bronze, ":25", &api.RoomDecision{Protocol: policy.TCP, Limit: 2, InService: 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m.kernel.SetRooms(tt.room)
+			m.kernel.SetRooms(tt.room, datapath.Room{}, datapath.Room{}, datapath.Room{InService: 1})
 			got, err := r.client.Explain(t.Context(), api.ExplainRequest{From: tt.from, To: "192.0.2.1" + tt.to})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if tt.want != nil {
 				tt.want.Live = true
+				if tt.want.Protocol == "" {
+					tt.want.Protocol = policy.HTTP
+				}
 			}
 			if diff := cmp.Diff(tt.want, got.Decisions[0].Room); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -205,7 +235,7 @@ func TestExplainSaysWhetherARequestWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&api.RoomDecision{Limit: 8}, got.Decisions[0].Room); diff != "" {
+	if diff := cmp.Diff(&api.RoomDecision{Protocol: policy.HTTP, Limit: 8}, got.Decisions[0].Room); diff != "" {
 		t.Errorf("without a daemon (-want +got):\n%s", diff)
 	}
 	if got.Decisions[0].Class != "bronze" || !strings.Contains(got.Notes[0], "not known") {

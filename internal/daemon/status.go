@@ -70,6 +70,7 @@ func (e *engine) services(stats datapath.Stats, rooms []datapath.Room, listeners
 	for i, s := range e.current.tables.Services {
 		list[i] = api.ServiceStatus{
 			Name:       s.Name,
+			Protocol:   s.Room.Protocol,
 			Mode:       "enforce",
 			Limit:      limitText(e.current.policy.Services[i].Concurrency),
 			Interfaces: e.interfaces(i),

@@ -16,6 +16,7 @@ import (
 type Room struct {
 	InService int         // requests that the server works on
 	Waiting   int         // requests that are held
+	Gathering int         // requests whose head is not complete, and whose turn has not come
 	Classes   []RoomClass // like Tables.Classes of the state in force
 }
 
@@ -33,6 +34,7 @@ type RoomClass struct {
 	Rejected  [RejectLen]uint64
 	Served    uint64    // requests that left service
 	Lost      uint64    // of these, the ones whose end was not seen
+	Paused    uint64    // times that a request left service because its body did not come
 	Wait      Histogram // how long those that were released had waited
 	Service   Histogram // how long requests were in service
 }
@@ -41,7 +43,7 @@ type RoomClass struct {
 type Reject int
 
 // RejectLen is how many reasons for a rejection there are.
-const RejectLen = 7
+const RejectLen = int(narthexRejectREJECT_LEN)
 
 // rejectNames are the names of enum reject in bpf/types.h.
 var rejectNames = [RejectLen]string{
@@ -52,6 +54,9 @@ var rejectNames = [RejectLen]string{
 	"closed",     // the server closed the idle connection while it waited
 	"no_slot",    // all slots of the instance were taken
 	"no_flow",    // all flow entries of the instance were taken
+	"too_large",  // its head is longer than a slot
+	"malformed",  // servers could read its head in two ways, or it is no HTTP/1
+	"h2c",        // it asks for HTTP/2 without TLS, which the service does not let pass
 }
 
 func (r Reject) String() string { return rejectNames[r] }
@@ -103,7 +108,7 @@ func (in *Instance) Rooms() ([]Room, error) {
 		if err := in.objects.Rooms.Lookup(in.slots.byName[t.Services[i].Name], &r); err != nil {
 			return nil, fmt.Errorf("reading the waiting room of service %q: %w", t.Services[i].Name, err)
 		}
-		list[i] = Room{InService: int(r.InService), Waiting: int(r.Waiting)}
+		list[i] = Room{InService: int(r.InService), Waiting: int(r.Waiting), Gathering: int(r.Gathering)}
 		for _, c := range t.Classes {
 			list[i].Classes = append(list[i].Classes, roomClass(&r.Class[in.slots.byClass[c.Name]]))
 		}
@@ -115,7 +120,7 @@ func roomClass(from *narthexClassRoom) RoomClass {
 	c := RoomClass{
 		InService: int(from.InService), Waiting: int(from.Waiting),
 		Arrived: from.Arrived, Admitted: from.Admitted, Held: from.Held, WouldHold: from.WouldHold,
-		Released: from.Released, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost,
+		Released: from.Released, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost, Paused: from.Paused,
 		Wait:    Histogram{from.Wait, time.Duration(from.WaitSum)},
 		Service: Histogram{from.Service, time.Duration(from.ServiceSum)},
 	}

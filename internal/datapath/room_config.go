@@ -21,9 +21,9 @@ const (
 	leftoverWait = 5 * time.Second
 )
 
-// hasGate reports whether the requests of a service go through a waiting room, be it one in
-// which nobody ever waits.
-func hasGate(s *policy.ServiceTable) bool { return s.Room.Protocol == policy.HTTP }
+// hasGate reports whether the requests or connections of a service go through a waiting room,
+// be it one in which nobody ever waits.
+func hasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
 
 // roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
 // service let go whoever still waits there.
@@ -52,6 +52,12 @@ var serviceEnds = map[policy.ServiceEnd]narthexServiceEnd{
 	policy.EndClose:     narthexServiceEndEND_CLOSE,
 }
 
+var protocols = map[policy.Protocol]narthexProtocol{
+	policy.HTTP: narthexProtocolPROTOCOL_HTTP,
+	policy.TLS:  narthexProtocolPROTOCOL_TLS,
+	policy.TCP:  narthexProtocolPROTOCOL_TCP,
+}
+
 func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 	from := &t.Services[service].Room
 	c := narthexRoomConfig{
@@ -65,6 +71,8 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Ends:        uint8(serviceEnds[from.Ends]),
 		DefaultRank: uint8(t.Default),
 		Strict:      flag(t.HasRoom(service)),
+		Protocol:    uint8(protocols[from.Protocol]),
+		H2c:         flag(from.H2C == policy.H2CPass),
 		Bounded:     flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })),
 	}
 	for rank, class := range t.Classes {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -83,17 +84,59 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 	places = r.Perm(20)
 	for i := range 1 + r.IntN(10) {
 		service := policy.ServiceTable{Name: fmt.Sprintf("service-%d", i), Shadow: r.IntN(2) == 0, Room: policy.RoomTable{
-			Protocol: policy.HTTP,
+			Protocol: []policy.Protocol{policy.HTTP, policy.TLS, policy.TCP}[r.IntN(3)],
+			H2C:      []policy.H2C{policy.H2CReject, policy.H2CPass}[r.IntN(2)],
 			Limit:    r.IntN(2) * r.IntN(1_000_000),
 			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour)))},
 			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndClose}[r.IntN(3)],
 			Reject:   policy.Reject{Status: 503},
 			Mark:     r.Uint32N(0xffffffef),
 		}}
+		if service.Room.Protocol != policy.HTTP {
+			service.Room.Reject = policy.Reject{Reset: true} // as policies have it
+		}
 		t.Services = append(t.Services, service)
 		s.byName[service.Name] = uint32(places[i])
 	}
 	return t, s
+}
+
+// Every reason that the programs know has a name of its own, and so has every protocol a number.
+func TestNamesOfRooms(t *testing.T) {
+	seen := map[string]bool{}
+	for r := range Reject(RejectLen) {
+		if r.String() == "" || seen[r.String()] {
+			t.Errorf("reason %d is called %q", r, r)
+		}
+		seen[r.String()] = true
+	}
+	if got := len(narthexClassRoom{}.Rejected); got < RejectLen {
+		t.Errorf("%d counters for %d reasons", got, RejectLen)
+	}
+	if len(protocols) != int(narthexProtocolPROTOCOL_LEN) || len(serviceEnds) != int(narthexServiceEndSERVICE_END_LEN) {
+		t.Errorf("numbers of protocols %v, of ends of service %v: not all", protocols, serviceEnds)
+	}
+}
+
+// Services that are followed have a gate, and the ports that the gate looks at are theirs.
+func TestGatePorts(t *testing.T) {
+	service := func(followed bool, ports ...uint16) policy.ServiceTable {
+		s := policy.ServiceTable{Room: policy.RoomTable{Protocol: policy.TCP, Followed: followed}}
+		for _, p := range ports {
+			s.Listen = append(s.Listen, policy.Listen{Port: p})
+		}
+		return s
+	}
+	services := []policy.ServiceTable{service(true, 80, 443), service(false, 25), service(true, 64, 65535)}
+	want := map[uint32]uint64{1: 1<<(80-64) | 1, 443 / 64: 1 << (443 % 64), 1023: 1 << 63}
+	if got := gatePorts(services); !maps.Equal(got, want) {
+		t.Errorf("ports %v, want %v", got, want)
+	}
+	for i, want := range []bool{true, false, true} {
+		if got := hasGate(&services[i]); got != want {
+			t.Errorf("service %d has a gate: %v, want %v", i, got, want)
+		}
+	}
 }
 
 // The configuration of a room says what the tables say, with classes in order of priority
@@ -125,6 +168,13 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 		c.Epoch != epochLength(from.Room.Queue.MaxService) || c.Mark != from.Room.Mark || (c.Shadow == 1) != from.Shadow ||
 		narthexServiceEnd(c.Ends) != serviceEnds[from.Room.Ends] || (c.Strict == 1) != tables.HasRoom(service) {
 		t.Errorf("service %+v has %+v", from, c)
+	}
+	wantProtocol := map[policy.Protocol]narthexProtocol{policy.HTTP: 0, policy.TLS: 1, policy.TCP: 2}[from.Room.Protocol]
+	if narthexProtocol(c.Protocol) != wantProtocol || (c.H2c == 1) != (from.Room.H2C == policy.H2CPass) {
+		t.Errorf("service %+v has protocol %d, h2c %d", from, c.Protocol, c.H2c)
+	}
+	if from.Room.Protocol != policy.HTTP && c.AnswerLength != 0 {
+		t.Errorf("service %+v is rejected with %d bytes; want a reset", from, c.AnswerLength)
 	}
 	if int(c.Ranks) != len(tables.Classes) || int(c.DefaultRank) != tables.Default {
 		t.Errorf("%d ranks, the default one %d; want %d, %d", c.Ranks, c.DefaultRank, len(tables.Classes), tables.Default)

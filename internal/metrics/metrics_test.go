@@ -91,8 +91,8 @@ narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop
 
 func TestExpositionOfWaitingRooms(t *testing.T) {
 	status := api.Status{Services: []api.ServiceStatus{
-		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Classes: []api.RoomClassStatus{{
-			Name: "gold", InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, GaveUp: 3, Served: 84, Lost: 2,
+		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Gathering: 7, Classes: []api.RoomClassStatus{{
+			Name: "gold", InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, GaveUp: 3, Served: 84, Lost: 2, Paused: 4,
 			Rejected: map[string]uint64{"queue_full": 5},
 			Wait: api.Durations{Count: 6, Sum: 1.5, Buckets: []api.Bucket{
 				{From: 0, To: 0.000002, Count: 1}, {From: 0.000128, To: 0.000256, Count: 2}, {From: 1.048576, To: 2.097152, Count: 2}, {From: 2147.483648, Count: 1},
@@ -135,17 +135,24 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 ` + zero("request_service_seconds", bounds...) + wait + `request_wait_seconds_sum 1.5
 request_wait_seconds_count 6
 requests_admitted_total 50
+requests_gathering{instance="",service="auto"} 0
+requests_gathering{instance="",service="free"} 0
+requests_gathering{instance=""} 7
 requests_gave_up_total 3
 requests_held_total 40
 requests_in_service 2
 requests_lost_total 2
+requests_paused_total 4
 requests_rejected_total{reason="closed"} 0
 requests_rejected_total{reason="displaced"} 0
+requests_rejected_total{reason="h2c"} 0
+requests_rejected_total{reason="malformed"} 0
 requests_rejected_total{reason="max_wait"} 0
 requests_rejected_total{reason="no_flow"} 0
 requests_rejected_total{reason="no_server"} 0
 requests_rejected_total{reason="no_slot"} 0
 requests_rejected_total{reason="queue_full"} 5
+requests_rejected_total{reason="too_large"} 0
 requests_released_total 30
 requests_served_total 84
 requests_total 100

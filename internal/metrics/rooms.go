@@ -28,6 +28,7 @@ var (
 	limit       = desc("concurrency_limit", "Requests that a service may have in service at once. Absent: no limit.", "service")
 	inService   = desc("requests_in_service", "Requests that the server works on.", "service", "class")
 	waiting     = desc("requests_waiting", "Requests that are held until there is room in service.", "service", "class")
+	gathering   = desc("requests_gathering", "Requests whose head is not complete.", "service")
 	arrived     = desc("requests_total", "Requests that came.", "service", "class")
 	admitted    = desc("requests_admitted_total", "Requests that were let in at once.", "service", "class")
 	held        = desc("requests_held_total", "Requests that had to wait.", "service", "class")
@@ -37,6 +38,7 @@ var (
 	rejected    = desc("requests_rejected_total", "Requests that were rejected, by reason.", "service", "class", "reason")
 	served      = desc("requests_served_total", "Requests that left service.", "service", "class")
 	lost        = desc("requests_lost_total", "Requests that left service without their end being seen.", "service", "class")
+	paused      = desc("requests_paused_total", "Times that a request left service because its body did not come.", "service", "class")
 	waitTime    = desc("request_wait_seconds", "How long requests that were let in had waited.", "service", "class")
 	serviceTime = desc("request_service_seconds", "How long requests were in service.", "service", "class")
 	slots       = desc("slots", "Requests that can wait at once, in all services.")
@@ -48,7 +50,7 @@ var (
 func describeRooms(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		limit, inService, waiting, arrived, admitted, held, wouldHold, released, gaveUp, rejected, served, lost,
-		waitTime, serviceTime, slots, slotsFree, flows, flowsUsed,
+		paused, gathering, waitTime, serviceTime, slots, slotsFree, flows, flowsUsed,
 	} {
 		ch <- d
 	}
@@ -69,6 +71,7 @@ func (s sink) rooms(status api.Status) {
 		if n, err := strconv.Atoi(service.Limit); err == nil {
 			s.gauge(limit, float64(n), service.Name)
 		}
+		s.gauge(gathering, float64(service.Gathering), service.Name)
 		for _, class := range service.Classes {
 			if class.Arrived > 0 || classes <= manyClasses {
 				s.class(service.Name, class)
@@ -88,7 +91,7 @@ func (s sink) class(service string, c api.RoomClassStatus) {
 	s.gauge(waiting, float64(c.Waiting), service, c.Name)
 	for d, n := range map[*prometheus.Desc]uint64{
 		arrived: c.Arrived, admitted: c.Admitted, held: c.Held, wouldHold: c.WouldHold, released: c.Released,
-		gaveUp: c.GaveUp, served: c.Served, lost: c.Lost,
+		gaveUp: c.GaveUp, served: c.Served, lost: c.Lost, paused: c.Paused,
 	} {
 		s.counter(d, n, service, c.Name)
 	}

@@ -45,7 +45,7 @@ func plainTables(p *Policy) *Tables {
 		t.Services = append(t.Services, ServiceTable{
 			Name: s.Name, Listen: s.Listen, Interfaces: s.Interfaces, XDP: s.XDP, Shadow: s.Shadow,
 			Room: RoomTable{
-				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, Mark: s.SocketMark,
+				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, H2C: s.H2C, Mark: s.SocketMark,
 			},
 		})
 	}
@@ -55,6 +55,10 @@ func plainTables(p *Policy) *Tables {
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
 		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class}
+	}
+	for i := range t.Services {
+		r := &t.Services[i].Room
+		r.Followed = r.Protocol == HTTP || r.Mark != 0 || t.HasRoom(i)
 	}
 	return t
 }

@@ -64,7 +64,6 @@ func (d *decoder) roomFields(s *Service, rejectAt **yaml.Node) []field {
 	return []field{
 		{"concurrency", func(n *yaml.Node) {
 			scalar(d, n, "concurrency", &s.Concurrency, parseConcurrency)
-			s.Concurrency.Pos = position(n)
 		}},
 		{"queue", func(n *yaml.Node) { d.queue(n, &s.Queue) }},
 		{"service_ends", func(n *yaml.Node) {
@@ -75,7 +74,6 @@ func (d *decoder) roomFields(s *Service, rejectAt **yaml.Node) []field {
 		{"h2c", func(n *yaml.Node) { scalar(d, n, "h2c", &s.H2C, parseWord(H2CReject, H2CPass)) }},
 		{"socket_mark", func(n *yaml.Node) {
 			scalar(d, n, "socket_mark", &s.SocketMark, parseMark)
-			s.markAt = position(n)
 		}},
 		{"mode", func(n *yaml.Node) {
 			var mode string
@@ -92,22 +90,24 @@ func (d *decoder) required(n *yaml.Node, what string, seen map[string]*yaml.Node
 	}
 }
 
-// protocolFits sets the reject that a service without one has, and reports settings that
-// mean nothing to its protocol.
+// protocolFits sets the reject that a service without one has. It reports a setting that
+// means nothing to the service's protocol, and warns of values that mean another there.
 func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]*yaml.Node) {
-	switch {
-	case rejectAt == nil && s.Protocol == HTTP:
-		s.Reject = Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
-	case rejectAt == nil:
-		s.Reject = Reject{Reset: true}
-	case s.Protocol != HTTP && !s.Reject.Reset:
-		d.errorAt(rejectAt, `a %s service cannot answer with an HTTP status; write "reject: {reset: true}"`, s.Protocol)
+	if s.Protocol == HTTP {
+		if rejectAt == nil {
+			s.Reject = Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
+		}
+		return
 	}
-	if n := seen["h2c"]; n != nil && s.Protocol != HTTP {
+	if rejectAt != nil && !s.Reject.Reset {
+		d.warnf(position(rejectAt), `reject: a %s service cannot answer with an HTTP status: who is not served gets a reset`, s.Protocol)
+	}
+	s.Reject = Reject{Reset: true}
+	if s.ServiceEnds == EndFirstByte {
+		d.warnf(position(seen["service_ends"]), `service_ends: first_byte is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.Protocol)
+	}
+	if n := seen["h2c"]; n != nil {
 		d.errorAt(n, `"h2c" is about HTTP, and this is a %s service; remove it`, s.Protocol)
-	}
-	if n := seen["h2c"]; n != nil && s.H2C == H2CPass && s.Protocol == HTTP && s.Concurrency.Mode == ConcurrencyFixed {
-		d.warnf(position(n), `h2c: the waiting room of this version does not read HTTP/2 without TLS: a connection that speaks it ends after its first response`)
 	}
 }
 
@@ -204,7 +204,6 @@ func (d *decoder) class(n *yaml.Node) Class {
 		}},
 		{"max", func(n *yaml.Node) {
 			scalar(d, n, "max", &c.Max, parseMax)
-			c.MaxPos = position(n)
 		}},
 	})
 	if seen == nil {

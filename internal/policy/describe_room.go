@@ -11,7 +11,7 @@ import (
 // describeRoom writes what the waiting room of a service does.
 func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 	fmt.Fprintf(b, "  speaks %s; %s\n", s.Protocol, s.limitInWords(t.HasRoom(service)))
-	if s.Protocol == HTTP && s.SocketMark != 0 {
+	if s.SocketMark != 0 {
 		fmt.Fprintf(b, "  marks its sockets: %s\n", t.marksInWords(s.SocketMark))
 	}
 	if !t.HasRoom(service) {
@@ -23,26 +23,43 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 		fmt.Fprintf(b, "  nobody waits: who finds no room gets %s\n", s.Reject)
 	}
 	fmt.Fprintf(b, "  %s\n", t.orderInWords())
-	end := map[ServiceEnd]string{
-		EndAuto:      "the first byte of its response, or the end of the connection if that ends the response",
-		EndFirstByte: "the first byte of its response",
-		EndClose:     "the end of its connection",
-	}[s.ServiceEnds]
-	fmt.Fprintf(b, "  a request leaves service with %s; at the latest after %s\n", end, span(s.Queue.MaxService))
+	fmt.Fprintf(b, "  a %s leaves service %s; at the latest after %s\n", s.Protocol.unit(), s.endInWords(), span(s.Queue.MaxService))
+	if s.Protocol == HTTP {
+		h2c := map[H2C]string{H2CReject: "is answered 400", H2CPass: "counts as one request until its connection closes"}[s.H2C]
+		fmt.Fprintf(b, "  HTTP/2 without TLS %s\n", h2c)
+	}
+}
+
+// unit is what takes its turn at a service.
+func (p Protocol) unit() string {
+	if p == HTTP {
+		return "request"
+	}
+	return "connection"
+}
+
+// endInWords says what ends the time in service.
+func (s *Service) endInWords() string {
+	switch {
+	case s.ServiceEnds == EndClose && s.Protocol != HTTP:
+		return "when it ends"
+	case s.ServiceEnds == EndClose:
+		return "when its connection ends"
+	case s.Protocol != HTTP:
+		return "when it ends, or when both sides are silent and the client was not the last to speak; its next byte takes another turn"
+	case s.ServiceEnds == EndFirstByte:
+		return "with the first byte of its response"
+	}
+	return "with the first byte of its response, or the end of the connection if that ends the response"
 }
 
 // limitInWords says how many requests of a service may be in service.
 func (s *Service) limitInWords(room bool) string {
-	fixed := s.Concurrency.Mode == ConcurrencyFixed
-	switch {
-	case s.Protocol != HTTP && fixed:
-		return "at most " + count(s.Concurrency.Limit, "connection") + " in service, which this version does not enforce"
-	case s.Protocol != HTTP:
-		return "any number of connections in service: the waiting rooms of this version are for http"
-	case fixed:
-		return "at most " + count(s.Concurrency.Limit, "request") + " in service"
+	unit := s.Protocol.unit()
+	if s.Concurrency.Mode == ConcurrencyFixed {
+		return "at most " + count(s.Concurrency.Limit, unit) + " in service"
 	}
-	words := "any number of requests in service"
+	words := "any number of " + unit + "s in service"
 	if room {
 		words += " except where a class has a max"
 	}

@@ -135,25 +135,18 @@ func (p *Policy) settings() []setting {
 }
 
 func (l *settingList) addService(s *Service) {
-	later, q := "", &s.Queue
-	if s.Protocol != HTTP {
-		later = fmt.Sprintf("the waiting room of a %s service", s.Protocol)
-	}
-	l.add("", s.Concurrency.String(), setConcurrency(s), "services", s.Name, "concurrency")
-	l.add(later, fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
-	l.add(later, span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
-	l.add(later, span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
+	q := &s.Queue
+	l.add("", s.Concurrency.String(), setTo(&s.Concurrency, parseConcurrency), "services", s.Name, "concurrency")
+	l.add("", fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
+	l.add("", span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
+	l.add("", span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
 }
 
 func (p *Policy) addClasses(l *settingList) {
-	later := ""
-	if !p.speaks(HTTP) {
-		later = `a limit of a class where no service has "protocol: http"`
-	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
-		l.add(later, orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
-		l.add(later, orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
+		l.add("", orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
+		l.add("", orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
 	}
 }
 
@@ -199,22 +192,6 @@ func setTo[T any](into *T, parse func(string) (T, error)) func(string) error {
 			return err
 		}
 		*into = v
-		return nil
-	}
-}
-
-// setConcurrency changes how many requests may be in service. Services without a waiting
-// room accept what is so anyway: no limit.
-func setConcurrency(s *Service) func(string) error {
-	return func(v string) error {
-		n, err := parseConcurrency(v)
-		switch {
-		case err != nil:
-			return err
-		case n.Mode == ConcurrencyFixed && s.Protocol != HTTP:
-			return fmt.Errorf("concurrency %d of a %s service is %w; write unlimited or auto", n.Limit, s.Protocol, ErrNotEnforced)
-		}
-		s.Concurrency.Mode, s.Concurrency.Limit = n.Mode, n.Limit
 		return nil
 	}
 }

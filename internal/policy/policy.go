@@ -91,13 +91,12 @@ type Service struct {
 	TrustedProxies []Range
 	H2C            H2C
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
-	markAt         Pos    // of the value of SocketMark
 	Shadow         bool   // decide and count, change nothing
 }
 
-// Concurrency is how many requests may be in service at once.
+// Concurrency is how many requests may be in service at once; connections, unless the
+// service is HTTP.
 type Concurrency struct {
-	Pos   Pos
 	Mode  ConcurrencyMode
 	Limit int // requests; 0 unless Mode is ConcurrencyFixed
 }
@@ -133,7 +132,6 @@ type Class struct {
 	Priority int // 1 is the most important
 	Reserve  int // percent of the admissions; 0: none
 	Max      int // requests in service at once; 0: no bound
-	MaxPos   Pos // of the value of Max
 
 	priorityAt, reserveAt Pos // of the values
 }
@@ -178,11 +176,6 @@ type Request struct {
 type Pair struct {
 	Name   string
 	Values []string // patterns, one of which must match
-}
-
-// speaks reports whether a service has that protocol.
-func (p *Policy) speaks(protocol Protocol) bool {
-	return slices.ContainsFunc(p.Services, func(s Service) bool { return s.Protocol == protocol })
 }
 
 // Clone returns a copy that shares nothing with p that Override changes.

@@ -24,7 +24,6 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveRequests(p, r, classes)
 	d.checkLearned(p)
 	d.checkProtocols(p)
-	d.checkMax(p)
 }
 
 // unique maps names to indexes and reports those that are there twice.
@@ -170,20 +169,6 @@ func (d *decoder) checkProtocols(p *Policy) {
 			d.warnf(q.Pos, `request rule %q can never match: "sni" is seen by services with "protocol: tls", and there is none`, q.Name)
 		case http && !speaks[HTTP]:
 			d.warnf(q.Pos, `request rule %q can never match: it asks for what services with "protocol: http" see, and there is none`, q.Name)
-		}
-	}
-}
-
-// checkMax warns of a class's max that not every service keeps. If none does, the policy is
-// not enforced; see NotEnforced.
-func (d *decoder) checkMax(p *Policy) {
-	i := slices.IndexFunc(p.Services, func(s Service) bool { return s.Protocol != HTTP })
-	if i < 0 || !p.speaks(HTTP) {
-		return
-	}
-	for _, c := range p.Classes {
-		if c.Max > 0 {
-			d.warnf(c.MaxPos, `max: this version keeps the max of class %q at services with "protocol: http" alone, and not at %q (line %d)`, c.Name, p.Services[i].Name, p.Services[i].Pos.Line)
 		}
 	}
 }

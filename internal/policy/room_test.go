@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// roomy has two services with a waiting room and two without.
+// roomy has a service with a waiting room, and one of each protocol without.
 const roomy = `
 version: 1
 services:
@@ -22,7 +21,7 @@ services:
     service_ends: close
     reject: {status: 429, retry_after: 0s}
     socket_mark: 0x100
-  - {name: blog, listen: "*:81", reject: {reset: true}}
+  - {name: blog, listen: "*:81", reject: {reset: true}, h2c: pass}
   - {name: mail, listen: "*:25", protocol: tcp}
   - {name: front, listen: "*:443", protocol: tls}
 classes:
@@ -45,10 +44,10 @@ func compiled(t *testing.T, text string) *Tables {
 func TestRoomTables(t *testing.T) {
 	usual := Queue{4096, 5 * time.Second, time.Minute}
 	want := []RoomTable{
-		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Reject{Status: 429}, 0x100},
-		{HTTP, 0, usual, EndAuto, Reject{Reset: true}, 0},
-		{TCP, 0, usual, EndAuto, Reject{Reset: true}, 0},
-		{TLS, 0, usual, EndAuto, Reject{Reset: true}, 0},
+		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Reject{Status: 429}, H2CReject, 0x100, true},
+		{HTTP, 0, usual, EndAuto, Reject{Reset: true}, H2CPass, 0, true},
+		{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false},
+		{TLS, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false},
 	}
 	tables := compiled(t, roomy)
 	for i, s := range tables.Services {
@@ -65,22 +64,27 @@ func TestRoomTables(t *testing.T) {
 	}
 }
 
+// TestHasRoom tells services in which somebody can have to wait, and those that are followed
+// besides: nothing is looked at of a tls or tcp service that only has its SYNs policed.
 func TestHasRoom(t *testing.T) {
-	const bronze = "bronze, priority: 3"
-	for text, want := range map[string][]bool{
-		roomy: {true, false, false, false},
-		strings.Replace(roomy, "concurrency: 64", "concurrency: unlimited", 1): {false, false, false, false},
-		strings.Replace(roomy, bronze, bronze+", max: 8", 1):                   {true, true, false, false},
-		strings.Replace(roomy, "protocol: tcp", "concurrency: 5", 1):           {true, false, true, false},
-		strings.Replace(roomy, "concurrency: 64", "concurrency: auto", 1):      {false, false, false, false},
+	replace := func(old, with string) string { return strings.Replace(roomy, old, with, 1) }
+	for text, want := range map[string]struct{ room, followed []bool }{
+		roomy: {[]bool{true, false, false, false}, []bool{true, true, false, false}},
+		replace("concurrency: 64", "concurrency: unlimited"):                         {[]bool{false, false, false, false}, []bool{true, true, false, false}},
+		replace("concurrency: 64", "concurrency: auto"):                              {[]bool{false, false, false, false}, []bool{true, true, false, false}},
+		replace("bronze, priority: 3", "bronze, priority: 3, max: 8"):                {[]bool{true, true, true, true}, []bool{true, true, true, true}},
+		replace("protocol: tcp", "concurrency: 5"):                                   {[]bool{true, false, true, false}, []bool{true, true, true, false}},
+		replace("protocol: tcp", "protocol: tcp, concurrency: 5"):                    {[]bool{true, false, true, false}, []bool{true, true, true, false}},
+		replace("protocol: tls", "protocol: tls, concurrency: 5, mode: shadow"):      {[]bool{true, false, false, true}, []bool{true, true, false, true}},
+		replace("protocol: tls", "protocol: tls, concurrency: auto, socket_mark: 9"): {[]bool{true, false, false, false}, []bool{true, true, false, true}},
 	} {
 		tables := compiled(t, text)
-		var got []bool
+		var room, followed []bool
 		for i := range tables.Services {
-			got = append(got, tables.HasRoom(i))
+			room, followed = append(room, tables.HasRoom(i)), append(followed, tables.Services[i].Room.Followed)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("services with a waiting room %v, want %v, in %s", got, want, text)
+		if !slices.Equal(room, want.room) || !slices.Equal(followed, want.followed) {
+			t.Errorf("services with a waiting room %v, want %v; followed %v, want %v, in %s", room, want.room, followed, want.followed, text)
 		}
 	}
 }
@@ -132,18 +136,14 @@ func TestNotEnforced(t *testing.T) {
 	}{
 		{"rooms of http", roomy, nil},
 		{"class max", strings.Replace(roomy, "priority: 3", "priority: 3, max: 8", 1), nil},
-		{"h2c and trusted proxies", strings.Replace(roomy, "name: blog,", "name: blog, h2c: pass, trusted_proxies: 10.0.0.1, concurrency: 3,", 1), nil},
-		{"tcp", strings.Replace(roomy, "protocol: tcp", "protocol: tcp, concurrency: 8", 1),
-			[]string{`test.yaml:12:62: concurrency 8 of service "mail" is not enforced by this version yet, whose waiting rooms are for "protocol: http"; write "concurrency: unlimited"`}},
-		{"tls", strings.Replace(roomy, "protocol: tls", "protocol: tls, concurrency: 1, socket_mark: 7", 1), []string{
-			`test.yaml:13:64: concurrency 1 of service "front" is not enforced by this version yet, whose waiting rooms are for "protocol: http"; write "concurrency: unlimited"`,
-			`test.yaml:13:80: socket_mark 0x7 of service "front" is not enforced by this version yet, which marks sockets of services with "protocol: http" alone; leave it out`,
-		}},
+		{"trusted proxies", strings.Replace(roomy, "name: blog,", "name: blog, trusted_proxies: 10.0.0.1, concurrency: 3,", 1), nil},
+		{"tcp", strings.Replace(roomy, "protocol: tcp", "protocol: tcp, concurrency: 8", 1), nil},
+		{"tls", strings.Replace(roomy, "protocol: tls", "protocol: tls, concurrency: 1, socket_mark: 7", 1), nil},
 		{"class max without http", `
 version: 1
 services: [{name: mail, listen: "*:25", protocol: tcp}]
 classes: [{name: all, priority: 1, max: 3}]
-`, []string{`test.yaml:4:41: max 3 of class "all" is not enforced by this version yet, whose waiting rooms are for "protocol: http", which no service has; leave it out`}},
+`, nil},
 		{"learned", roomy + "connections:\n  - {name: known, learned: [gold], class: gold}\n",
 			[]string{`test.yaml:19:5: "learned" of connection rule "known" is not enforced by this version yet: nobody is learned without request rules; remove the rule`}},
 		{"requests", roomy + "requests:\n  - {name: a, path: /a, action: drop}\n  - {name: b, path: /b, class: gold}\n",
@@ -164,6 +164,8 @@ classes: [{name: all, priority: 1, max: 3}]
 func TestOverrideRoom(t *testing.T) {
 	type sets [][2]string
 	shop := func(tables *Tables) any { return tables.Services[0].Room.Limit }
+	mail := func(tables *Tables) any { return tables.Services[2].Room }
+	usual := Queue{4096, 5 * time.Second, time.Minute}
 	queue := func(tables *Tables) any { return tables.Services[0].Room.Queue }
 	bronze := func(tables *Tables) any { return [2]int{tables.Classes[2].Reserve, tables.Classes[2].Max} }
 	tests := []struct {
@@ -175,6 +177,9 @@ func TestOverrideRoom(t *testing.T) {
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}}, shop, 0},
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}, {"services.shop.concurrency", "2"}}, shop, 2},
 		{sets{{"services.shop.concurrency", "auto"}}, shop, 0},
+		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, true}},
+		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false}},
+		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute}, EndAuto, Reject{Reset: true}, H2CReject, 0, false}},
 		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second}},
 		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour}},
 		{sets{{"classes.bronze.max", "8"}}, bronze, [2]int{20, 8}},
@@ -211,24 +216,20 @@ func TestOverrideRoom(t *testing.T) {
 	}
 }
 
-// TestOverrideRoomErrors tries values that are wrong and values that are not enforced.
+// TestOverrideRoomErrors tries values that are wrong.
 func TestOverrideRoomErrors(t *testing.T) {
 	tests := []struct {
 		path, value, wrong string
-		notEnforced        bool
 	}{
-		{"services.shop.concurrency", "0", `0 is out of range; write a number from 1 to 1000000, unlimited or auto`, false},
-		{"services.mail.concurrency", "8", `set services.mail.concurrency: concurrency 8 of a tcp service is not enforced by this version yet; write unlimited or auto`, true},
-		{"services.front.concurrency", "8", `concurrency 8 of a tls service is not enforced by this version yet`, true},
-		{"services.mail.queue.size", "8", `set services.mail.queue.size: the waiting room of a tcp service is not enforced by this version yet`, true},
-		{"services.mail.queue.size", "-8", `-8 is out of range; write a number from 0 to 65536`, false},
-		{"services.shop.queue.max_wait", "5", `"5" has no unit; write 5s or 5ms`, false},
-		{"services.shop.queue.max_service", "1ms", `1ms is out of range; write 1s to 1h`, false},
-		{"services.shop.queue.siz", "1", `did you mean "services.shop.queue.size"?`, false},
-		{"classes.bronze.max", "0", `0 is out of range; write a number from 1 to 1000000 or none`, false},
-		{"classes.bronze.max", "unlimited", `"unlimited" is not a whole number; write one from 1 to 1000000 or none`, false},
-		{"classes.bronze.reserve", "91%", `"91%" brings the reserves to 101%; together they are at most 100%`, false},
-		{"classes.bronze.reserve", "0%", `"0%" is out of range; write 1% to 100% or none`, false},
+		{"services.shop.concurrency", "0", `0 is out of range; write a number from 1 to 1000000, unlimited or auto`},
+		{"services.mail.queue.size", "-8", `-8 is out of range; write a number from 0 to 65536`},
+		{"services.shop.queue.max_wait", "5", `"5" has no unit; write 5s or 5ms`},
+		{"services.shop.queue.max_service", "1ms", `1ms is out of range; write 1s to 1h`},
+		{"services.shop.queue.siz", "1", `did you mean "services.shop.queue.size"?`},
+		{"classes.bronze.max", "0", `0 is out of range; write a number from 1 to 1000000 or none`},
+		{"classes.bronze.max", "unlimited", `"unlimited" is not a whole number; write one from 1 to 1000000 or none`},
+		{"classes.bronze.reserve", "91%", `"91%" brings the reserves to 101%; together they are at most 100%`},
+		{"classes.bronze.reserve", "0%", `"0%" is out of range; write 1% to 100% or none`},
 	}
 	for _, test := range tests {
 		p := parsed(t, roomy)
@@ -236,22 +237,8 @@ func TestOverrideRoomErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("set %s %s: error %v, want one with %q", test.path, test.value, err, test.wrong)
 		}
-		if errors.Is(err, ErrNotEnforced) != test.notEnforced {
-			t.Errorf("set %s %s: error %v, not enforced: want %v", test.path, test.value, err, test.notEnforced)
-		}
 		if fmt.Sprint(p) != fmt.Sprint(parsed(t, roomy)) {
 			t.Errorf("set %s %s: failed and changed the policy", test.path, test.value)
-		}
-	}
-}
-
-// TestOverrideClassWithoutHTTP sets limits that no service would keep.
-func TestOverrideClassWithoutHTTP(t *testing.T) {
-	const text = "version: 1\nservices: [{name: mail, listen: \"*:25\", protocol: tcp}]\n"
-	for path, value := range map[string]string{"classes.default.max": "3", "classes.default.reserve": "3%"} {
-		err := parsed(t, text).Override(path, value)
-		if !errors.Is(err, ErrNotEnforced) || !strings.Contains(err.Error(), `no service has "protocol: http"`) {
-			t.Errorf("set %s %s: error %v, want one that it is not enforced without http", path, value, err)
 		}
 	}
 }

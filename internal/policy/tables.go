@@ -44,12 +44,16 @@ type ServiceTable struct {
 
 // RoomTable is the waiting room of a service.
 type RoomTable struct {
-	Protocol Protocol // what is seen of a connection; only HTTP has a waiting room yet
-	Limit    int      // requests in service at once; 0: unlimited
+	Protocol Protocol // what is seen of a connection
+	Limit    int      // requests in service at once, or connections; 0: unlimited
 	Queue    Queue
 	Ends     ServiceEnd
 	Reject   Reject
+	H2C      H2C
 	Mark     uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
+	// Followed says that what the service's connections carry is looked at and counted, whether
+	// or not anybody can have to wait; else it is policed by its SYNs alone.
+	Followed bool
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of
@@ -186,10 +190,9 @@ func lookup(nodes []Node, e Entry, key Key) int {
 }
 
 // HasRoom reports whether a service has a waiting room: whether something bounds how many
-// of its requests are in service, so that others can have to wait.
+// of its requests or connections are in service, so that others can have to wait.
 func (t *Tables) HasRoom(service int) bool {
-	r := &t.Services[service].Room
-	return r.Protocol == HTTP && (r.Limit > 0 || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 }))
+	return t.Services[service].Room.Limit > 0 || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 })
 }
 
 // ServiceAt returns the index of the service that a connection to an address and port

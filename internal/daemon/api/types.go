@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 )
 
 // The paths of the API.
@@ -52,20 +53,22 @@ type PolicyStatus struct {
 type ServiceStatus struct {
 	Name       string            `json:"name"`
 	Listen     []string          `json:"listen"`
+	Protocol   policy.Protocol   `json:"protocol"`         // http: of requests; else what is said of requests is of connections
 	Mode       string            `json:"mode"`             // enforce or shadow
 	Listening  bool              `json:"listening"`        // a server listens on every address and port
 	Silent     []string          `json:"silent,omitempty"` // those on which none does
 	Limit      string            `json:"limit"`            // requests in service at once: a number, unlimited, or unlimited (auto)
 	Interfaces []InterfaceStatus `json:"interfaces"`
 	Counts
-	*RoomStatus // nil unless the service speaks HTTP
+	*RoomStatus // nil for a service that only has its SYNs policed
 }
 
 // RoomStatus is the waiting room of a service.
 type RoomStatus struct {
 	InService int               `json:"in_service"` // requests that the server works on
 	Waiting   int               `json:"waiting"`    // requests that are held
-	QueueSize int               `json:"queue_size"` // requests that can be held
+	Gathering int               `json:"gathering"`  // requests whose head is not complete
+	QueueSize int               `json:"queue_size"` // requests that can be held, with those whose head is not complete
 	Classes   []RoomClassStatus `json:"classes"`    // most important first
 }
 
@@ -85,6 +88,7 @@ type RoomClassStatus struct {
 	Rejected  map[string]uint64 `json:"rejected"`   // by reason, if there are any
 	Served    uint64            `json:"served"`     // requests that left service
 	Lost      uint64            `json:"lost"`       // of these, the ones whose end was not seen
+	Paused    uint64            `json:"paused"`     // times that a request left service because its body did not come
 	Wait      Durations         `json:"wait"`       // how long those that were released had waited
 	Service   Durations         `json:"service"`    // how long requests were in service
 }
@@ -230,8 +234,11 @@ type BucketStatus struct {
 	FullIn float64 `json:"full_in"` // seconds without further SYNs
 }
 
-// RoomDecision says whether a request on the connection would wait at this moment.
+// RoomDecision says whether a request on the connection, or the connection itself, would wait
+// at this moment.
 type RoomDecision struct {
+	Protocol policy.Protocol `json:"protocol"` // http: of a request; else of the connection
+
 	Limit int  `json:"limit,omitempty"` // requests in service at once; 0: no limit
 	Max   int  `json:"max,omitempty"`   // the same of its class
 	Live  bool `json:"live"`            // false: the rest is not known, without a daemon
