@@ -9,6 +9,10 @@ BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
 SYNARGS   ?=
 ROOMARGS  ?=
+HOSTILEARGS ?=
+SOAK      ?= 10m
+SEED      ?= 1
+SOAKARGS  ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -56,6 +60,16 @@ bench: build ## nanoseconds per decision, then the figures of a running Narthex 
 	go test $(if $(SUDO),-exec '$(SUDO)') -run '^$$' -bench '$(BENCH)' $(BENCHARGS) $(BENCHPKGS)
 	$(SUDO) go run ./experiments/syn -narthex bin/narthex $(SYNARGS); syn=$$?; \
 	  $(SUDO) go run ./experiments/room -narthex bin/narthex $(ROOMARGS) && exit $$syn
+
+.PHONY: hostile
+hostile: build ## what attacks do to the waiting room, measured (10 min, root)
+	@scripts/setup test
+	$(SUDO) go run ./experiments/hostile -narthex bin/narthex $(HOSTILEARGS)
+
+.PHONY: soak
+soak: build ## everything at once in front of the real binary, for SOAK=10m, SEED=1 (root)
+	@scripts/setup test
+	$(SUDO) go run ./experiments/soak -narthex bin/narthex -for $(SOAK) -seed $(SEED) $(SOAKARGS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command hostile measures what attacks do to those whom the waiting room is for, with the real
+// binary in network namespaces of its own, and says of each figure whether it holds:
+//
+//	cases   the throughput of ten gold clients beside each kind of attack, and without; what is
+//	        left after it, and how long the next request then takes
+//	tls     the same where everybody speaks TLS, beside idle connections
+//	forged  what packets do that somebody else sends in a connection's name: a million of each kind, for
+//	        connections whose request is held, in service, or that are idle, and for none
+//	floods  whether twenty held requests are answered, in order, while connections are opened at
+//	        100,000/s, without an end to their handshakes and with it
+//
+// It needs root and two cores: the server has the first, its clients and attackers the last.
+// What the server receives is handled on its core by receive packet steering. Variants take turns
+// within a run. A run in which the clients' core had no time left gives no figure, and is done
+// again up to twice. The exit status is 1 if a figure is missed or could not be measured.
+package main
+
+import (
+	"context"
+	"flag"
+	"time"
+
+	"narthex/experiments/internal/bench"
+)
+
+var (
+	runs    = flag.Int("runs", 3, "how often each case is measured")
+	seconds = flag.Float64("seconds", 2, "how long, each time")
+	packets = flag.Uint64("packets", 1_000_000, "forged packets of each kind")
+	named   = flag.String("case", "", "measure only this case")
+)
+
+// suite is what all parts share.
+type suite struct{ *bench.Bench }
+
+func main() {
+	bench.Experiment{Name: "hostile", Limit: 40 * time.Minute, Parts: []bench.Part{
+		part("cases", suite.cases),
+		part("tls", suite.tls),
+		part("forged", suite.forged),
+		part("floods", suite.floods),
+	}}.Main()
+}
+
+func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
+	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
+		return measure(suite{b}, ctx)
+	}}
+}
+
+// length is that of a measurement.
+func length() time.Duration { return time.Duration(*seconds * float64(time.Second)) }

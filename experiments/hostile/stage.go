@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/daemon/api"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/busy"
+	"narthex/internal/testnet/origin"
+)
+
+// backlog is that of the servers' listeners.
+const backlog = 4096
+
+// Where attackers come from that have a kernel, and from where those that have none.
+var (
+	bronzeNet = netip.MustParsePrefix("10.77.66.0/24")
+	nobodyNet = netip.MustParsePrefix("198.18.0.0/15")
+)
+
+const bronzeSources = 8
+
+// stage is a lab with a server on one core, and gold clients and attackers on the other.
+type stage struct {
+	suite
+	lab     *testnet.Lab
+	bronze  []netip.Addr
+	clients *busy.Meter // of the clients' core
+	control netip.AddrPort
+	secure  bool // the service speaks TLS
+	daemon  *bench.Narthex
+}
+
+func (b suite) stage(purpose string) (st *stage, err error) {
+	if err := b.stay(); err != nil {
+		return nil, err
+	}
+	lab, err := b.Lab("hostile-"+purpose, 1)
+	if err != nil {
+		return nil, err
+	}
+	st = &stage{suite: b, lab: lab, control: netip.AddrPortFrom(lab.ServerV4, 81)}
+	if err := st.build(); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return st, nil
+}
+
+// stay keeps this process, in which the attackers are, from the server's core.
+func (b suite) stay() error {
+	threads, err := filepath.Glob("/proc/self/task/*")
+	if err != nil {
+		return err
+	}
+	var cpus unix.CPUSet
+	for _, cpu := range b.ClientCPUs {
+		cpus.Set(cpu)
+	}
+	for _, t := range threads {
+		var id int
+		if _, err := fmt.Sscan(filepath.Base(t), &id); err != nil {
+			return err
+		}
+		// Threads that start later inherit it.
+		if err := unix.SchedSetaffinity(id, &cpus); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("keep to the clients' core: %w", err)
+		}
+	}
+	return nil
+}
+
+func (st *stage) build() (err error) {
+	addr := bronzeNet.Addr()
+	for range bronzeSources {
+		addr = addr.Next()
+		if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
+			return err
+		}
+		st.bronze = append(st.bronze, addr)
+	}
+	st.clients, err = busy.Start(st.ClientCPUs[0])
+	return err
+}
+
+func (st *stage) close() error {
+	var err error
+	if st.clients != nil {
+		err = st.clients.Close()
+	}
+	return errors.Join(err, st.lab.Close())
+}
+
+// origin starts the server.
+func (st *stage) origin(cfg origin.Config) error {
+	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
+		return err
+	}
+	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.lab)}, []netip.AddrPort{st.control}
+	cfg.CPUs, cfg.Backlog = st.ServerCPUs, backlog
+	_, err := origin.Start(st.lab.Server, cfg)
+	return err
+}
+
+// enforce starts Narthex with a waiting room. Service is further keys of the service.
+func (st *stage) enforce(ctx context.Context, service string) error {
+	dir, err := st.lab.Server.TempDir("policy")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: ["%s"], xdp: off, %s}
+classes:
+  - {name: gold, priority: 1}
+  - {name: bronze, priority: 2}
+connections:
+  - {name: gold, from: [10.77.1.0/24], class: gold}
+  - {name: bronze, from: [%s, %s], class: bronze}
+`, bench.Web(st.lab), service, bronzeNet, nobodyNet)
+	path := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	st.daemon, err = st.Start(ctx, st.lab.Server, path)
+	return err
+}
+
+// state is that of the waiting room.
+type state struct {
+	inService, waiting, gathering, slots, flows int // slots and flows are those that are taken
+	classes                                     map[string]api.RoomClassStatus
+}
+
+// left is how much of a waiting room is not as it is when nobody is there.
+func (s state) left() float64 { return float64(s.inService + s.waiting + s.gathering + s.slots) }
+
+func (s state) zero() bool { return s.left() == 0 }
+
+func (s state) String() string {
+	return fmt.Sprintf("%d in service, %d waiting, %d gathering, %d slots taken", s.inService, s.waiting, s.gathering, s.slots)
+}
+
+func (st *stage) state(ctx context.Context) (state, error) {
+	got, err := st.daemon.Status(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	if len(got.Services) == 0 || got.Services[0].RoomStatus == nil {
+		return state{}, errors.New("status: no waiting room")
+	}
+	room, pool := got.Services[0].RoomStatus, got.WaitingRoom
+	s := state{
+		room.InService, room.Waiting, room.Gathering, pool.Slots - pool.FreeSlots, pool.UsedFlows,
+		map[string]api.RoomClassStatus{},
+	}
+	for _, c := range room.Classes {
+		s.classes[c.Name] = c
+	}
+	return s, nil
+}
+
+// until waits until the state is as it is to be, and returns it and how long that took.
+func (st *stage) until(ctx context.Context, limit time.Duration, is func(state) bool) (s state, took time.Duration, err error) {
+	for begun := time.Now(); ; {
+		if s, err = st.state(ctx); err != nil || is(s) || took > limit {
+			return s, took, err
+		}
+		if err := bench.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return s, took, err
+		}
+		took = time.Since(begun)
+	}
+}
