@@ -27,6 +27,7 @@ type ApacheConfig struct {
 	Workers     int           // requests served at once (MaxRequestWorkers); 32 if 0
 	Backlog     int           // of each listener; Apache's 511 if 0
 	IdleTimeout time.Duration // after which an idle connection is closed; Apache's 5 s if 0
+	Backend     string        // address and port of a server that it asks for what begins with /wait; none if empty
 	CPUs        []int         // cores of all its processes; any if empty
 }
 
@@ -73,6 +74,9 @@ DirectoryIndex 8k.html
 <Directory {{.Dir}}/html>
 	Require all granted
 </Directory>
+{{- if .Backend}}
+ProxyPass /wait http://{{.Backend}}/wait
+{{- end}}
 `))
 
 // StartApache starts the distribution's Apache with a configuration of its own and waits
@@ -96,9 +100,14 @@ func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 			if err := writeFile(dir, File); err != nil {
 				return err
 			}
+			modules := []string{"mpm_" + string(mpm), "authz_core", "dir"}
+			if cfg.Backend != "" {
+				modules = append(modules, "proxy", "proxy_http")
+			}
 			return writeConf(filepath.Join(dir, "apache.conf"), apacheConf, map[string]any{
 				"Dir":         dir,
-				"Modules":     []string{"mpm_" + string(mpm), "authz_core", "dir"},
+				"Modules":     modules,
+				"Backend":     cfg.Backend,
 				"Listen":      cfg.Listen,
 				"MPM":         string(mpm),
 				"Workers":     workers,

@@ -21,6 +21,7 @@ type NginxConfig struct {
 	Workers     int           // worker processes; 1 if 0
 	Backlog     int           // of each listener; nginx's 511 if 0
 	IdleTimeout time.Duration // after which an idle connection is closed; nginx's 75 s if 0
+	Backend     string        // address and port of a server that it asks for what begins with /wait; none if empty
 	CPUs        []int         // cores of all its processes; any if empty
 	TLS         bool          // over TLS, with HTTP/2 for those who want it
 }
@@ -55,6 +56,11 @@ http {
 {{- end}}
 		root {{.Dir}}/html;
 		index 8k.html;
+{{- if .Backend}}
+		location /wait {
+			proxy_pass http://{{.Backend}};
+		}
+{{- end}}
 	}
 }
 `))
@@ -82,6 +88,7 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 				"Workers":     max(1, cfg.Workers),
 				"Backlog":     defaultTo(cfg.Backlog, 511),
 				"TLS":         cfg.TLS,
+				"Backend":     cfg.Backend,
 				"IdleTimeout": milliseconds(defaultTo(cfg.IdleTimeout, 75*time.Second)),
 			})
 		},

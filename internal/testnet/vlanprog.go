@@ -26,6 +26,10 @@ const redirectIngress = 1
 // index out, or lets it go on where it is if out is 0.
 func push(tags []VLANTag, out int) *ebpf.ProgramSpec {
 	code := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	if out == 0 {
+		// A frame that came with the tag and is sent back by a program has it still.
+		code = append(code, asm.LoadMem(asm.R0, asm.R6, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R0, 0, "next"))
+	}
 	for i := len(tags) - 1; i >= 0; i-- { // the innermost first
 		code = append(code,
 			asm.Mov.Reg(asm.R1, asm.R6),

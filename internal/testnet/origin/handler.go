@@ -59,6 +59,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mu.Unlock()
 		answerJSON(w, asked)
 		return
+	case "/forget":
+		h.mu.Lock()
+		h.asked = nil
+		h.mu.Unlock()
+		return
 	}
 	h.note(r)
 	if r.Method == http.MethodConnect {

@@ -15,6 +15,7 @@
 //	/upgrade        switches to the protocol that the request asks for, and echoes in it
 //	/socket         answers with SO_PRIORITY and SO_MARK of the connection, as Socket
 //	/asked          answers with the requests that have come, in order, as []Request
+//	/forget         empties that record
 //
 // CONNECT makes a tunnel in which it echoes, but to a host called "refused".
 package origin
