@@ -33,7 +33,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   if (sc.flow)
     return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
-  return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc);
+  return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc, w->s.seq);
 }
 
 /* A client of a connection that we ended has not heard of it yet, or says good-bye. */

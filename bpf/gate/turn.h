@@ -14,9 +14,11 @@ static __always_inline int let_pass(__u32 reason) {
   return TCX_NEXT;
 }
 
-/* Answers the packet's request as rejected. */
-static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc) {
+/* Answers the packet's request as rejected. The stack has the client's bytes up to a sequence
+ * number. */
+static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc, __u32 has) {
   struct rejected *r = note_rejected(skb, sc->w);
+  r->seq = has;
   r->length = sc->config->answer_length;
   r->text = r->length ? TEXT_POLICY : TEXT_RESET;
   return answer(skb, sc->w);
@@ -136,7 +138,7 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
     delete_flow(&w->key, sc->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
-    return reject(skb, sc);
+    return reject(skb, sc, w->s.seq);
   /* The request has to wait, but what its segment acknowledges must not. */
   return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }
@@ -179,12 +181,14 @@ static __always_inline __u32 refusal(const struct scene *sc, int step) {
   struct flow *f = &sc->w->flow;
   if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
     return 0;
-  bool h2c = f->head.seen & HTTP_SEEN_H2C;
-  if (h2c && !sc->config->h2c)
+  if (f->head.seen & HTTP_SEEN_H2C && !sc->config->h2c)
     return REJECT_H2C;
-  if (step == HTTP_LOST && h2c)
-    f->flags |= FLOW_TUNNEL;
-  return step == HTTP_LOST && !h2c ? REJECT_MALFORMED : 0;
+  if (step != HTTP_LOST)
+    return 0;
+  if (!http_is_preface(&f->head))
+    return REJECT_MALFORMED;
+  f->flags |= FLOW_TUNNEL;
+  return 0;
 }
 
 /* The request of w->flow, which is in the table, begins with this segment, of which `step`

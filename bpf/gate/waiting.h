@@ -3,6 +3,12 @@
 #pragma once
 #include "turn.h"
 
+/* Whether somebody has sent the segment who does not know what the client does: before its
+ * request is released the server can have sent nothing that is to be acknowledged. */
+static __always_inline bool is_forged(const struct work *w, const struct slot *slot) {
+  return w->flow.flags & FLOW_NEW && !(w->s.flags & TCP_RST) && w->s.ack != slot->acknowledged;
+}
+
 /* A segment whose client gives up a request that waits, by FIN or RST. */
 __noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
   struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
@@ -87,6 +93,8 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   if (!slot)
     return TCX_DROP;
   __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
+  if (is_forged(w, slot))
+    return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
     return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
@@ -152,18 +160,30 @@ static __always_inline int try_turn(struct scene *sc, struct slot *slot, __u32 l
     name_node(l, w);
     struct class_room *q = class_of(r, w->flow.class);
     q->arrived++;
+    fate = FATE_REJECT;
     if (may_enter(r, c, w->flow.rank)) {
       enter_flow(r, c, f, w);
       fate = FATE_PASS;
-    } else {
+    } else if (make_place(r, sc->pool, c, w->flow.rank)) {
       enqueue(r, sc->pool, node);
       q->held++;
       wait_flow(f, w, node, FLOW_HELD);
       fate = FATE_HELD;
+    } else {
+      q->rejected[REJECT_QUEUE_FULL]++;
     }
   }
   bpf_spin_unlock(&r->lock);
   return fate;
+}
+
+/* Rejects a request that is in no list any more. */
+static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc, __u32 begin) {
+  struct work *w = sc->w;
+  __u32 node = w->flow.node;
+  delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+  free_node(sc->pool, node);
+  return reject(skb, sc, begin);
 }
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot so many
@@ -176,6 +196,8 @@ static __always_inline int on_whole(struct __sk_buff *skb, struct scene *sc, str
   int fate = try_turn(sc, slot, length - (w->s.length - w->keep));
   if (fate == FATE_LOST)
     return drop(REASON_RACE);
+  if (fate == FATE_REJECT)
+    return reject_whole(skb, sc, slot->sequence);
   if (fate == FATE_HELD) {
     count_reason(REASON_GATHERED, true, false);
     return acknowledge(skb, w, w->s.seq + w->keep);
@@ -227,6 +249,8 @@ __noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
   if (!slot)
     return TCX_DROP;
   __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
+  if (is_forged(w, slot))
+    return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
     return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)

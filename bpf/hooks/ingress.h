@@ -72,6 +72,8 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
   incoming_key(&w->key, &w->s.p);
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
+  if (!(w->s.flags & (TCP_ACK | TCP_RST)))
+    return TCX_NEXT; /* no stack takes it */
   struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
   int verdict = TCX_NEXT;
   if (f && !w->s.length && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {

@@ -127,7 +127,7 @@ static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 no
   if (f->id == w->flow.id && is_free(r, f)) {
     name_node(link_of(sc->pool, node), w);
     fate = FATE_REJECT;
-    if (make_place(r, sc->pool, sc->config, w->flow.rank)) {
+    if (make_gathering_place(r, sc->pool, sc->config, w->flow.rank)) {
       enlist(r, sc->pool, node);
       wait_flow(f, w, node, FLOW_GATHERING);
       f->flags |= FLOW_ACKED;

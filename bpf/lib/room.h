@@ -343,14 +343,18 @@ static __always_inline __u32 next_node(const struct room *r, const struct room_c
   return head_of(r, bit ?: r->waiting_classes & ~c->classes);
 }
 
-static __always_inline bool is_overdue(struct pool *p, const struct room_config *c, __u32 node, __u64 now) {
-  return (__s64)(now - link_of(p, node)->since) >= (__s64)c->max_wait;
+static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 node, __u64 now) {
+  return (__s64)(now - link_of(p, node)->since) >= (__s64)max_wait;
 }
+
+/* How long the rest of a head is waited for where none is put together any more. */
+#define LEFT_GATHERING 1000000000ULL
 
 /* A node that has waited for too long, 0 if none. */
 static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
                                           __u64 now) {
-  if (r->gather_head && is_overdue(p, c, r->gather_head, now))
+  __u64 most = c->strict || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
+  if (r->gather_head && is_overdue(p, most, r->gather_head, now))
     return r->gather_head;
   if (!r->waiting)
     return 0;
@@ -358,7 +362,7 @@ static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const 
     if (!(r->waiting_classes & (1U << i)))
       continue;
     __u32 node = r->class[i].head;
-    if (is_overdue(p, c, node, now))
+    if (is_overdue(p, c->max_wait, node, now))
       return node;
   }
   return 0;
@@ -417,12 +421,28 @@ static __always_inline bool make_place(struct room *r, struct pool *p, const str
                                        __u32 rank) {
   if (r->waiting + r->gathering < c->queue_size)
     return true;
+  if (!c->queue_size)
+    return false;
   __u32 victim = r->gather_head;
-  if (!victim && c->queue_size)
+  if (!victim)
     victim = displaced_by(r, c, rank);
   if (victim)
     doom(r, p, victim, REJECT_DISPLACED);
   return victim;
+}
+
+/* Heads that may come in pieces at once however short the queue is. */
+#define LEAST_GATHERING 16
+
+/* Makes a place for a head that comes in pieces. */
+static __always_inline bool make_gathering_place(struct room *r, struct pool *p, const struct room_config *c,
+                                                 __u32 rank) {
+  if (r->gathering < LEAST_GATHERING)
+    return true;
+  if (c->queue_size > LEAST_GATHERING)
+    return make_place(r, p, c, rank);
+  doom(r, p, r->gather_head, REJECT_DISPLACED);
+  return true;
 }
 
 /* Puts a node at the end of its class. */

@@ -78,7 +78,7 @@ func (c *change) assignRooms() error {
 		return err
 	}
 	err = c.slots.assignServices(c.state.Tables.Services, func(slot uint32) bool {
-		return rooms[slot].Waiting > 0 || rooms[slot].InService > 0
+		return !rooms[slot].isEmpty() || rooms[slot].InService > 0
 	})
 	if err != nil {
 		return err
@@ -168,6 +168,7 @@ func (c *change) settle() {
 	in.policed = append(in.policed, c.added...)
 	in.gates = append(in.gates, c.addedGates...)
 	in.detachUnwanted(c.state.Targets)
+	in.warn(in.clearLeft(&c.state))
 	in.detachUnwantedGates(&c.state)
 	if err := in.followSockets(&c.state); err != nil {
 		in.warn(err)

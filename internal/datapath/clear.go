@@ -26,20 +26,41 @@ func (in *Instance) Clear(limit time.Duration) error {
 	if err := in.publishOpen(time.Hour); err != nil {
 		return err
 	}
-	err := in.clearUntil(limit)
+	err := in.clearUntil(limit, all)
 	if errors.Is(err, errWaiting) {
 		if err := in.publishOpen(0); err != nil {
 			return err
 		}
-		err = in.clearUntil(limit)
+		err = in.clearUntil(limit, all)
 	}
 	return err
+}
+
+func all(int) bool { return true }
+
+// isEmpty reports whether nobody is in the room but requests in service.
+func (r *narthexRoom) isEmpty() bool { return r.Waiting == 0 && r.Gathering == 0 && r.DoomedHead == 0 }
+
+// clearLeft empties the rooms of services that no gate sees any more, before the gates go: what
+// they have acknowledged nobody sends again.
+func (in *Instance) clearLeft(s *State) error {
+	if !slices.ContainsFunc(in.gates, func(g gate) bool { return !g.wanted(s) }) {
+		return nil
+	}
+	followed := map[int]bool{}
+	for i := range s.Tables.Services {
+		if hasGate(&s.Tables.Services[i]) {
+			followed[int(in.slots.byName[s.Tables.Services[i].Name])] = true
+		}
+	}
+	return in.clearUntil(leftoverWait, func(slot int) bool { return !followed[slot] })
 }
 
 // errWaiting says that a room is not empty yet.
 var errWaiting = errors.New("requests still wait")
 
-func (in *Instance) clearUntil(limit time.Duration) error {
+// clearUntil has who waits in some of the rooms released or rejected.
+func (in *Instance) clearUntil(limit time.Duration, which func(slot int) bool) error {
 	for end := time.Now().Add(limit); ; time.Sleep(clearStep) {
 		if err := in.tick(); err != nil {
 			return err
@@ -48,7 +69,11 @@ func (in *Instance) clearUntil(limit time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(rooms, func(r narthexRoom) bool { return r.Waiting > 0 || r.Gathering > 0 || r.DoomedHead > 0 }) {
+		empty := true
+		for slot := range rooms {
+			empty = empty && (rooms[slot].isEmpty() || !which(slot))
+		}
+		if empty {
 			return nil
 		}
 		if time.Now().After(end) {

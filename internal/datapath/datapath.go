@@ -28,7 +28,7 @@ const DefaultSources = 262_144
 const (
 	DefaultSlots    = 4096
 	MaxSlots        = 65_536
-	DefaultSlotSize = 8192
+	DefaultSlotSize = MaxSlotSize
 	MinSlotSize     = 2048
 	MaxSlotSize     = 16_064 // what the kernel lets a program make of a packet
 	DefaultFlows    = 65_536

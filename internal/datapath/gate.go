@@ -261,11 +261,15 @@ func onTCX(l link.Link, index int, at ebpf.AttachType) bool {
 	})
 }
 
+// wanted reports whether a service with a waiting room is on the gate's interface.
+func (g gate) wanted(s *State) bool {
+	return slices.ContainsFunc(s.Targets, func(t Target) bool { return t.Index == g.index && s.wantsGate(t) })
+}
+
 // detachUnwantedGates lets go interfaces that no service with a waiting room is on.
 func (in *Instance) detachUnwantedGates(s *State) {
 	in.gates = slices.DeleteFunc(in.gates, func(g gate) bool {
-		i := slices.IndexFunc(s.Targets, func(t Target) bool { return t.Index == g.index })
-		if i >= 0 && s.wantsGate(s.Targets[i]) {
+		if g.wanted(s) {
 			return false
 		}
 		in.warn(g.detach(in.objects.Journal))

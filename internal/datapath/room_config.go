@@ -18,7 +18,7 @@ const (
 	classSlots = len(narthexRoom{}.Class)
 	// leftoverWait is how long requests still wait whose service is in the policy no more and
 	// that the server does not take.
-	leftoverWait = 5 * time.Second
+	leftoverWait = 2 * time.Second
 )
 
 // hasGate reports whether the requests or connections of a service go through a waiting room,
