@@ -175,7 +175,15 @@ func (m *Model) commits(s *State, c *cpu) bool {
 	if m.is(commitBlind) {
 		return true
 	}
-	return f.ID == c.ID && f.State == flowHeld && f.Node == c.Node
+	if f.ID != c.ID || f.State != flowHeld || f.Node != c.Node {
+		return false
+	}
+	if f.Over { // while it was in our hands
+		f.State, f.Node, f.Over = flowIdle, 0, false
+		s.Room.Balance--
+		return false
+	}
+	return true
 }
 
 func (m *Model) committed(s *State, c *cpu) {

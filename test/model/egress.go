@@ -55,6 +55,10 @@ func (m *Model) takeNews(s *State, c *cpu) {
 	if m.is(ignoreID) {
 		ok = f.State == flowServed || f.State == flowPaused
 	}
+	if !ok && f.ID == c.F.ID && !m.is(newsMissed) {
+		c.PC = outCopy // it has gone on meanwhile: what the answer means to it now
+		return
+	}
 	if !ok {
 		c.attend(passes)
 		return
@@ -80,9 +84,16 @@ func (m *Model) outEarly(s *State, c *cpu) {
 	ok := f.ID == c.F.ID && was == c.F.State && f.Node == node
 	x := &s.Node[node]
 	acked := c.F.Acked
+	if !ok && f.ID == c.F.ID && !m.is(newsMissed) {
+		c.PC = outCopy
+		return
+	}
 	c.attend(passes)
 	if acked || m.TCP {
 		return // it cannot be left to come again
+	}
+	if ok && f.Start != x.Begin && !m.is(overReleased) {
+		f.Over = true
 	}
 	if !ok || (x.State != nodeWaiting && x.State != nodeGathering) || x.Busy {
 		return
@@ -95,6 +106,7 @@ func (m *Model) outEarly(s *State, c *cpu) {
 		f.Next = x.Begin // else: of a request that has been in service, which ends where it did
 	}
 	f.State = flowIdle
+	f.Over = false
 	f.Node = 0
 	c.Node = node
 	c.PC = outFree

@@ -12,8 +12,10 @@ func (m *Model) end(s *State, c *cpu) {
 		c.End = 0
 		c.PC = delUnlink
 	case delUnlink:
-		if i := s.find(c.Of); i != 0 {
-			s.unlink(i)
+		// It stays until the stack has been told: a flow that is not found is a stranger's,
+		// of which bytes pass.
+		if c.Then != thenAnswer || m.is(unlinkFirst) {
+			s.unlink(s.find(c.Of))
 		}
 		m.ended(s, c)
 	case inAnswer:
@@ -23,6 +25,9 @@ func (m *Model) end(s *State, c *cpu) {
 
 // unlink makes the flow's memory free for another, whatever its state was.
 func (s *State) unlink(i uint8) {
+	if i == 0 {
+		return
+	}
 	f := &s.Flow[i-1]
 	if f.ID != 0 {
 		s.Bad = badUnlink
@@ -106,6 +111,9 @@ func (m *Model) endedSocket(s *State, c *cpu) {
 func (m *Model) answer(s *State, c *cpu) {
 	k := &s.Conn[c.Of-1]
 	k.Client = false
+	if !m.is(unlinkFirst) {
+		s.unlink(s.find(c.Of))
+	}
 	if c.Kick && c.Node != 0 {
 		s.freeNode(c.Node)
 		c.Node = 0

@@ -37,6 +37,9 @@ const (
 	settleStale
 	gaveUpStale
 	newsStale
+	newsMissed
+	overReleased
+	unlinkFirst
 	claimStale
 	passEnding
 	endTwice
@@ -82,6 +85,9 @@ var mistakes = []struct {
 	{settleStale, "full queue", "who could not hold a request ends the flow that another has let in meanwhile"},
 	{gaveUpStale, "a head on two CPUs", "a client's RST to a held request ends it although it was released meanwhile"},
 	{newsStale, "keep-alive", "an answer ends the service of the request behind its own"},
+	{newsMissed, "bodies on two CPUs", "an answer passes unnoticed because its request waits again, or was released, since the flow was copied"},
+	{overReleased, "bodies on two CPUs", "the rest of a request is released whose answer came while the release was under way"},
+	{unlinkFirst, "bodies on two CPUs", "a rejected flow leaves the table before the stack has been told, and bytes pass as a stranger's"},
 	{claimStale, "a head on two CPUs", "a head is read on by a copy of the flow from before the last piece"},
 	{passEnding, "refused", "a segment of a flow that is being deleted passes"},
 	{endTwice, "refused", "a flow whose id is 0 is deleted for a second time"},

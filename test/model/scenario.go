@@ -58,10 +58,7 @@ var scenarios = []scenario{
 		c.Pieces, c.Head, c.Watches, c.NoTick, c.NoRepeat = 2, 2, true, true, true
 	})},
 	{"bodies on two CPUs", true, one(2, 2, 2, func(c *Config) {
-		c.Pieces, c.Ring, c.Watches, c.NoTick, c.NoRepeat = 2, 2, true, true, true
-	})},
-	{"classes on two CPUs", true, one(3, 2, 2, func(c *Config) {
-		c.Class, c.NoTick, c.NoRepeat = [3]uint8{0, 1, 1}, true, true
+		c.Pieces, c.Ring, c.Queue, c.Watches, c.NoTick, c.NoRepeat = 2, 2, 1, true, true, true
 	})},
 	{"two in service", true, one(3, 1, 3, func(c *Config) {
 		c.Limit, c.Requests, c.Resets, c.NoTick, c.NoRepeat = 2, 1, true, true, true

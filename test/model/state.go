@@ -65,6 +65,7 @@ type flow struct {
 	Acked  bool // FLOW_ACKED
 	Moved  bool // a piece has passed since it was last looked at
 	Watch  bool // it is in the ring
+	Over   bool // its answer has begun although it waits again
 	Blind  bool // there was no place for it in the ring
 }
 
