@@ -172,7 +172,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   __u32 seq = w->s.seq, end = seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
   __u32 has = w->socket.sequence;
-  if (!takes_data(&w->socket) || !before(has, end))
+  if (!takes_data(&w->socket) || !before(has, end) || (seq != has && is_lenient(&sc)))
     return TCX_NEXT;
   if (before(has, seq))
     return drop(REASON_GAP);

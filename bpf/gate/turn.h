@@ -14,18 +14,18 @@ static __always_inline int let_pass(__u32 reason) {
   return TCX_NEXT;
 }
 
-/* Answers the packet's request as rejected. The stack has the client's bytes up to a sequence
- * number. */
+/* Whether the client knows of less than the server has sent. */
+static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
+
+/* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
+ * of another answer. The stack has the client's bytes up to a sequence number. */
 static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc, __u32 has) {
   struct rejected *r = note_rejected(skb, sc->w);
   r->seq = has;
   r->length = sc->config->answer_length;
-  r->text = r->length ? TEXT_POLICY : TEXT_RESET;
+  r->text = r->length && !is_in_answer(sc->w) ? TEXT_POLICY : TEXT_RESET;
   return answer(skb, sc->w);
 }
-
-/* Whether the client knows of less than the server has sent. */
-static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
 
 /* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
  * which nobody thinks that it is the answer's end. */
@@ -76,7 +76,8 @@ static __always_inline bool classify(struct scene *sc, const struct service *ser
   f->socket_priority = k->socket_priority;
   f->mark = socket_mark(c, rank);
   f->ends = c->ends;
-  f->protocol = c->protocol;
+  if (!f->id) /* a connection does not change it */
+    f->protocol = c->protocol;
   f->room = service->slot;
   f->generation = sc->header->generation;
   return true;

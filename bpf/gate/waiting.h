@@ -40,10 +40,18 @@ static __always_inline bool claim(struct scene *sc) {
   return mine;
 }
 
+/* Gives the slot back; frees it, if the flow has ended meanwhile, which left that to us. */
 static __always_inline void unclaim(struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 node = w->flow.node;
   bpf_spin_lock(&sc->room->lock);
-  link_of(sc->pool, sc->w->flow.node)->busy = 0;
+  link_of(sc->pool, node)->busy = 0;
+  bool orphaned = sc->flow->id != w->flow.id;
+  if (orphaned)
+    withdraw(sc->room, sc->pool, node);
   bpf_spin_unlock(&sc->room->lock);
+  if (orphaned)
+    free_node(sc->pool, node);
 }
 
 /* Makes what was added to a slot the flow's. False: the flow has ended meanwhile. */
@@ -151,8 +159,8 @@ static __always_inline int try_turn(struct scene *sc, struct slot *slot, __u32 l
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
   struct node_link *l = link_of(sc->pool, node);
-  l->busy = 0;
   if (f->id == w->flow.id && f->state == FLOW_GATHERING && l->state == NODE_GATHERING) {
+    l->busy = 0;
     advance(r, c, w->now);
     reap_ghosts(r, w->now);
     withdraw(r, sc->pool, node);
@@ -194,8 +202,10 @@ static __always_inline int on_whole(struct __sk_buff *skb, struct scene *sc, str
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->watch = 0;
   int fate = try_turn(sc, slot, length - (w->s.length - w->keep));
-  if (fate == FATE_LOST)
+  if (fate == FATE_LOST) {
+    unclaim(sc);
     return drop(REASON_RACE);
+  }
   if (fate == FATE_REJECT)
     return reject_whole(skb, sc, slot->sequence);
   if (fate == FATE_HELD) {

@@ -102,6 +102,7 @@ static __always_inline void note_request(struct flow *f, const struct flow *read
   f->flags = read->flags;
   f->class = read->class;
   f->rank = read->rank;
+  f->ends = read->ends;
   f->generation = read->generation;
   f->socket_priority = read->socket_priority;
   f->mark = read->mark;
