@@ -431,17 +431,16 @@ static __always_inline bool make_place(struct room *r, struct pool *p, const str
   return victim;
 }
 
-/* Heads that may come in pieces at once however short the queue is. */
+/* Heads that may come in pieces at once where nobody waits for a turn. */
 #define LEAST_GATHERING 16
 
-/* Makes a place for a head that comes in pieces. */
+/* Makes a place for a head that comes in pieces: in the queue, if there is one. */
 static __always_inline bool make_gathering_place(struct room *r, struct pool *p, const struct room_config *c,
                                                  __u32 rank) {
-  if (r->gathering < LEAST_GATHERING)
-    return true;
-  if (c->queue_size > LEAST_GATHERING)
+  if (c->queue_size)
     return make_place(r, p, c, rank);
-  doom(r, p, r->gather_head, REJECT_DISPLACED);
+  if (r->gathering >= LEAST_GATHERING)
+    doom(r, p, r->gather_head, REJECT_DISPLACED);
   return true;
 }
 
