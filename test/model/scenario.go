@@ -57,8 +57,8 @@ var scenarios = []scenario{
 	{"heads on two CPUs", true, one(2, 2, 2, func(c *Config) {
 		c.Pieces, c.Head, c.Watches, c.NoTick, c.NoRepeat = 2, 2, true, true, true
 	})},
-	{"bodies on two CPUs", true, one(2, 2, 2, func(c *Config) {
-		c.Pieces, c.Ring, c.Queue, c.Watches, c.NoTick, c.NoRepeat = 2, 2, 1, true, true, true
+	{"bodies on two CPUs", true, one(2, 2, 1, func(c *Config) {
+		c.Pieces, c.Ring, c.Queue, c.Watches, c.NoTick, c.NoRepeat = 2, 1, 1, true, true, true
 	})},
 	{"two in service", true, one(3, 1, 3, func(c *Config) {
 		c.Limit, c.Requests, c.Resets, c.NoTick, c.NoRepeat = 2, 1, true, true, true
