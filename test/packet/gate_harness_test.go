@@ -254,6 +254,7 @@ func (r *room) reading(t *testing.T) change {
 		for name, n := range map[string]uint64{
 			"arrived": class.Arrived, "admitted": class.Admitted, "would hold": class.WouldHold, "held": class.Held,
 			"released": class.Released, "gave up": class.GaveUp, "served": class.Served, "lost": class.Lost,
+			"paused": class.Paused,
 		} {
 			c[name] += int(n)
 		}
@@ -265,7 +266,7 @@ func (r *room) reading(t *testing.T) change {
 				class.Service.Count(), class.Wait.Count(), class.Served, class.Released)
 		}
 	}
-	c["in service"], c["waiting"] = all[0].InService, all[0].Waiting
+	c["in service"], c["waiting"], c["gathering"] = all[0].InService, all[0].Waiting, all[0].Gathering
 	if inService != all[0].InService || waiting != all[0].Waiting {
 		t.Errorf("classes have %d in service and %d waiting, the room %d and %d", inService, waiting, all[0].InService, all[0].Waiting)
 	}
@@ -409,7 +410,7 @@ func (c *client) passes(s testnet.Segment, want change) {
 func (c *client) passesAs(in, out []byte, want change) {
 	c.t.Helper()
 	res := c.sendFrame(in, want)
-	res.is(c.t, tcxNext, out)
+	res.is(c.t, tcxNext, unpadded(out))
 	c.lands(res)
 }
 
@@ -421,7 +422,7 @@ func (c *client) released(frame []byte) {
 		c.t.Errorf("mark %#x, want %#x", res.mark, c.r.mark|markOurs)
 	}
 	res.mark = 0
-	res.is(c.t, tcxRedirect, frame)
+	res.is(c.t, tcxRedirect, unpadded(frame))
 	c.lands(res)
 }
 

@@ -142,51 +142,79 @@ func TestGateBody(t *testing.T) {
 	c.asks(get, serves)
 }
 
-// A head that comes in pieces.
-func TestGatePieces(t *testing.T) {
+// A head that comes in pieces passes as it comes where nothing can wait.
+func TestGateLenientPieces(t *testing.T) {
 	g := newGate(t)
-	r := g.room(t, "concurrency: 1")
+	r := g.room(t)
 	c := r.client(t)
 	c.asks("G", serves.and(known))
-	c.drops(after(c.says("E"), "T"), dropsFor("gap"))
-	for _, b := range "ET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n" {
+	for _, b := range "ET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n123" {
 		c.asks(string(b), nothing)
 	}
-	c.drops(after(c.says("123"), get), dropsFor("pipelined"))
-	c.asks("123", nothing)
-	c.drops(c.says(get), dropsFor("pipelined"))
 	c.replies(ok, ends)
 	c.asks("GET / HT", serves)
-	s, want := c.says("TP/1.1\r\n\r\nGET"), c.says("TP/1.1\r\n\r\n")
-	want.PSH = false
-	c.passesAs(c.frame(s), c.frame(want), passesFor("cut"))
+	c.asks("TP/1.1\r\n\r\nGET", nothing)
+	c.replies(ok, ends)
 }
 
-// Where the next request begins is not known after chunks, or what is no HTTP: the connection
-// ends behind the answer.
-func TestGateUnfollowed(t *testing.T) {
+const chunkedPost = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+// A body in chunks is followed to its end, and the next request is found there.
+func TestGateChunks(t *testing.T) {
 	g := newGate(t)
-	for _, request := range []string{
-		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-		"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
-		"\x16\x03\x01 no HTTP at all",
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-	} {
+	for _, base := range []string{lowBase, v6Base} {
 		r := g.room(t, "concurrency: 1")
-		c := r.client(t)
-		c.asks(request, serves.and(known))
-		c.asks("3\r\nabc\r\n0\r\n\r\n", nothing)
+		c := r.clientAt(t, base)
+		c.asks(chunkedPost, serves.and(known))
+		for _, part := range []string{"3\r\nab", "c", "\r", "\n1", "0;x=y\r\n0123456789ABCDEF\r\n0", "\r\nTrailer: z\r\n\r"} {
+			c.drops(after(after(c.says(part), part), part), dropsFor("gap"))
+			c.asks(part, nothing)
+		}
+		s, want := c.says("\n"+get), c.says("\n")
+		want.PSH = false
+		c.passesAs(c.frame(s), c.frame(want), passesFor("cut"))
+		c.Next++
+		c.drops(c.says(get), dropsFor("pipelined"))
 		c.replies(ok, ends)
-		c.passes(back(c.says(""), 5), nothing)
-		want := c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + uint32(len(get))}, "")
-		c.send(c.says(get), dropsFor("unfollowed").and(change{"flows": -1})).is(t, tcxRedirect, want)
+		c.asks(get, serves)
+		c.replies(ok, ends)
+	}
+}
+
+// Chunks that cannot be followed end the connection.
+func TestGateBadChunks(t *testing.T) {
+	g := newGate(t)
+	for _, bad := range []string{"x", "3\nabc", "3\r\nabcd\r\n", "0\r\nContent-Length: 3\r\n"} {
+		for _, base := range []string{lowBase, v6Base} {
+			r := g.room(t, "concurrency: 1")
+			c := r.clientAt(t, base)
+			c.asks(chunkedPost+"5\r\nhello\r\n", serves.and(known))
+			end := c.Next + uint32(len(bad))
+			res := c.send(c.says(bad), ends.and(rejects("malformed"), change{"flows": -1}))
+			res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: end, PSH: true, FIN: true}, badRequest))
+		}
 	}
 	// Where nothing can wait it goes on.
 	r := g.room(t)
 	c := r.client(t)
-	c.asks("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", serves.and(known))
+	c.asks(chunkedPost, serves.and(known))
+	c.asks("x", nothing)
 	c.replies(ok, ends)
 	c.asks(get, nothing)
+}
+
+// Where the next request begins is not known after a body that is too long: the connection
+// ends behind the answer.
+func TestGateUnfollowed(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	c := r.client(t)
+	c.asks("POST / HTTP/1.1\r\nContent-Length: 1073741825\r\n\r\n", serves.and(known))
+	c.asks("some of it", nothing)
+	c.replies(ok, ends)
+	c.passes(back(c.says(""), 5), nothing)
+	want := c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + uint32(len(get))}, "")
+	c.send(c.says(get), dropsFor("unfollowed").and(change{"flows": -1})).is(t, tcxRedirect, want)
 }
 
 // A further request waits, while what its segment acknowledges goes on.
