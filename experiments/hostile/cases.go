@@ -22,7 +22,8 @@ const (
 
 	warmUp    = 500 * time.Millisecond
 	calmLimit = 8 * time.Second // max_wait, and then some
-	exhausted = 0.97            // of the clients' core is taken: it is what all wait for
+	exhausted = 97              // % of the clients' core or more are taken: it is what all wait for
+	saturated = 95              // % of the server's or more are, so that it is
 )
 
 // hostileCase is a kind of attack.
@@ -242,16 +243,28 @@ func (st *stage) gold(ctx context.Context) (rate float64, invalid string, err er
 	return r.Rate(), invalid, err
 }
 
-// watched lets the time of a measurement pass and says why it is not valid, if so.
+// watched lets the time of a measurement pass and says why it is not valid, if so: others on the
+// machine took the server's core, or it was the clients' core that everything waited for.
 func (st *stage) watched(ctx context.Context) (invalid string, err error) {
-	begun, busy := time.Now(), st.clients.Busy()
+	begun, clients, server := time.Now(), st.clients.Busy(), st.core.Busy()
+	work, err := st.core.Spent(st.workers)
+	if err != nil {
+		return "", err
+	}
 	if err := bench.Sleep(ctx, length()); err != nil {
 		return "", err
 	}
-	if share := (st.clients.Busy() - busy).Seconds() / time.Since(begun).Seconds(); share > exhausted {
-		return fmt.Sprintf("the clients' core was busy for %.0f %% of the time", 100*share), nil
+	worked, err := st.core.Spent(st.workers)
+	took := time.Since(begun)
+	share := func(d time.Duration) float64 { return 100 * d.Seconds() / took.Seconds() }
+	clientBusy, serverBusy := share(st.clients.Busy()-clients), share(st.core.Busy()-server)
+	switch others := serverBusy - share(worked-work); {
+	case clientBusy > exhausted && serverBusy < saturated:
+		return fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", serverBusy, clientBusy), err
+	case others > 100**foreign:
+		return fmt.Sprintf("others took %.0f %% of the server's core", others), err
 	}
-	return "", nil
+	return "", err
 }
 
 // next asks once, on a connection of its own, and returns how long that takes: all of a client's

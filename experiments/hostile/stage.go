@@ -36,7 +36,9 @@ type stage struct {
 	suite
 	lab     *testnet.Lab
 	bronze  []netip.Addr
+	core    *bench.Core // the server's
 	clients *busy.Meter // of the clients' core
+	workers bench.Workers
 	control netip.AddrPort
 	secure  bool // the service speaks TLS
 	daemon  *bench.Narthex
@@ -89,16 +91,22 @@ func (st *stage) build() (err error) {
 		}
 		st.bronze = append(st.bronze, addr)
 	}
-	st.clients, err = busy.Start(st.ClientCPUs[0])
+	if st.clients, err = busy.Start(st.ClientCPUs[0]); err != nil {
+		return err
+	}
+	st.core, err = bench.NewCore(st.ServerCPUs[0])
 	return err
 }
 
 func (st *stage) close() error {
-	var err error
-	if st.clients != nil {
-		err = st.clients.Close()
+	var errs []error
+	if st.core != nil {
+		errs = append(errs, st.core.Close())
 	}
-	return errors.Join(err, st.lab.Close())
+	if st.clients != nil {
+		errs = append(errs, st.clients.Close())
+	}
+	return errors.Join(append(errs, st.lab.Close())...)
 }
 
 // origin starts the server.
@@ -108,7 +116,11 @@ func (st *stage) origin(cfg origin.Config) error {
 	}
 	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.lab)}, []netip.AddrPort{st.control}
 	cfg.CPUs, cfg.Backlog = st.ServerCPUs, backlog
-	_, err := origin.Start(st.lab.Server, cfg)
+	server, err := origin.Start(st.lab.Server, cfg)
+	if err != nil {
+		return err
+	}
+	st.workers, err = server.PIDs()
 	return err
 }
 

@@ -76,7 +76,10 @@ var hostiles = []hostile{
 	}},
 	{"requests of nobody", func(ctx context.Context, a *aim) (*attack.Run, error) {
 		f := a.flood(true, "GET /f/100 HTTP/1.1\r\nHost: nobody\r\nConnection: close\r\n\r\n")
-		f.Rate = 100 // each keeps its place until the server's kernel gives it up
+		f.Rate = 100
+		if a.service.name == "apache" { // where each keeps a process for half a minute
+			f.Rate = 2
+		}
 		return f.Start(ctx)
 	}},
 	{"forged", func(ctx context.Context, a *aim) (*attack.Run, error) {

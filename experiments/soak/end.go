@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -77,6 +78,8 @@ func (w *world) end(ctx context.Context) (*ending, error) {
 		return nil, err
 	}
 	w.add(e, s)
+	reasons, _ := json.Marshal(s.Reasons)
+	w.Progress("  decided without a rule: %s", reasons)
 	if err := w.writePolicy(w.firstPolicy()); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,9 @@ func (w *world) operate(ctx context.Context, rng *rand.Rand) error {
 
 // reload puts another policy in force.
 func (w *world) reload(ctx context.Context, rng *rand.Rand) error {
-	if err := w.writePolicy(w.otherPolicy(rng)); err != nil {
+	p := w.otherPolicy(rng)
+	w.history.note("to %+v", p)
+	if err := w.writePolicy(p); err != nil {
 		return err
 	}
 	_, err := w.narthex.Swap(ctx, w.policy)

@@ -145,6 +145,7 @@ func (v *visit) sendSlowly(b []byte, pieces int, most time.Duration) error {
 
 // awaitByte waits for the first byte of an answer to what has been sent whole.
 func (v *visit) awaitByte() error {
+	v.sent()
 	v.service.pace.begin()
 	defer v.service.pace.end()
 	_ = v.conn.SetReadDeadline(time.Now().Add(answerLimit))
@@ -153,6 +154,23 @@ func (v *visit) awaitByte() error {
 		return errLate
 	}
 	return err
+}
+
+// sent waits until the kernel has sent all that it was given, or an answer has come: who has not
+// yet said all that he has to waits for his own network.
+func (v *visit) sent() {
+	raw, err := v.raw.SyscallConn()
+	for end := time.Now().Add(answerLimit); err == nil && v.r.Buffered() == 0 && v.ctx.Err() == nil && time.Now().Before(end); {
+		var unsent, come int
+		err = raw.Control(func(fd uintptr) {
+			unsent, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD)
+			come, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+		})
+		if unsent == 0 || come > 0 {
+			return
+		}
+		_ = sleep(v.ctx, 10*time.Millisecond)
+	}
 }
 
 // step is called when something of an answer has come.
