@@ -1,0 +1,1 @@
+../../bpf/headers/bpf/bpf_core_read.h

@@ -1,0 +1,1 @@
+../../bpf/hooks/ingress.h

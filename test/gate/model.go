@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import "slices"
+
+// The model of a flow. It knows where each request of an honest client begins and ends, and says of
+// a segment what may become of it: the verdict, the flow's state behind it, and how far its bytes
+// may get. Whether there is room is the room's to say, which run.go looks at; so where a request
+// takes a turn there are three ways: it enters, waits or is rejected.
+
+// States of a flow.
+const (
+	idle      = int(C.FLOW_IDLE)
+	held      = int(C.FLOW_HELD)
+	served    = int(C.FLOW_SERVED)
+	gathering = int(C.FLOW_GATHERING)
+	paused    = int(C.FLOW_PAUSED)
+	none      = 99 // there is no flow
+)
+
+// notFollowed are flows of which the model says nothing more than that they exist.
+const notFollowed = C.FLOW_LOST | C.FLOW_TUNNEL | C.FLOW_CHUNKS
+
+// observation is what the gate and the stack know of a connection. Numbers are offsets in what the
+// client says.
+type observation struct {
+	state    int
+	flags    int
+	next     int
+	slotEnd  int
+	received int // by the stack
+	socket   int
+}
+
+func (w *world) observe(c *conn) observation {
+	o := observation{state: none, received: int(int32(c.next - c.isn - 1)), socket: c.state}
+	if k, ok := w.flow(&c.key); ok {
+		o.state, o.flags = int(k.state), int(k.flags)
+		o.next = int(int32(uint32(k.next) - c.isn - 1))
+		o.slotEnd = int(int32(uint32(k.slot_end) - c.isn - 1))
+	}
+	return o
+}
+
+// outcome is what may become of a segment.
+type outcome struct {
+	verdict int
+	states  []int
+	most    int // bytes behind that offset do not pass
+}
+
+// judge fails if what has become of a client's segment is none of what may.
+func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
+	passes, passed := w.passes, int(int32(w.passed-c.isn-1))
+	w.passes = false
+	if w.err != nil || w.lenient() || w.changed || c.liar || c.forged || !s.sound || s.flags&(flagSYN|flagRST) != 0 {
+		return
+	}
+	if c.exempt() {
+		if verdict != next {
+			w.fail("connection %d goes by the waiting room, and its segment does not pass: %d", c.number, verdict)
+		}
+		return
+	}
+	begin := int(int32(s.seq - c.isn - 1))
+	end := begin + len(s.data)
+	if begin < 0 || was.flags&notFollowed != 0 || s.flags&flagFIN != 0 || !c.plain(begin, end) {
+		return
+	}
+	if was.socket == finWait || was.socket == lastAck || was.socket == timeWait {
+		return // the server answers nothing any more
+	}
+	may := c.outcomes(begin, end, was)
+	if may == nil {
+		return
+	}
+	is := w.observe(c)
+	for _, m := range may {
+		if m.verdict == verdict && slices.Contains(m.states, is.state) && (!passes || passed <= m.most) {
+			w.checkNumbers(c, &is)
+			return
+		}
+	}
+	w.fail("connection %d: a segment %d–%d in state %d, next %d, slot to %d, stack has %d: verdict %d, state %d, passed %v to %d; it may be %v",
+		c.number, begin, end, was.state, was.next, was.slotEnd, was.received, verdict, is.state, passes, passed, may)
+}
+
+// plain says whether the bytes are of requests that every version of the gate follows.
+func (c *conn) plain(begin, end int) bool {
+	for _, s := range c.spans {
+		if s.end > begin && s.begin < max(end, begin+1) && (s.lost || s.tunnel || s.chunked) {
+			return false
+		}
+	}
+	return true
+}
+
+// spanAt is the request that begins there.
+func (c *conn) spanAt(at int) *span {
+	for i := range c.spans {
+		if c.spans[i].begin == at {
+			return &c.spans[i]
+		}
+	}
+	return nil
+}
+
+// isEnd says whether a request ends there.
+func (c *conn) isEnd(at int) bool {
+	return slices.ContainsFunc(c.spans, func(s span) bool { return s.end == at })
+}
+
+// checkNumbers compares what the gate knows of the flow with what its client means.
+func (w *world) checkNumbers(c *conn, is *observation) {
+	if is.state == none || is.flags&notFollowed != 0 || is.state == gathering || is.flags&C.FLOW_HEAD != 0 {
+		return
+	}
+	if !c.isEnd(is.next) && !c.plainEmpty(is.next) {
+		w.fail("connection %d: the next request is said to begin at %d, where none ends", c.number, is.next)
+	}
+}
+
+// plainEmpty says whether the next request begins there because none has yet.
+func (c *conn) plainEmpty(at int) bool { return at == 0 }
+
+// turn is what may become of a request that begins with a segment up to an offset.
+func (c *conn) turn(s *span, end int) []outcome {
+	if s == nil {
+		return nil
+	}
+	if end < s.begin+s.head {
+		return []outcome{
+			{redirect, []int{gathering, none}, s.begin},
+			{drop, []int{none, idle}, s.begin}, // no memory, or a server that is behind
+		}
+	}
+	return []outcome{
+		{next, []int{served, idle}, s.end},
+		{drop, []int{held, served, none, idle}, s.begin},
+		{redirect, []int{none}, s.begin},
+		{next, []int{held, served, none}, s.begin}, // what it acknowledges passes
+	}
+}
+
+// outcomes are all that may become of a segment.
+func (c *conn) outcomes(begin, end int, was *observation) []outcome {
+	anything := []int{none, idle, held, served, gathering, paused}
+	if begin == end && (was.state == served || was.state == idle || was.state == paused) {
+		return []outcome{{next, anything, end}}
+	}
+	switch was.state {
+	case none:
+		return c.toNobody(begin, end, was)
+	case held:
+		if begin == end {
+			return []outcome{{next, anything, begin}, {drop, anything, begin}, {redirect, anything, begin}}
+		}
+		return []outcome{{drop, []int{held, served, idle, none}, 0}, {redirect, []int{held, served, idle, none}, 0}}
+	case gathering:
+		return c.toGatherer(begin, end, was)
+	case served:
+		may := []outcome{{next, []int{served, idle, paused}, min(end, was.next)}}
+		if c.headAgain(begin, was) {
+			may = append(may, outcome{drop, []int{served, idle, paused}, 0})
+		}
+		if begin < was.next {
+			return may
+		}
+		return []outcome{{drop, []int{served, idle, paused}, 0}}
+	case idle:
+		switch {
+		case begin < was.next && c.headAgain(begin, was):
+			return []outcome{{next, []int{idle}, min(end, was.next)}, {drop, []int{idle}, 0}}
+		case begin < was.next:
+			return []outcome{{next, []int{idle}, min(end, was.next)}}
+		case begin > was.next:
+			return []outcome{{drop, []int{idle}, 0}}
+		}
+		return c.turn(c.spanAt(begin), end)
+	case paused:
+		switch {
+		case end <= was.received:
+			return []outcome{{next, []int{paused, idle}, end}}
+		case begin > was.received:
+			return []outcome{{drop, []int{paused}, 0}}
+		case begin < was.received:
+			return []outcome{{next, []int{paused}, was.received}}
+		}
+		return []outcome{{next, []int{served, idle, held, none}, was.next}, {drop, []int{held, served, none}, 0}, {redirect, []int{none}, 0}}
+	}
+	return nil
+}
+
+// headAgain says whether the segment has bytes of a head again that the stack has not got: unless it
+// is all of the head, nobody can tell whether it says the same.
+func (c *conn) headAgain(begin int, was *observation) bool {
+	for _, s := range c.spans {
+		if s.end == was.next {
+			return was.received < s.begin+s.head && begin < s.begin+s.head
+		}
+	}
+	return false
+}
+
+// toNobody is for connections of which there is no flow.
+func (c *conn) toNobody(begin, end int, was *observation) []outcome {
+	if was.socket != synReceived {
+		return nil // older than the gate, or seen off
+	}
+	if end == begin || begin != 0 {
+		return []outcome{{drop, []int{none}, 0}, {redirect, []int{none}, 0}}
+	}
+	return c.turn(c.spanAt(0), end)
+}
+
+// toGatherer is for segments of a request whose head is not whole.
+func (c *conn) toGatherer(begin, end int, was *observation) []outcome {
+	if begin == end {
+		return []outcome{{next, []int{gathering, none}, begin}, {drop, []int{gathering, none}, begin}}
+	}
+	if begin != was.slotEnd {
+		return []outcome{{redirect, []int{gathering, none}, 0}, {drop, []int{gathering, none}, 0}}
+	}
+	for i := range c.spans {
+		if s := &c.spans[i]; was.slotEnd > s.begin && was.slotEnd < s.begin+s.head {
+			if end < s.begin+s.head {
+				return []outcome{{redirect, []int{gathering, none}, 0}}
+			}
+			return []outcome{{next, []int{served, idle}, s.end}, {redirect, []int{held, served, none}, 0}}
+		}
+	}
+	return nil
+}
+
+// notePassed notes how far the data of a packet go that passes.
+func (w *world) notePassed(frame []byte) {
+	var e ends
+	var s segment
+	if parse(frame, &e, &s) && len(s.data) > 0 {
+		w.passed, w.passes = s.seq+uint32(len(s.data)), true
+	}
+}

@@ -1,0 +1,1 @@
+../../bpf/narthex.bpf.c

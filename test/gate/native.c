@@ -1,0 +1,1276 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the kernel does for the gate's programs, as far as they ask it, with the bounds and the
+ * return codes of Linux; and what the verifier demands of them where it shows when they run. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#endif
+
+#define __bpf__ /* for the kernel's own types */
+#include "headers/kernel.h"
+#undef __bpf__
+#include "headers/bpf/bpf_helpers.h"
+
+/* Programs and maps are ordinary objects here, found by name. */
+#undef SEC
+#define SEC(name) __attribute__((used))
+#undef __ksym
+#define __ksym
+/* What is global for the verifier's sake need not be. */
+#undef __noinline
+#define __noinline static __attribute__((noinline))
+
+/* CO-RE: the types are those of headers/kernel.h. */
+#define __BPF_CORE_READ_H__
+enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_TCP_SOCK, CORE_REQUEST_SOCK };
+#define bpf_core_type_id_kernel(type)                                                                        \
+  _Generic((type *)0,                                                                                        \
+      struct sock *: CORE_SOCK,                                                                              \
+      struct inet_sock *: CORE_INET_SOCK,                                                                    \
+      struct tcp_sock *: CORE_TCP_SOCK,                                                                      \
+      struct tcp_request_sock *: CORE_REQUEST_SOCK)
+#define BPF_CORE_READ_BITFIELD(s, field) ((s)->field)
+
+static void *k_map_lookup_elem(void *map, const void *key);
+static long k_map_update_elem(void *map, const void *key, const void *value, __u64 flags);
+static long k_map_delete_elem(void *map, const void *key);
+static void k_spin_lock(struct bpf_spin_lock *lock);
+static void k_spin_unlock(struct bpf_spin_lock *lock);
+static __u64 k_ktime_get_ns(void);
+static __u64 k_jiffies64(void);
+static long k_redirect(__u32 ifindex, __u64 flags);
+static long k_clone_redirect(struct __sk_buff *skb, __u32 ifindex, __u64 flags);
+static long k_skb_load_bytes(const void *skb, __u32 offset, void *to, __u32 length);
+static long k_skb_store_bytes(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length,
+                              __u64 flags);
+static long k_skb_pull_data(struct __sk_buff *skb, __u32 length);
+static long k_skb_change_tail(struct __sk_buff *skb, __u32 length, __u64 flags);
+static long k_skb_vlan_push(struct __sk_buff *skb, __be16 proto, __u16 tci);
+static long k_skb_vlan_pop(struct __sk_buff *skb);
+static __s64 k_csum_diff(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __wsum seed);
+static long k_l4_csum_replace(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags);
+static struct bpf_sock *k_skc_lookup_tcp(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+                                         __u64 flags);
+static long k_sk_release(void *sk);
+static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcphdr *tcp, __u32 size);
+static __u64 k_get_socket_cookie(void *ctx);
+static __u64 k_get_netns_cookie(void *ctx);
+static long k_setsockopt(void *ctx, int level, int name, void *value, int size);
+static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length);
+static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
+
+#define bpf_map_lookup_elem k_map_lookup_elem
+#define bpf_map_update_elem k_map_update_elem
+#define bpf_map_delete_elem k_map_delete_elem
+#define bpf_ktime_get_ns k_ktime_get_ns
+#define bpf_jiffies64 k_jiffies64
+#define bpf_redirect k_redirect
+#define bpf_clone_redirect k_clone_redirect
+#define bpf_skb_load_bytes k_skb_load_bytes
+#define bpf_skb_store_bytes k_skb_store_bytes
+#define bpf_skb_pull_data k_skb_pull_data
+#define bpf_skb_change_tail k_skb_change_tail
+#define bpf_skb_vlan_push k_skb_vlan_push
+#define bpf_skb_vlan_pop k_skb_vlan_pop
+#define bpf_csum_diff k_csum_diff
+#define bpf_l4_csum_replace k_l4_csum_replace
+#define bpf_skc_lookup_tcp k_skc_lookup_tcp
+#define bpf_sk_release k_sk_release
+#define bpf_tcp_check_syncookie k_tcp_check_syncookie
+#define bpf_get_socket_cookie(ctx) k_get_socket_cookie((void *)(ctx))
+#define bpf_get_netns_cookie(ctx) k_get_netns_cookie((void *)(ctx))
+#define bpf_setsockopt k_setsockopt
+#define bpf_xdp_load_bytes k_xdp_load_bytes
+#define bpf_xdp_get_buff_len k_xdp_get_buff_len
+/* Like a function's, for the struct has the helper's name. */
+#define bpf_spin_lock(lock) k_spin_lock(lock)
+#define bpf_spin_unlock(lock) k_spin_unlock(lock)
+
+#include "narthex.bpf.c"
+
+#include "native.h"
+
+struct world the_world;
+
+/* ---- What programs may not do ---- */
+
+static struct bpf_spin_lock *locked;
+static int depth; /* of programs within programs */
+static int sockets_held[16];
+
+static void fault(const char *format, ...) {
+  if (the_world.fault[0])
+    return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(the_world.fault, sizeof(the_world.fault), format, args);
+  va_end(args);
+}
+
+/* Each helper begins with it: none may be called under a lock. */
+static void called(const char *helper) {
+  if (__builtin_expect(locked != NULL, 0))
+    fault("%s() is called under a lock", helper);
+}
+#define CALLED() called(__func__)
+
+/* Whether a helper that can fail for want of memory is to do so. */
+static bool starved(void) {
+  if (!the_world.fail_every || ++the_world.calls % the_world.fail_every)
+    return false;
+  the_world.failures++;
+  return true;
+}
+
+static void k_spin_lock(struct bpf_spin_lock *lock) {
+  if (locked)
+    fault("a lock is taken under a lock");
+  locked = lock;
+}
+
+static void k_spin_unlock(struct bpf_spin_lock *lock) {
+  if (locked != lock)
+    fault("a lock is given back that was not taken");
+  locked = NULL;
+}
+
+#define KERNEL_EINVAL 22
+#define KERNEL_EFAULT 14
+#define KERNEL_ENOMEM 12
+#define KERNEL_ENOENT 2
+#define KERNEL_EEXIST 17
+#define KERNEL_E2BIG 7
+
+/* ---- Maps ---- */
+
+/* The first field of a map's variable, which nobody reads, leads to its content; so does the
+ * content's own. */
+struct content {
+  struct content *self;
+  const char *name;
+  __u32 type, key_size, value_size, most, stride, count;
+  __u8 *values;
+  /* Hash tables alone: elements are numbers from 1. */
+  __u32 *bucket, *next, *older, *newer;
+  __u8 *keys;
+  __u32 free, oldest, newest, buckets;
+};
+
+static __u32 cpu;
+static struct content *contents[64];
+static int content_count;
+
+static bool is_hash(const struct content *c) {
+  return c->type == BPF_MAP_TYPE_HASH || c->type == BPF_MAP_TYPE_LRU_HASH;
+}
+
+static struct content *content_of(void *map) {
+  struct content *c = *(struct content **)map;
+  if (!c) {
+    fprintf(stderr, "a map is missing in open_maps()\n");
+    abort();
+  }
+  return c;
+}
+
+static __u8 *value_of(struct content *c, __u32 number) { return c->values + (size_t)number * c->stride; }
+
+static __u32 hash_of(const struct content *c, const void *key) {
+  const __u8 *k = key;
+  __u64 h = 0x9e3779b97f4a7c15ULL;
+  for (__u32 i = 0; i < c->key_size; i += 8) {
+    __u64 w = 0;
+    memcpy(&w, k + i, c->key_size - i < 8 ? c->key_size - i : 8);
+    h = (h ^ w) * 0xff51afd7ed558ccdULL;
+    h ^= h >> 29;
+  }
+  return h & (c->buckets - 1);
+}
+
+static __u8 *key_at(struct content *c, __u32 element) { return c->keys + (size_t)element * c->key_size; }
+
+static __u32 find(struct content *c, const void *key) {
+  __u32 e = c->bucket[hash_of(c, key)];
+  while (e && memcmp(key_at(c, e), key, c->key_size))
+    e = c->next[e];
+  return e;
+}
+
+/* The order of use, for maps that evict. */
+static void unlink_used(struct content *c, __u32 e) {
+  *(c->older[e] ? &c->newer[c->older[e]] : &c->oldest) = c->newer[e];
+  *(c->newer[e] ? &c->older[c->newer[e]] : &c->newest) = c->older[e];
+}
+
+static void link_used(struct content *c, __u32 e) {
+  c->older[e] = c->newest;
+  c->newer[e] = 0;
+  *(c->newest ? &c->newer[c->newest] : &c->oldest) = e;
+  c->newest = e;
+}
+
+static void remove_element(struct content *c, __u32 e) {
+  __u32 *at = &c->bucket[hash_of(c, key_at(c, e))];
+  while (*at != e)
+    at = &c->next[*at];
+  *at = c->next[e];
+  unlink_used(c, e);
+  /* As in the kernel, it is the first to be used again. */
+  c->next[e] = c->free;
+  c->free = e;
+  c->count--;
+}
+
+static void *k_map_lookup_elem(void *map, const void *key) {
+  struct content *c = content_of(map);
+  CALLED();
+  if (is_hash(c)) {
+    __u32 e = find(c, key);
+    if (!e)
+      return NULL;
+    unlink_used(c, e);
+    link_used(c, e);
+    return value_of(c, e);
+  }
+  __u32 index = *(const __u32 *)key;
+  if (index >= c->most)
+    return NULL;
+  if (c->type == BPF_MAP_TYPE_ARRAY_OF_MAPS)
+    return *(void **)value_of(c, index);
+  if (c->type == BPF_MAP_TYPE_PERCPU_ARRAY)
+    index += cpu * c->most;
+  return value_of(c, index);
+}
+
+static long k_map_update_elem(void *map, const void *key, const void *value, __u64 flags) {
+  struct content *c = content_of(map);
+  CALLED();
+  if (!is_hash(c)) {
+    fault("%s: arrays are not written by way of a helper", c->name);
+    return -KERNEL_EINVAL;
+  }
+  __u32 e = find(c, key);
+  if (e && flags == BPF_NOEXIST)
+    return -KERNEL_EEXIST;
+  if (!e) {
+    if (starved())
+      return -KERNEL_ENOMEM;
+    if (!c->free && c->type == BPF_MAP_TYPE_LRU_HASH)
+      remove_element(c, c->oldest);
+    e = c->free;
+    if (!e)
+      return -KERNEL_E2BIG;
+    c->free = c->next[e];
+    memcpy(key_at(c, e), key, c->key_size);
+    __u32 *bucket = &c->bucket[hash_of(c, key)];
+    c->next[e] = *bucket;
+    *bucket = e;
+    link_used(c, e);
+    c->count++;
+  }
+  memcpy(value_of(c, e), value, c->value_size);
+  return 0;
+}
+
+static long k_map_delete_elem(void *map, const void *key) {
+  struct content *c = content_of(map);
+  CALLED();
+  __u32 e = is_hash(c) ? find(c, key) : 0;
+  if (!e)
+    return -KERNEL_ENOENT;
+  remove_element(c, e);
+  return 0;
+}
+
+/* Makes a map empty. */
+static void clear_map(struct content *c) {
+  __u32 n = c->type == BPF_MAP_TYPE_PERCPU_ARRAY ? c->most * CPUS : c->most;
+  if (!is_hash(c)) {
+    for (__u32 i = 0; i < n; i++)
+      memset(value_of(c, i), 0, c->value_size);
+    return;
+  }
+  memset(c->bucket, 0, c->buckets * sizeof(__u32));
+  c->free = c->oldest = c->newest = c->count = 0;
+  for (__u32 e = n; e; e--) {
+    c->next[e] = c->free;
+    c->free = e;
+  }
+}
+
+static void *must(void *memory) {
+  if (!memory)
+    abort();
+  return memory;
+}
+
+/* Bytes between values, that nobody may touch. */
+#define REDZONE 64
+
+static void open_map(void *map, const char *name, __u32 type, __u32 key_size, __u32 value_size, __u32 most) {
+  struct content *c = *(struct content **)map;
+  if (c && c->most == most && c->value_size == value_size) {
+    clear_map(c);
+    return;
+  }
+  if (!c) {
+    c = must(calloc(1, sizeof(*c)));
+    contents[content_count++] = c;
+  } else {
+    for (__u32 i = 0; i < c->most * CPUS + 1; i++)
+      ASAN_UNPOISON_MEMORY_REGION(value_of(c, i), c->stride);
+    free(c->values);
+    free(c->keys);
+    free(c->bucket);
+    free(c->next);
+    free(c->older);
+    free(c->newer);
+    c->keys = NULL;
+    c->bucket = c->next = c->older = c->newer = NULL;
+  }
+  *(struct content **)map = c->self = c;
+  c->name = name;
+  c->type = type;
+  c->key_size = key_size;
+  c->value_size = value_size;
+  c->most = most;
+  c->stride = ((value_size + 7) & ~7U) + REDZONE;
+  size_t n = (size_t)most * CPUS + 1;
+  c->values = must(calloc(n, c->stride));
+  for (size_t i = 0; i < n; i++)
+    ASAN_POISON_MEMORY_REGION(value_of(c, i) + value_size, c->stride - value_size);
+  if (is_hash(c)) {
+    for (c->buckets = 16; c->buckets < most; c->buckets *= 2)
+      ;
+    c->bucket = must(calloc(c->buckets, sizeof(__u32)));
+    c->next = must(calloc(most + 1, sizeof(__u32)));
+    c->older = must(calloc(most + 1, sizeof(__u32)));
+    c->newer = must(calloc(most + 1, sizeof(__u32)));
+    c->keys = must(calloc(most + 1, key_size));
+  }
+  clear_map(c);
+}
+
+#define DECLARED(map, field) (sizeof(*(map).field) / sizeof(int))
+#define OPEN_SIZED(map, value_size, most)                                                                    \
+  open_map(&(map), #map, DECLARED(map, type), sizeof(*(map).key), value_size, most)
+#define OPEN(map, most) OPEN_SIZED(map, sizeof(*(map).value), most)
+
+static struct content image_content;
+
+static void open_maps(const struct sizes *s) {
+  OPEN(interface_groups, 16);
+  OPEN(upper_devices, 16);
+  OPEN(gate_ports, DECLARED(gate_ports, max_entries));
+  OPEN(reason_counts, DECLARED(reason_counts, max_entries));
+  OPEN(rooms, 1);
+  OPEN(pool, 1);
+  OPEN(flows, s->flows);
+  OPEN(farewells, s->farewells);
+  OPEN(ghosts, 64);
+  OPEN(works, DECLARED(works, max_entries));
+  OPEN(nesting, 1);
+  OPEN(watches, 1);
+  open_map(&slots, "slots", BPF_MAP_TYPE_ARRAY, sizeof(__u32), sizeof(struct slot) + s->slot_size,
+           s->slots + 1);
+  open_map(&policy_image, "policy_image", BPF_MAP_TYPE_ARRAY_OF_MAPS, sizeof(__u32), sizeof(void *), 1);
+}
+
+/* ---- Packets ---- */
+
+/* Programs see the address of a packet's bytes in 32 bits, so that these are below 2^32. They
+ * end at a page that nobody may touch. */
+#define LINEAR 4096
+
+struct packet_buffer {
+  struct __sk_buff skb; /* what programs see; first */
+  struct sk_buff kernel;
+  __u8 *linear;  /* LINEAR bytes, and the page behind them */
+  __u32 visible; /* of the frame's bytes */
+  __u32 partial; /* see struct meta */
+  bool own;
+  __u8 frame[MOST_PACKET + 64];
+};
+
+#define LEVELS 16
+static struct packet_buffer *buffers[LEVELS];
+
+/* Packets that were sent to an interface's ingress: the kernel takes them when it has done
+ * with that at hand. */
+struct backlog {
+  __u32 count;
+  struct {
+    struct meta meta;
+    __u32 length;
+    __u8 frame[MOST_PACKET];
+  } packet[MOST_OUTS];
+};
+static struct backlog *backlog;
+static __u32 out_used;
+#define OUT_BYTES (4 << 20)
+
+static struct packet_buffer *buffer_of(const void *skb) { return (struct packet_buffer *)skb; }
+
+/* Shows the program the bytes that it sees as they are now, where they were not before: what
+ * it kept of pointers to them is no good. */
+static void show(struct packet_buffer *b) {
+  if (b->visible > b->skb.len)
+    b->visible = b->skb.len;
+  if (b->visible > LINEAR)
+    b->visible = LINEAR;
+  __u8 *at = b->linear + LINEAR - b->visible;
+  memcpy(at, b->frame, b->visible);
+  b->skb.data = (__u32)(unsigned long)at;
+  b->skb.data_end = (__u32)(unsigned long)(b->linear + LINEAR);
+}
+
+static struct packet_buffer *take_buffer(void) {
+  if (depth >= LEVELS)
+    abort();
+  struct packet_buffer *b = buffers[depth];
+  if (b)
+    return b;
+  b = buffers[depth] = must(calloc(1, sizeof(*b)));
+  b->linear =
+      mmap(NULL, LINEAR + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+  if (b->linear == MAP_FAILED || mprotect(b->linear + LINEAR, 4096, PROT_NONE))
+    abort();
+  return b;
+}
+
+static void fill_buffer(struct packet_buffer *b, const __u8 *frame, __u32 length, const struct meta *m) {
+  if (length > MOST_PACKET)
+    abort();
+  memset(&b->skb, 0, sizeof(b->skb));
+  memcpy(b->frame, frame, length);
+  b->skb.len = length;
+  b->skb.mark = m->mark;
+  b->skb.priority = m->priority;
+  b->skb.ifindex = m->ifindex;
+  b->skb.gso_size = m->gso_size;
+  b->skb.vlan_present = m->vlan_present;
+  b->skb.vlan_proto = m->vlan_proto;
+  b->skb.vlan_tci = m->vlan_tci;
+  b->partial = m->partial;
+  b->own = false;
+  b->visible = m->linear && m->linear < length ? m->linear : length;
+  show(b);
+}
+
+static struct meta meta_of(const struct packet_buffer *b) {
+  return (struct meta){
+      .mark = b->skb.mark,
+      .priority = b->skb.priority,
+      .linear = b->visible,
+      .gso_size = b->skb.gso_size,
+      .partial = b->partial,
+      .ifindex = b->skb.ifindex,
+      .vlan_present = b->skb.vlan_present,
+      .vlan_proto = b->skb.vlan_proto,
+      .vlan_tci = b->skb.vlan_tci,
+  };
+}
+
+static __u64 sum_of(const __u8 *at, __u32 length) {
+  __u64 sum = 0;
+  for (; length >= 4; at += 4, length -= 4) {
+    __u32 w;
+    memcpy(&w, at, 4);
+    sum += w;
+  }
+  __u32 w = 0;
+  memcpy(&w, at, length);
+  return sum + w;
+}
+
+static void put_out(struct packet_buffer *b, enum place place) {
+  if (the_world.out_count >= MOST_OUTS || out_used + b->skb.len > OUT_BYTES) {
+    fault("more packets come of one than there is room for");
+    return;
+  }
+  struct out *o = &the_world.out[the_world.out_count++];
+  *o = (struct out){.place = place, .at = out_used, .length = b->skb.len, .own = b->own, .meta = meta_of(b)};
+  memcpy(the_world.out_bytes + out_used, b->frame, b->skb.len);
+  /* The device completes the checksum. */
+  if (place == TO_WIRE && b->partial && b->partial + 18 <= b->skb.len) {
+    __u8 *tcp = the_world.out_bytes + out_used + b->partial;
+    __u16 check = ~fold(sum_of(tcp, b->skb.len - b->partial));
+    memcpy(tcp + 16, &check, 2);
+  }
+  out_used += (b->skb.len + 63) & ~63U;
+}
+
+static void put_backlog(struct packet_buffer *b, __u32 ifindex) {
+  if (backlog->count >= MOST_OUTS) {
+    fault("more packets come of one than there is room for");
+    return;
+  }
+  __u32 i = backlog->count++;
+  backlog->packet[i].length = b->skb.len;
+  backlog->packet[i].meta = meta_of(b);
+  backlog->packet[i].meta.ifindex = ifindex;
+  memcpy(backlog->packet[i].frame, b->frame, b->skb.len);
+}
+
+static struct {
+  __u32 ifindex;
+  __u64 flags;
+} redirection; /* the kernel has one per CPU, too */
+
+static long k_redirect(__u32 ifindex, __u64 flags) {
+  CALLED();
+  redirection.ifindex = ifindex;
+  redirection.flags = flags;
+  return flags & ~(__u64)BPF_F_INGRESS ? TCX_DROP : TCX_REDIRECT;
+}
+
+static int run_out(struct packet_buffer *b);
+
+/* Sends a packet on. Returns what dev_queue_xmit() does. */
+static long send_on(struct packet_buffer *b, __u32 ifindex, __u64 flags) {
+  if (flags & BPF_F_INGRESS) {
+    put_backlog(b, ifindex);
+    return 0;
+  }
+  b->skb.ifindex = ifindex;
+  return run_out(b) == TCX_DROP ? 1 : 0;
+}
+
+static int checked(int verdict, const char *program) {
+  if (locked)
+    fault("%s ends under a lock", program);
+  locked = NULL;
+  if (sockets_held[depth])
+    fault("%s ends with a socket in its hands", program);
+  sockets_held[depth] = 0;
+  if (verdict != TCX_NEXT && verdict != TCX_DROP && verdict != TCX_REDIRECT)
+    fault("%s returns %d", program, verdict);
+  return verdict;
+}
+
+static int run_out(struct packet_buffer *b) {
+  depth++;
+  int verdict = checked(narthex_gate_out(&b->skb), "narthex_gate_out");
+  depth--;
+  if (verdict == TCX_NEXT)
+    put_out(b, TO_WIRE);
+  else if (verdict == TCX_REDIRECT)
+    send_on(b, redirection.ifindex, redirection.flags);
+  return verdict;
+}
+
+static long k_clone_redirect(struct __sk_buff *skb, __u32 ifindex, __u64 flags) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (flags & ~(__u64)BPF_F_INGRESS || ifindex != IFINDEX)
+    return -KERNEL_EINVAL;
+  if (starved())
+    return -KERNEL_ENOMEM;
+  the_world.kicks++;
+  depth++;
+  struct packet_buffer *clone = take_buffer();
+  struct meta m = meta_of(b);
+  fill_buffer(clone, b->frame, skb->len, &m);
+  clone->own = true;
+  long result = send_on(clone, ifindex, flags);
+  depth--;
+  /* The program that comes next in the same run has its own redirection yet to say. */
+  redirection.ifindex = 0;
+  show(b);
+  return result;
+}
+
+static long k_skb_load_bytes(const void *skb, __u32 offset, void *to, __u32 length) {
+  const struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (!length)
+    fault("bpf_skb_load_bytes() of no bytes");
+  if (offset > b->skb.len || length > b->skb.len - offset) {
+    memset(to, 0, length);
+    return -KERNEL_EFAULT;
+  }
+  memcpy(to, b->frame + offset, length);
+  return 0;
+}
+
+static long k_skb_store_bytes(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length,
+                              __u64 flags) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (!length)
+    fault("bpf_skb_store_bytes() of no bytes");
+  if (flags & ~(__u64)(BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+    return -KERNEL_EINVAL;
+  if (offset > skb->len || length > skb->len - offset)
+    return -KERNEL_EFAULT;
+  memcpy(b->frame + offset, from, length);
+  /* The kernel makes what is written linear. */
+  if (b->visible < offset + length)
+    b->visible = offset + length;
+  skb->data = skb->data_end = 0;
+  return 0;
+}
+
+static long k_skb_pull_data(struct __sk_buff *skb, __u32 length) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (length > skb->len || starved())
+    return -KERNEL_ENOMEM;
+  if (!length)
+    length = skb->len;
+  if (b->visible < length)
+    b->visible = length;
+  show(b);
+  return 0;
+}
+
+/* The most that the helper makes of a packet: BPF_SKB_MAX_LEN. */
+#define MOST_TAIL 16064
+
+static long k_skb_change_tail(struct __sk_buff *skb, __u32 length, __u64 flags) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  __u32 least = sizeof(struct ethhdr);
+  if (b->partial)
+    least = b->partial + 18;
+  if (flags || length > MOST_TAIL || length < least)
+    return -KERNEL_EINVAL;
+  if (starved())
+    return -KERNEL_ENOMEM;
+  if (length > skb->len)
+    memset(b->frame + skb->len, 0, length - skb->len);
+  skb->len = length;
+  skb->gso_size = 0;
+  b->visible = length; /* it was made writable, and so linear */
+  skb->data = skb->data_end = 0;
+  return 0;
+}
+
+static bool has_tag(const struct packet_buffer *b) {
+  __be16 proto;
+  memcpy(&proto, b->frame + 12, 2);
+  return b->skb.len >= 18 && (proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD));
+}
+
+/* Puts the tag beside the packet into it. */
+static void insert_tag(struct packet_buffer *b) {
+  __be16 proto = b->skb.vlan_proto, tci = bpf_htons(b->skb.vlan_tci);
+  memmove(b->frame + 16, b->frame + 12, b->skb.len - 12);
+  memcpy(b->frame + 12, &proto, 2);
+  memcpy(b->frame + 14, &tci, 2);
+  b->skb.len += 4;
+  b->visible += 4;
+  if (b->partial)
+    b->partial += 4;
+}
+
+static long k_skb_vlan_push(struct __sk_buff *skb, __be16 proto, __u16 tci) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (starved())
+    return -KERNEL_ENOMEM;
+  if (proto != bpf_htons(ETH_P_8021Q) && proto != bpf_htons(ETH_P_8021AD))
+    proto = bpf_htons(ETH_P_8021Q);
+  if (skb->vlan_present)
+    insert_tag(b);
+  skb->vlan_present = 1;
+  skb->vlan_proto = proto;
+  skb->vlan_tci = tci;
+  skb->data = skb->data_end = 0;
+  return 0;
+}
+
+static long k_skb_vlan_pop(struct __sk_buff *skb) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (starved())
+    return -KERNEL_ENOMEM;
+  if (skb->vlan_present)
+    skb->vlan_present = skb->vlan_proto = skb->vlan_tci = 0;
+  if (has_tag(b)) {
+    __be16 proto, tci;
+    memcpy(&proto, b->frame + 12, 2);
+    memcpy(&tci, b->frame + 14, 2);
+    memmove(b->frame + 12, b->frame + 16, skb->len - 16);
+    skb->len -= 4;
+    if (b->partial)
+      b->partial -= 4;
+    skb->vlan_present = 1;
+    skb->vlan_proto = proto;
+    skb->vlan_tci = bpf_ntohs(tci);
+  }
+  skb->data = skb->data_end = 0;
+  return 0;
+}
+
+static __s64 k_csum_diff(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __wsum seed) {
+  CALLED();
+  if ((from_size | to_size) & 3 || from_size > 512 || to_size > 512)
+    return -KERNEL_EINVAL;
+  __u64 sum = (__u64)seed + sum_of((void *)to, to_size);
+  for (__u32 i = 0; i < from_size / 4; i++)
+    sum += (__u32)~from[i];
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  return sum;
+}
+
+static long k_l4_csum_replace(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) {
+  struct packet_buffer *b = buffer_of(skb);
+  CALLED();
+  if (from || flags || offset & 1 || offset + 2 > skb->len)
+    return -KERNEL_EINVAL;
+  __u16 check;
+  memcpy(&check, b->frame + offset, 2);
+  check = ~fold((__u64)(__u16)~check + (__u32)to);
+  memcpy(b->frame + offset, &check, 2);
+  skb->data = skb->data_end = 0;
+  return 0;
+}
+
+void *bpf_cast_to_kern_ctx(void *skb) {
+  struct packet_buffer *b = buffer_of(skb);
+  b->kernel.head = b->frame;
+  b->kernel.data = b->frame + 32; /* the headroom is of no matter */
+  b->kernel.ip_summed = b->partial ? CHECKSUM_PARTIAL : 0;
+  b->kernel.csum_start = b->partial + 32;
+  b->kernel.csum_offset = 16;
+  return &b->kernel;
+}
+
+/* ---- Time ---- */
+
+static __u64 k_ktime_get_ns(void) {
+  CALLED();
+  return ++the_world.now; /* no two moments are the same */
+}
+
+static __u64 k_jiffies64(void) {
+  CALLED();
+  return the_world.now / 4000000;
+}
+
+/* ---- Sockets ---- */
+
+/* A socket as programs see it. What struct sock is of another type than the one that they
+ * ask for is told by the number of the type. */
+struct kernel_socket {
+  struct bpf_sock seen; /* first */
+  struct sock sk;
+  struct inet_sock inet;
+  struct tcp_sock tcp;
+  struct tcp_request_sock request;
+  struct net net;
+};
+
+static struct kernel_socket kernel_sockets[MOST_SOCKETS];
+
+#define NETNS_COOKIE 4711
+
+static void put_address(__be32 *v4, struct in6_addr *v6, const __u64 a[2], bool is_v6) {
+  if (!is_v6) {
+    *v4 = bpf_htonl(a[0] >> 32);
+    return;
+  }
+  for (int i = 0; i < 2; i++) {
+    v6->in6_u.u6_addr32[2 * i] = bpf_htonl(a[i] >> 32);
+    v6->in6_u.u6_addr32[2 * i + 1] = bpf_htonl((__u32)a[i]);
+  }
+}
+
+/* Makes the kernel's socket of that of the world. */
+static struct kernel_socket *kernel_socket(__u32 number) {
+  const struct socket *s = &the_world.socket[number];
+  struct kernel_socket *k = &kernel_sockets[number];
+  memset(k, 0, sizeof(*k));
+  k->seen.state = s->state;
+  k->net.net_cookie = NETNS_COOKIE;
+  struct sock_common *c = &k->sk.__sk_common;
+  c->skc_net.net = &k->net;
+  c->skc_family = s->key.v6 ? AF_INET6 : AF_INET;
+  c->skc_state = s->state;
+  c->skc_dport = bpf_htons(s->key.peer_port);
+  put_address(&c->skc_daddr, &c->skc_v6_daddr, s->key.peer, s->key.v6);
+  put_address(&c->skc_rcv_saddr, &c->skc_v6_rcv_saddr, s->key.local, s->key.v6);
+  k->inet.inet_sport = bpf_htons(s->key.local_port);
+  k->sk.sk_err = s->err;
+  k->sk.sk_ack_backlog = s->backlog;
+  k->sk.sk_max_ack_backlog = s->max_backlog;
+  k->tcp.rcv_nxt = s->rcv_nxt;
+  k->tcp.snd_nxt = s->snd_nxt;
+  k->tcp.rcv_wup = s->rcv_nxt;
+  k->tcp.rcv_wnd = s->window;
+  k->request.rcv_isn = s->rcv_nxt - 1;
+  k->request.snt_isn = s->snd_nxt - 1;
+  if (s->state == BPF_TCP_NEW_SYN_RECV)
+    k->request.req.req.__req_common.skc_listener = (struct sock *)kernel_socket(s->listener);
+  return k;
+}
+
+void *bpf_rdonly_cast(const void *object, __u32 type) {
+  unsigned long number = ((const char *)object - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
+  if (number >= MOST_SOCKETS) {
+    fault("a cast of what is no socket");
+    return NULL;
+  }
+  struct kernel_socket *k = &kernel_sockets[number];
+  switch (type) {
+  case CORE_SOCK:
+    return &k->sk;
+  case CORE_INET_SOCK:
+    return &k->inet;
+  case CORE_TCP_SOCK:
+    return &k->tcp;
+  case CORE_REQUEST_SOCK:
+    return &k->request;
+  }
+  return NULL;
+}
+
+static struct bpf_sock *k_skc_lookup_tcp(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+                                         __u64 flags) {
+  CALLED();
+  if (netns != (__u64)BPF_F_CURRENT_NETNS || flags || !ctx)
+    return NULL;
+  struct packet p = {.v6 = size == sizeof(tuple->ipv6)};
+  if (p.v6) {
+    for (int i = 0; i < 2; i++) {
+      p.src[i] = word(tuple->ipv6.saddr[2 * i], tuple->ipv6.saddr[2 * i + 1]);
+      p.dst[i] = word(tuple->ipv6.daddr[2 * i], tuple->ipv6.daddr[2 * i + 1]);
+    }
+    p.sport = bpf_ntohs(tuple->ipv6.sport);
+    p.dport = bpf_ntohs(tuple->ipv6.dport);
+  } else {
+    p.src[0] = word(tuple->ipv4.saddr, 0);
+    p.dst[0] = word(tuple->ipv4.daddr, 0);
+    p.sport = bpf_ntohs(tuple->ipv4.sport);
+    p.dport = bpf_ntohs(tuple->ipv4.dport);
+  }
+  struct flow_key key;
+  incoming_key(&key, &p);
+  int found = -1;
+  for (int i = 0; i < MOST_SOCKETS; i++) {
+    const struct socket *s = &the_world.socket[i];
+    if (!s->state || s->state == BPF_TCP_CLOSE)
+      continue;
+    if (s->state == BPF_TCP_LISTEN && s->key.local_port == key.local_port && found < 0)
+      found = i;
+    else if (s->key.peer_port == key.peer_port && !memcmp(&s->key, &key, sizeof(key)))
+      found = i;
+  }
+  if (found < 0)
+    return NULL;
+  sockets_held[depth]++;
+  return &kernel_socket(found)->seen;
+}
+
+static long k_sk_release(void *sk) {
+  CALLED();
+  if (!sk || !sockets_held[depth])
+    fault("a socket is given back that was not taken");
+  sockets_held[depth]--;
+  return 0;
+}
+
+static __u32 cookie_hash(__u32 saddr, __u32 daddr, __be16 sport, __be16 dport, __u32 isn) {
+  __u64 h = saddr * 0x9e3779b97f4a7c15ULL ^ daddr;
+  h = (h ^ (__u64)sport << 16 ^ dport) * 0xff51afd7ed558ccdULL;
+  h = (h ^ isn ^ h >> 31) * 0xc4ceb9fe1a85ec53ULL;
+  return h >> 32;
+}
+
+static __u32 folded_address(const __u64 a[2]) {
+  return bpf_htonl(a[0] >> 32) ^ bpf_htonl((__u32)a[0]) ^ bpf_htonl(a[1] >> 32) ^ bpf_htonl((__u32)a[1]);
+}
+
+__u32 world_cookie(const struct flow_key *k, __u32 isn) {
+  return cookie_hash(folded_address(k->peer), folded_address(k->local), bpf_htons(k->peer_port),
+                     bpf_htons(k->local_port), isn);
+}
+
+static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcphdr *tcp, __u32 size) {
+  CALLED();
+  if (((struct bpf_sock *)sk)->state != BPF_TCP_LISTEN || size < sizeof(*tcp))
+    return -KERNEL_EINVAL;
+  if (!the_world.cookies || !(tcp->flags & TCP_ACK) || tcp->flags & (TCP_RST | TCP_SYN))
+    return -KERNEL_ENOENT;
+  __u32 saddr = 0, daddr = 0;
+  if (((struct iphdr *)ip)->version == 4) {
+    if (ip_size < sizeof(struct iphdr))
+      return -KERNEL_EINVAL;
+    saddr = ((struct iphdr *)ip)->saddr;
+    daddr = ((struct iphdr *)ip)->daddr;
+  } else {
+    if (ip_size < sizeof(struct ipv6hdr))
+      return -KERNEL_EINVAL;
+    for (int i = 0; i < 4; i++) {
+      saddr ^= ((struct ipv6hdr *)ip)->saddr[i];
+      daddr ^= ((struct ipv6hdr *)ip)->daddr[i];
+    }
+  }
+  __u32 want = cookie_hash(saddr, daddr, tcp->source, tcp->dest, bpf_ntohl(tcp->seq) - 1);
+  return bpf_ntohl(tcp->ack_seq) - 1 == want ? 0 : -KERNEL_ENOENT;
+}
+
+static __u64 k_get_socket_cookie(void *ctx) {
+  CALLED();
+  unsigned long number = ((const char *)ctx - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
+  return number < MOST_SOCKETS ? the_world.socket[number].cookie : 0;
+}
+
+static __u64 k_get_netns_cookie(void *ctx) {
+  CALLED();
+  return ctx ? NETNS_COOKIE : 0;
+}
+
+static long k_setsockopt(void *ctx, int level, int name, void *value, int size) {
+  CALLED();
+  return ctx && value && level == SOL_SOCKET && (name == SO_MARK || name == SO_PRIORITY) && size == 4
+             ? 0
+             : -KERNEL_EINVAL;
+}
+
+/* SYN policing is tested elsewhere. */
+static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length) {
+  return ctx && offset && to && length ? 0 : -KERNEL_EFAULT;
+}
+static __u64 k_xdp_get_buff_len(struct xdp_md *ctx) { return ctx ? 0 : 1; }
+
+/* ---- The world ---- */
+
+static struct page *pages[2];
+static int page_in_force;
+
+#define SERVICE_CELL 1
+#define ROOM_CELL 8
+#define RULE_CELL 64
+#define GATE_MARK 0x5a5a1000
+
+/* Sets what user space sets before loading. */
+static void configure(const struct sizes *s) {
+  *(__u32 *)&slot_count = s->slots;
+  *(__u32 *)&slot_size = s->slot_size;
+  *(__u32 *)&gate_mark = GATE_MARK;
+  *(__u64 *)&net_cookie = NETNS_COOKIE;
+}
+
+static void put_rules(struct page *page, const struct policy *p) {
+  for (__u32 i = 0; i <= p->room.ranks; i++) {
+    struct rule *r = &page->cell[RULE_CELL + i].rule;
+    bool exempt = i == p->room.ranks;
+    __u64 second = exempt ? 255 : i;
+    r->guard.key = second << 48;
+    r->guard.mask = 0xffULL << 48;
+    r->guard.miss = exempt ? ENTRY_NONE : RULE_CELL + i + 1;
+    r->action = exempt ? ACTION_PASS : ACTION_CLASSIFY;
+    r->class = exempt ? NO_CLASS : i;
+  }
+}
+
+void world_policy(const struct policy *p) {
+  page_in_force = !page_in_force;
+  struct page *page = pages[page_in_force];
+  if (!page)
+    page = pages[page_in_force] = must(calloc(1, sizeof(*page)));
+  memset(page, 0, 128 * sizeof(page->cell[0]));
+  struct header *h = &page->cell[0].header;
+  h->listen_v4 = h->listen_v6 = SERVICE_CELL;
+  h->generation = p->generation;
+  h->rooms = ROOM_CELL;
+  h->room_count = 1;
+  struct service *s = &page->cell[SERVICE_CELL].service;
+  s->guard.word = 2;
+  s->guard.key = (__u64)p->port << 48;
+  s->guard.mask = 0xffffULL << 48;
+  s->group = GROUP_ANY;
+  s->root_v4 = s->root_v6 = RULE_CELL;
+  s->gate = 1;
+  page->room[ROOM_CELL / ROOM_CELLS] = p->room;
+  put_rules(page, p);
+  struct content *c = &image_content;
+  *c = (struct content){.self = c, .name = "image", .type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .most = 1};
+  c->value_size = c->stride = sizeof(*page);
+  c->values = (__u8 *)page;
+  *(void **)value_of(content_of(&policy_image), 0) = c;
+}
+
+void world_open(const struct sizes *s, const struct policy *p) {
+  __u8 *bytes = the_world.out_bytes;
+  memset(&the_world, 0, sizeof(the_world));
+  the_world.out_bytes = bytes ? bytes : must(malloc(OUT_BYTES));
+  if (!backlog)
+    backlog = must(calloc(1, sizeof(*backlog)));
+  the_world.now = 1000000000000;
+  configure(s);
+  open_maps(s);
+  world_policy(p);
+  __u32 index = p->port / 64;
+  *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
+  haunted_sockets = 0;
+}
+
+static void begin(void) {
+  the_world.out_count = 0;
+  out_used = 0;
+  backlog->count = 0;
+  if (depth || locked)
+    abort();
+}
+
+/* Takes what was sent to the ingress: it may lead to more. */
+static void take_backlog(void) {
+  for (__u32 i = 0; i < backlog->count; i++) {
+    struct packet_buffer *b = take_buffer();
+    fill_buffer(b, backlog->packet[i].frame, backlog->packet[i].length, &backlog->packet[i].meta);
+    b->own = true;
+    int verdict = checked(narthex_gate_in(&b->skb), "narthex_gate_in");
+    if (verdict != TCX_NEXT)
+      fault("a packet of the gate's own does not pass the gate: %d", verdict);
+    put_out(b, TO_STACK);
+  }
+  __u32 zero = 0;
+  for (cpu = 0; cpu < CPUS; cpu++)
+    if (*(__u32 *)k_map_lookup_elem(&nesting, &zero))
+      fault("a run was entered and not left");
+  cpu = 0;
+}
+
+int world_in(const __u8 *frame, __u32 length, const struct meta *m) {
+  begin();
+  struct packet_buffer *b = take_buffer();
+  fill_buffer(b, frame, length, m);
+  int verdict = checked(narthex_gate_in(&b->skb), "narthex_gate_in");
+  if (verdict == TCX_NEXT)
+    put_out(b, TO_STACK);
+  b->own = true;
+  if (verdict == TCX_REDIRECT)
+    send_on(b, redirection.ifindex, redirection.flags);
+  take_backlog();
+  return verdict;
+}
+
+int world_out(const __u8 *frame, __u32 length, const struct meta *m) {
+  begin();
+  struct packet_buffer *b = take_buffer();
+  fill_buffer(b, frame, length, m);
+  int verdict = run_out(b);
+  take_backlog();
+  return verdict;
+}
+
+/* The daemon's packet: long enough for a frame's header, and no more. */
+static const __u8 daemon_frame[64];
+
+void world_tick(void) {
+  begin();
+  struct packet_buffer *b = take_buffer();
+  struct meta m = {.ifindex = IFINDEX};
+  fill_buffer(b, daemon_frame, sizeof(daemon_frame), &m);
+  checked(narthex_gate_tick(&b->skb), "narthex_gate_tick");
+  take_backlog();
+}
+
+static void sweep(const __u8 *k) {
+  struct packet_buffer *b = take_buffer();
+  struct meta m = {.ifindex = IFINDEX};
+  fill_buffer(b, k, sizeof(struct flow_key), &m);
+  checked(narthex_gate_sweep(&b->skb), "narthex_gate_sweep");
+}
+
+void world_sweep(void) {
+  struct content *m = content_of(&flows);
+  begin();
+  for (__u32 i = 0; i < m->buckets; i++)
+    for (__u32 e = m->bucket[i], after; e; e = after) {
+      after = m->next[e];
+      sweep(key_at(m, e));
+    }
+  take_backlog();
+}
+
+void world_closed(__u32 socket) {
+  begin();
+  the_world.socket[socket].state = BPF_TCP_CLOSE;
+  struct kernel_socket *k = kernel_socket(socket);
+  __u64 ctx[3] = {(unsigned long)&k->sk, BPF_TCP_ESTABLISHED, BPF_TCP_CLOSE};
+  narthex_sock_state(ctx);
+  checked(TCX_NEXT, "narthex_sock_state");
+  take_backlog();
+}
+
+void world_released(__u32 socket) {
+  begin();
+  narthex_sock_release(&kernel_socket(socket)->seen);
+  checked(TCX_NEXT, "narthex_sock_release");
+  take_backlog();
+}
+
+void world_established(const struct flow_key *k) {
+  struct bpf_sock_ops ops = {.op = BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, .family = k->v6 ? AF_INET6 : AF_INET};
+  struct in6_addr peer, local;
+  begin();
+  put_address(&ops.remote_ip4, &peer, k->peer, k->v6);
+  put_address(&ops.local_ip4, &local, k->local, k->v6);
+  if (k->v6) {
+    memcpy(ops.remote_ip6, &peer, sizeof(peer));
+    memcpy(ops.local_ip6, &local, sizeof(local));
+  }
+  ops.remote_port = bpf_htonl(k->peer_port);
+  ops.local_port = k->local_port;
+  narthex_sockops(&ops);
+  checked(TCX_NEXT, "narthex_sockops");
+}
+
+/* ---- Looking at it ---- */
+
+struct room *world_room(void) { return room_of(0); }
+
+__u64 world_reason(__u32 reason, __u32 dropped) {
+  struct counts *c = k_map_lookup_elem(&reason_counts, &reason);
+  return !c ? 0 : dropped ? c->dropped : c->passed;
+}
+
+bool world_flow(const struct flow_key *k, struct known *to) {
+  struct flow *f = k_map_lookup_elem(&flows, k);
+  if (!f)
+    return false;
+  struct slot *s = f->node ? slot_of(f->node) : NULL;
+  *to = (struct known){f->state, f->flags, f->next,    f->start, f->body, f->answer,
+                       f->node,  f->class, f->watched, 0,        0};
+  if (s) {
+    to->slot_start = s->sequence;
+    to->slot_end = s->sequence + s->length - s->data;
+  }
+  return true;
+}
+
+static void is_wrong(struct census *c, const char *format, ...) {
+  if (c->wrong[0])
+    return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(c->wrong, sizeof(c->wrong), format, args);
+  va_end(args);
+}
+
+static __u8 *seen_nodes;
+
+/* Walks through a list, whose nodes must have the state. Returns how many there are. */
+static __u32 walk_list(struct census *c, struct pool *p, const char *name, __u32 head, __u32 tail,
+                       __u8 state) {
+  __u32 count = 0, prev = 0;
+  for (__u32 n = head; n; prev = n, n = p->link[n].next) {
+    if (n > slot_count || seen_nodes[n]) {
+      is_wrong(c, "list %s: node %u is in two places, or none", name, n);
+      return count;
+    }
+    seen_nodes[n] = 1;
+    count++;
+    if (p->link[n].prev != prev)
+      is_wrong(c, "list %s: node %u comes after %u, and says after %u", name, n, prev, p->link[n].prev);
+    if (p->link[n].state != state)
+      is_wrong(c, "list %s: node %u has the state %u", name, n, p->link[n].state);
+    if (p->link[n].busy)
+      is_wrong(c, "list %s: node %u is still being written", name, n);
+  }
+  if (tail != prev)
+    is_wrong(c, "list %s: the last is %u, and said to be %u", name, prev, tail);
+  return count;
+}
+
+static void walk_free(struct census *c, struct pool *p) {
+  __u32 free = 0;
+  for (__u32 n = p->free; n; n = p->link[n].next, free++) {
+    if (n > slot_count || seen_nodes[n]) {
+      is_wrong(c, "free node %u is in two places, or none", n);
+      return;
+    }
+    seen_nodes[n] = 1;
+    if (p->link[n].state != NODE_FREE)
+      is_wrong(c, "free node %u has the state %u", n, p->link[n].state);
+  }
+  if (free + p->used != p->fresh)
+    is_wrong(c, "%u free nodes, %u used, of %u that were ever used", free, p->used, p->fresh);
+}
+
+/* The node of a flow is in the list that its state says, or in that of those which are to be
+ * rejected or put before the stack again, or is kept; and its slot names the flow. */
+static void check_flow(struct census *c, struct pool *p, struct flow *f) {
+  c->states[f->state & 7]++;
+  if (!f->id)
+    is_wrong(c, "a flow is being deleted for ever");
+  bool waits = f->state == FLOW_HELD || f->state == FLOW_GATHERING;
+  if (!f->node && !waits)
+    return;
+  struct slot *s = slot_of(f->node);
+  if (!s || !f->node || s->flow != f->id) {
+    is_wrong(c, "node %u of a flow is another one's", f->node);
+    return;
+  }
+  __u8 state = p->link[f->node].state;
+  if (!waits && state == NODE_KEPT && !seen_nodes[f->node]) {
+    seen_nodes[f->node] = 1;
+    c->kept++;
+  }
+  bool right = waits
+                   ? state == (f->state == FLOW_HELD ? NODE_WAITING : NODE_GATHERING) || state == NODE_DOOMED
+                   : state == NODE_KEPT || (state == NODE_DOOMED && p->link[f->node].again);
+  if (!right || seen_nodes[f->node] != 1)
+    is_wrong(c, "node %u of a flow in state %u has the state %u, and is in %u places", f->node, f->state,
+             state, seen_nodes[f->node]);
+  seen_nodes[f->node] = 2;
+}
+
+void world_census(struct census *c) {
+  struct room *r = world_room();
+  struct pool *p = the_pool();
+  struct content *m = content_of(&flows);
+  memset(c, 0, sizeof(*c));
+  seen_nodes = must(realloc(seen_nodes, slot_count + 1));
+  memset(seen_nodes, 0, slot_count + 1);
+  __u32 waiting = 0, in_service = 0, entered = 0;
+  for (int i = 0; i < CLASS_SLOTS; i++) {
+    struct class_room *q = &r->class[i];
+    __u32 n = walk_list(c, p, "class", q->head, q->tail, NODE_WAITING), in_epochs = 0;
+    for (int e = 0; e < EPOCHS; e++)
+      in_epochs += r->entered[e][i];
+    if (n != q->waiting)
+      is_wrong(c, "class %d has %u in its list and %u waiting", i, n, q->waiting);
+    if (in_epochs != q->in_service)
+      is_wrong(c, "class %d has %u in its epochs and %u in service", i, in_epochs, q->in_service);
+    if (!!n != !!(r->waiting_classes & (1U << i)))
+      is_wrong(c, "class %d has %u waiting and its bit says else", i, n);
+    waiting += q->waiting;
+    in_service += q->in_service;
+    entered += in_epochs;
+  }
+  c->in_lists = waiting + walk_list(c, p, "doomed", r->doomed_head, r->doomed_tail, NODE_DOOMED);
+  __u32 gathering = walk_list(c, p, "gatherers", r->gather_head, r->gather_tail, NODE_GATHERING);
+  c->in_lists += gathering;
+  if (gathering != r->gathering)
+    is_wrong(c, "%u gather, the room says %u", gathering, r->gathering);
+  c->waiting = r->waiting;
+  c->gathering = gathering;
+  c->in_service = r->in_service;
+  c->used = p->used;
+  c->flows = m->count;
+  if (waiting != r->waiting || in_service != r->in_service)
+    is_wrong(c, "the classes have %u waiting and %u in service, the room %u and %u", waiting, in_service,
+             r->waiting, r->in_service);
+  for (__u32 b = 0; b < m->buckets; b++)
+    for (__u32 e = m->bucket[b]; e; e = m->next[e])
+      check_flow(c, p, (struct flow *)value_of(m, e));
+  walk_free(c, p);
+  if (c->used != c->in_lists + c->kept)
+    is_wrong(c, "%u nodes are used, %u are in lists and %u kept", c->used, c->in_lists, c->kept);
+  struct watch_ring *ring = the_watches();
+  c->watched = ring->end - ring->first;
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gate runs the source of the gate's programs on this machine, in a small world of its
+// own: a clock, clients that send what they like, a stack with sockets, a server behind it. What
+// the gate does there is compared with a model of a flow in plain Go, and with what must hold
+// whatever happens.
+//
+// The .h files here that are links to files below bpf/ are not included by their names here.
+// They make the go command rebuild this package when one of them changes, which it would not
+// do for a file outside of the package's folder.
+package gate
+
+/*
+#cgo CFLAGS: -std=gnu11 -O2 -g -fno-strict-aliasing -Wall -Wextra -Wno-unused -Wno-unknown-pragmas -I${SRCDIR}/../../bpf
+#include "native.h"
+*/
+import "C"
+
+import "unsafe"
+
+// Verdicts.
+const (
+	next     = -1
+	drop     = 2
+	redirect = 7
+)
+
+// States of sockets.
+const (
+	established = C.BPF_TCP_ESTABLISHED
+	finWait     = 4
+	timeWait    = C.BPF_TCP_TIME_WAIT
+	closed      = C.BPF_TCP_CLOSE
+	closeWait   = C.BPF_TCP_CLOSE_WAIT
+	lastAck     = 9
+	listening   = C.BPF_TCP_LISTEN
+	synReceived = C.BPF_TCP_NEW_SYN_RECV
+)
+
+// native is what the programs see of the world.
+type native struct {
+	w *C.struct_world
+}
+
+type (
+	meta   = C.struct_meta
+	key    = C.struct_flow_key
+	out    = C.struct_out
+	census = C.struct_census
+	known  = C.struct_known
+	socket = C.struct_socket
+)
+
+func (n native) open(s sizes, p *C.struct_policy) {
+	C.world_open(&C.struct_sizes{slots: C.__u32(s.slots), slot_size: C.__u32(s.slotSize), flows: C.__u32(s.flows), farewells: C.__u32(s.farewells)}, p)
+}
+
+// sizes are what user space sizes.
+type sizes struct{ slots, slotSize, flows, farewells int }
+
+func (n native) in(frame []byte, m *meta) int {
+	return int(C.world_in((*C.__u8)(unsafe.SliceData(frame)), C.__u32(len(frame)), m))
+}
+
+func (n native) out(frame []byte, m *meta) int {
+	return int(C.world_out((*C.__u8)(unsafe.SliceData(frame)), C.__u32(len(frame)), m))
+}
+
+func (n native) outs() []out { return n.w.out[:n.w.out_count] }
+
+func (n native) bytes(o *out) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(n.w.out_bytes), o.at)), o.length)
+}
+
+func (n native) fault() string { return C.GoString(&n.w.fault[0]) }
+
+func (n native) census() (c census) {
+	C.world_census(&c)
+	return c
+}
+
+func (n native) flow(k *key) (f known, ok bool) {
+	ok = bool(C.world_flow(k, &f))
+	return f, ok
+}
+
+func (n native) room() *C.struct_room { return C.world_room() }

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"bytes"
+	"fmt"
+)
+
+type (
+	u32 = C.__u32
+	u64 = C.__u64
+)
+
+func (n native) cookie(k *key, isn uint32) uint32 {
+	return uint32(C.world_cookie(k, C.__u32(isn)))
+}
+
+// port is the service's.
+const port = 8000
+
+// mostConns is how many connections there are at most. Number 0 is the listener's.
+const mostConns = 24
+
+const millisecond = 1_000_000
+
+// span is where a request is in what a client says.
+type span struct {
+	begin, end int
+	*request
+}
+
+// conn is a connection: what its client, the stack and the server have of it.
+type conn struct {
+	number int
+	ends   ends // from the client to the server
+	key    key
+	cookie int // of its socket
+
+	// The client.
+	isn    uint32
+	stream []byte // all that it has to say
+	spans  []span
+	sent   int // bytes of it that were sent once
+	acked  int
+	stall  int  // it never sends more than that
+	bye    bool // it has sent its FIN, or may repeat it
+	liar   bool // it says other things, too
+	forged bool // somebody else has said things in its name
+	clock  bool // it has timestamps
+	rcv    uint32
+	heard  []byte // by a client that is honest, since the last answer
+	ended  bool   // it has got a FIN
+	reset  bool   // it has got an RST, or has sent one
+	open   bool   // there is such a connection at all
+	since  uint64 // the client has nothing to wait for any more
+
+	// The stack.
+	receiver
+	serverISN    uint32
+	finSent      bool
+	serverClosed bool
+
+	// The server.
+	got      []byte // all that it has read
+	at       framing
+	done     int    // bytes of it that belong to requests that it has answered
+	answered int    // requests
+	begun    bool   // it has read a byte of the one at hand
+	more     []byte // of the answer at hand
+	closing  bool   // the connection ends with that
+	broken   bool   // it has reset the connection
+	interim  bool   // it has sent an interim answer to the request at hand
+	tunnel   bool
+}
+
+// action is what is to be done next.
+type action struct {
+	kind int
+	c    *conn
+	s    segment
+	m    meta
+}
+
+const (
+	doOut = iota
+	doIn
+	doClosed
+	doReleased
+	doEstablished
+)
+
+// config is the kind of a world.
+type config struct {
+	sizes
+	policy     C.struct_policy
+	odd        bool // requests that are not followed
+	liars      int  // one of so many clients lies; 0: none
+	loss       int  // one of so many packets to the clients is lost; 0: none
+	backlog    int
+	cookies    bool
+	failures   int // see struct world
+	pipelining bool
+	family     int // 0: both
+}
+
+// world is what happens in one episode.
+type world struct {
+	native
+	cfg            config
+	conns          [mostConns]*conn
+	pending        []action
+	frame          []byte
+	backlogged     int
+	maxBacklog     int
+	closedListener bool
+	overflows      int
+	opened         int
+	packets        int
+	begun          int  // requests that the server has read a byte of
+	quiet          bool // nothing is lost any more
+	changed        bool // the policy was
+	err            error
+	d              *dice // of the event at hand
+	log            func(format string, args ...any)
+	passed         uint32 // behind the last of the data of the packet at hand that passed
+	passes         bool   // it has data that did
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (w *world) logf(format string, args ...any) {
+	if w.log != nil {
+		w.log(format, args...)
+	}
+}
+
+// newWorld makes a world. It takes the place of the last one, of which nothing is left.
+func newWorld(record uint64) *world {
+	d := newDice(record)
+	w := &world{cfg: newConfig(&d), frame: make([]byte, C.MOST_PACKET)}
+	w.native.w = &C.the_world
+	w.open(w.cfg.sizes, &w.cfg.policy)
+	w.maxBacklog = w.cfg.backlog
+	w.native.w.cookies = boolean(w.cfg.cookies)
+	w.native.w.fail_every = u32(w.cfg.failures)
+	w.showListener()
+	for i := range w.conns {
+		w.conns[i] = &conn{number: i + 1}
+	}
+	return w
+}
+
+func boolean(b bool) u32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func newConfig(d *dice) (c config) {
+	c.slots = of(d, 2, 4, 8, 16, 32)
+	c.slotSize = of(d, 2048, 4096, 9000, 16064)
+	c.flows = of(d, 4, 16, 64, 64)
+	c.farewells = of(d, 2, 8, 64)
+	c.backlog = of(d, 0, 1, 4, 64)
+	c.cookies = d.in(6)
+	c.odd = d.in(3)
+	c.liars = of(d, 0, 0, 2, 4)
+	c.loss = of(d, 0, 50, 8)
+	c.failures = of(d, 0, 0, 0, 0, 30)
+	if !loseRejections {
+		c.failures = 0
+	}
+	c.pipelining = d.in(3)
+	c.family = of(d, 0, 4, 6)
+	newPolicy(d, &c.policy)
+	return c
+}
+
+func newPolicy(d *dice, p *C.struct_policy) {
+	r := &p.room
+	*r = C.struct_room_config{}
+	p.port = port
+	p.generation++
+	r.max_wait = u64(of(d, 200, 1000, 5000) * millisecond)
+	r.epoch = u64(of(d, 100, 1000, 10000) * millisecond)
+	if !forget {
+		r.epoch = u64(100_000 * millisecond)
+	}
+	r.limit = u32(of(d, 1, 1, 2, 3, 6))
+	r.queue_size = u32(of(d, 0, 1, 3, 8, 64))
+	r.strict = 1
+	r.ends = C.__u8(of(d, 0, 0, 0, 1, 2))
+	if d.in(8) {
+		r.limit, r.strict = 0, 0
+	} else if d.in(8) {
+		r.shadow = 1
+	}
+	if !d.in(4) {
+		r.answer_length = C.__u16(len(rejected))
+		for i, b := range rejected {
+			r.answer[i] = C.__u8(b)
+		}
+	}
+	r.ranks = C.__u8(1 + d.n(3))
+	r.default_rank = r.ranks - 1
+	for i := range int(r.ranks) {
+		k := &r.rank[i]
+		k.class = C.__u8(i*5 + 1)
+		if d.in(3) {
+			k.max = u32(1 + d.n(3))
+			r.bounded, r.strict = 1, 1
+		}
+		k.reserve = C.__u8(of(d, 0, 0, 30, 60))
+		r.classes |= 1 << k.class
+	}
+}
+
+// lenient says whether nothing is held.
+func (w *world) lenient() bool { r := &w.cfg.policy.room; return r.shadow != 0 || r.strict == 0 }
+
+// connOf returns the connection whose packet it is.
+func (w *world) connOf(e *ends, fromServer bool) *conn {
+	peer := e.sport
+	if fromServer {
+		peer = e.dport
+	}
+	i := int(peer) % 64
+	if i >= mostConns {
+		return nil
+	}
+	c := w.conns[i]
+	if want := c.ends; fromServer {
+		want = c.ends.swapped()
+		if want.from != e.from || want.to != e.to || want.sport != e.sport || want.dport != e.dport {
+			return nil
+		}
+	} else if want.from != e.from || want.to != e.to || want.sport != e.sport || want.dport != e.dport {
+		return nil
+	}
+	return c
+}
+
+// in gives the gate a frame of a client.
+func (w *world) in(frame []byte, m *meta) int {
+	w.packets++
+	m.ifindex = C.IFINDEX
+	v := w.native.in(frame, m)
+	w.took(nil)
+	return v
+}
+
+// took takes what has come of a packet.
+func (w *world) took(sent []byte) {
+	if f := w.fault(); f != "" {
+		w.fail("%s", f)
+		return
+	}
+	for i := range w.outs() {
+		o := &w.outs()[i]
+		b := w.bytes(o)
+		if o.place == C.TO_STACK {
+			if o.own == 0 {
+				w.notePassed(b)
+			}
+			w.toStack(o, b)
+			continue
+		}
+		if o.own == 0 && sent != nil && !bytes.Equal(b, sent) {
+			w.fail("the gate changes what the server says")
+		}
+		w.toClient(o, b)
+	}
+}
+
+// settle does what is to be done, and what comes of that.
+func (w *world) settle() {
+	for i := 0; i < len(w.pending) && w.err == nil; i++ {
+		if i > 10000 {
+			w.fail("it goes on for ever")
+		}
+		w.do(&w.pending[i])
+	}
+	w.pending = w.pending[:0]
+}
+
+func (w *world) do(a *action) {
+	c := a.c
+	switch a.kind {
+	case doOut:
+		s := a.s
+		s.sound = true
+		e := c.ends.swapped()
+		frame := s.put(w.frame, &e, false)
+		m := meta{ifindex: C.IFINDEX}
+		w.logf("  server %d: %s", c.number, c.describe(&s, true))
+		w.packets++
+		w.native.out(frame, &m)
+		w.took(frame)
+	case doIn:
+		w.sendIn(c, &a.s, a.m)
+	case doClosed:
+		C.world_closed(u32(c.number))
+		w.took(nil)
+		if c.state == closed {
+			c.state = 0
+		}
+		w.native.w.socket[c.number].state = u32(c.state)
+	case doReleased:
+		C.world_released(u32(c.number))
+		w.took(nil)
+	case doEstablished:
+		C.world_established(&c.key)
+		w.took(nil)
+	}
+}
+
+// sendIn has a client's segment sent.
+func (w *world) sendIn(c *conn, s *segment, m meta) int {
+	partial := m.partial != 0
+	if c.clock && s.clock == 0 {
+		s.clock = uint32(w.native.w.now / millisecond)
+	}
+	frame := s.put(w.frame, &c.ends, partial)
+	if partial {
+		m.partial = u32(c.ends.l4())
+	}
+	was := w.observe(c)
+	v := w.in(frame, &m)
+	w.judge(c, s, &was, v)
+	w.logf("  client %d: %s → %d; %s", c.number, c.describe(s, false), v, w.state(c))
+	return v
+}
+
+// state is what the gate knows of a connection and the room, for people.
+func (w *world) state(c *conn) string {
+	k, ok := w.flow(&c.key)
+	r := w.room()
+	room := fmt.Sprintf("room %d in service, %d waiting, %d gathering", r.in_service, r.waiting, r.gathering)
+	if !ok {
+		return "no flow; " + room
+	}
+	return fmt.Sprintf("state %d flags %#x next %d body %d slot %d–%d; %s", k.state, k.flags, int32(uint32(k.next)-c.isn-1),
+		int32(uint32(k.body)-c.isn-1), int32(uint32(k.slot_start)-c.isn-1), int32(uint32(k.slot_end)-c.isn-1), room)
+}
+
+func (c *conn) describe(s *segment, fromServer bool) string {
+	flags := ""
+	for i, f := range []string{"F", "S", "R", "P", "A"} {
+		if s.flags&(1<<i) != 0 {
+			flags += f
+		}
+	}
+	base, other := c.isn, c.serverISN
+	if fromServer {
+		base, other = other, base
+	}
+	text := fmt.Sprintf("%s %d+%d ack %d", flags, int32(s.seq-base-1), len(s.data), int32(s.ack-other-1))
+	if !s.sound && !fromServer {
+		text += " wrong checksum"
+	}
+	return text
+}
