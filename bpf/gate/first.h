@@ -24,7 +24,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
     return let_pass(REASON_UNKNOWN_FLOW);
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next;
-  w->flow.next = w->s.seq;
+  w->flow.next = w->next = w->s.seq;
   long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
   w->flow.next = next;
   sc.flow = bpf_map_lookup_elem(&flows, &w->key);

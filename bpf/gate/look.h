@@ -41,9 +41,10 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
   if (f->protocol != PROTOCOL_HTTP) {
     if (found->silent && f->flags & FLOW_ANSWERED && f->ends != END_CLOSE)
       end_service(r, f, now);
-  } else if (found->missing && !(f->flags & NOT_WAITED_FOR)) {
+  } else if (found->missing && !f->moves && !(f->flags & NOT_WAITED_FOR)) {
     pause(r, f);
   }
+  f->moves = 0;
 }
 
 /* Looks at the flow. Returns a node that is to be freed, or 0. Under the lock. */

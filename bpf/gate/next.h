@@ -49,6 +49,25 @@ static __always_inline int pass_on(struct scene *sc) {
   return note_read(sc, next) || is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
 }
 
+/* Bytes of the body of a request that is watched: its client is not silent. */
+__noinline int on_body(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  struct flow *f = sc.flow;
+  __u32 end = w->s.seq + w->s.length;
+  find_socket(skb, &w->key, &w->socket);
+  __u32 has = w->socket.sequence;
+  if (!takes_data(&w->socket) || before(has, w->s.seq) || !before(has, end))
+    return TCX_NEXT;
+  bpf_spin_lock(&sc.room->lock);
+  bool paused = f->id == w->flow.id && f->state == FLOW_PAUSED;
+  if (f->id == w->flow.id)
+    f->moves = 1;
+  bpf_spin_unlock(&sc.room->lock);
+  return paused && !is_lenient(&sc) ? drop(REASON_RACE) : TCX_NEXT;
+}
+
 /* Bytes behind those that are known of the request in service. */
 __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -56,8 +75,8 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   __u32 next = w->flow.next, flags = w->flow.flags;
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
-  if (is_forgotten(sc.room, w->flow.epoch))
-    return ON_IDLE;
+  if (is_forgotten(sc.room, w->flow.epoch)) /* but not over before it is answered */
+    return before(w->flow.answer, w->flow.sent) || lenient ? ON_IDLE : drop(REASON_PIPELINED);
   if (flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient))
     return read_on(skb, &sc);
   if (lenient || (flags & FLOW_LOST && !gap))
@@ -129,7 +148,8 @@ static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *
   __u32 next = w->flow.next;
   forget_slot(sc);
   w->now = bpf_ktime_get_ns();
-  w->flow.flags = 0;
+  /* If it is the first, which has come twice at once, it is that still. */
+  w->flow.flags &= w->flow.flags & FLOW_NEW ? FLOW_NEW | FLOW_COOKIE : 0;
   w->flow.head = w->began = (struct http_head){};
   w->flow.answer = w->s.ack;
   w->flow.start = w->s.seq;
@@ -146,7 +166,7 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   __u32 next = w->flow.next, seq = w->s.seq;
   if (!reclassify(skb, &sc)) {
-    delete_flow(&w->key, sc.flow, w->flow.id, bpf_ktime_get_ns());
+    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
     return TCX_NEXT;
   }
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
@@ -179,7 +199,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   if (before(seq, has))
     return pass_until(skb, w, has);
   if (!reclassify(skb, &sc)) {
-    delete_flow(&w->key, sc.flow, w->flow.id, bpf_ktime_get_ns());
+    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
     return TCX_NEXT;
   }
   forget_slot(&sc);

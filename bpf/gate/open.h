@@ -66,10 +66,15 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
   struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
-  if (!f || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
+  if (!f)
+    return 0;
+  __u64 id = f->id;
+  if (!id) /* another CPU deletes it, or could not */
+    bpf_map_delete_elem(&flows, &w->key);
+  if (!id || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
     return 0;
   int state = find_socket(skb, &w->key, &sock);
   if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
-    delete_flow(&w->key, f, f->id, bpf_ktime_get_ns());
+    delete_flow(&w->key, f, NULL, id, bpf_ktime_get_ns());
   return 0;
 }

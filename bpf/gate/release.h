@@ -73,15 +73,19 @@ enum commitment {
   COMMIT_KEEP, /* the flow keeps it: there is no other copy */
 };
 
-/* Makes the release of a request up to a sequence number the flow's. */
-static __always_inline int commit_release(struct scene *sc, const struct pick *k, struct flow *f, __u64 id,
-                                          __u32 end) {
+static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
+
+/* Makes the release of the request in the slot the flow's. */
+static __always_inline int commit_release(struct scene *sc, const struct pick *k, struct flow *f,
+                                          const struct slot *slot) {
   struct room *r = sc->room;
   struct work *w = sc->w;
-  __u64 now = w->now;
+  __u64 now = w->now, id = slot->flow;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
   int commitment = COMMIT_NONE;
   bpf_spin_lock(&r->lock);
-  if (f && f->id == id && f->state == FLOW_HELD && f->node == k->node) {
+  bool mine = f && f->id == id && f->state == FLOW_HELD && f->node == k->node;
+  if (mine && !(f->flags & FLOW_ANSWERED)) {
     struct class_room *q = class_of(r, k->class);
     __u64 waited = now - f->since;
     q->released++;
@@ -94,6 +98,10 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
     w->look.sent = f->answer;
   } else {
     leave(r, k->class, k->epoch);
+  }
+  if (mine && commitment == COMMIT_NONE) { /* it was answered while it was in our hands */
+    take_back(r, f, begin);
+    f->node = 0;
   }
   bpf_spin_unlock(&r->lock);
   return commitment;
@@ -120,8 +128,6 @@ static __always_inline void watch_slot(struct work *w, const struct slot *slot, 
   w->look.received = end;
   push_watch(w, w->now);
 }
-
-static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
 
 /* Answers the request in the slot as rejected. Where the server has said something since it
  * came, that could not be told from the answer: the connection is reset. */
@@ -165,19 +171,31 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
     free_node(sc->pool, k->node);
     return TCX_DROP;
   }
-  bool cookie = f->flags & FLOW_COOKIE;
+  bool cookie = f->flags & FLOW_COOKIE, mine = false;
   w->key = slot->key;
-  count_rejected(sc->room, k->class, why);
-  delete_flow(&w->key, f, id, w->now);
+  bpf_spin_lock(&sc->room->lock);
+  if (f->id == id) {
+    mine = true;
+    class_of(sc->room, k->class)->rejected[why & 15]++;
+    f->state = FLOW_IDLE;
+    f->node = 0;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  if (!mine || !delete_flow(&w->key, f, NULL, id, w->now)) {
+    free_node(sc->pool, k->node);
+    return TCX_DROP;
+  }
   find_socket(skb, &w->key, &w->socket);
   return send_rejection(skb, sc, k, slot, cookie);
 }
 
 /* Whether the server can take the request now. */
-static __always_inline bool is_ready(const struct endpoint *s, const struct flow *f) {
+static __always_inline bool is_ready(const struct endpoint *s, const struct flow *f, __u32 begin) {
   if (s->state == BPF_TCP_LISTEN)
     return f->flags & FLOW_COOKIE;
-  return takes_data(s) && !s->orphaned;
+  /* An established socket may have bytes before these to take from its backlog. */
+  bool fits = s->state == BPF_TCP_NEW_SYN_RECV ? s->sequence == begin : !before(begin, s->sequence);
+  return takes_data(s) && fits && !s->orphaned;
 }
 
 static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc, const struct pick *k) {
@@ -193,9 +211,9 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
     put_back(sc, k);
     return drop(REASON_ACCEPT_QUEUE);
   }
-  bool ready = f && is_ready(sock, f);
+  bool ready = f && is_ready(sock, f, slot->sequence);
   __u32 end = end_of_slot(slot);
-  int commitment = ready ? commit_release(sc, k, f, id, end) : COMMIT_NONE;
+  int commitment = ready ? commit_release(sc, k, f, slot) : COMMIT_NONE;
   if (commitment != COMMIT_NONE) {
     if (w->watch)
       watch_slot(w, slot, end);

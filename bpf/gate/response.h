@@ -31,24 +31,20 @@ static __always_inline int on_answer_while_held(struct scene *sc, struct flow *f
     return TCX_NEXT;
   __u32 begin = slot->sequence;
   bpf_spin_lock(&r->lock);
-  if (f->id == sc->w->flow.id && f->state == FLOW_HELD && f->node == sc->w->flow.node) {
-    struct node_link *l = link_of(sc->pool, f->node);
-    if (l->state == NODE_WAITING && !l->busy) {
-      node = part_node(r, sc->pool, f);
-      class_of(r, f->class)->gave_up++;
-      f->state = FLOW_IDLE;
-      if (f->start == begin) {
-        f->next = begin;
-        f->flags = 0;
-      }
-    }
+  bool mine = is_as_seen(f, &sc->w->flow);
+  struct node_link *l = link_of(sc->pool, f->node);
+  if (mine && l->state == NODE_WAITING && !l->busy) {
+    node = part_node(r, sc->pool, f);
+    take_back(r, f, begin);
+  } else if (mine) { /* it is in another CPU's hands, which will see to it */
+    f->flags |= FLOW_ANSWERED;
   }
   bpf_spin_unlock(&r->lock);
   if (node) {
     free_node(sc->pool, node);
     count_reason(REASON_PIPELINED, false, false);
   }
-  return TCX_NEXT;
+  return mine ? TCX_NEXT : ON_STALE;
 }
 
 /* What a segment from the server means for the request in service. */
@@ -119,7 +115,6 @@ static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
   return NEWS_OVER;
 }
 
-/* w->flow is as it was before the segment. */
 static __always_inline int read_news(struct __sk_buff *skb, struct work *w) {
   const struct segment *s = &w->s;
   if (s->flags & (TCP_FIN | TCP_RST))
@@ -127,21 +122,22 @@ static __always_inline int read_news(struct __sk_buff *skb, struct work *w) {
   if (w->flow.flags & (FLOW_ANSWERED | FLOW_TUNNEL))
     return NEWS_NONE; /* known */
   if (w->flow.protocol != PROTOCOL_HTTP)
-    return before(w->flow.sent, s->seq + s->length) ? NEWS_BEGUN : NEWS_NONE;
+    return w->says ? NEWS_BEGUN : NEWS_NONE;
   if (!before(w->flow.answer, s->seq + s->length))
     return NEWS_NONE; /* sent again */
   /* An answer whose beginning was not seen has begun all the same. */
   return s->seq == w->flow.answer ? read_first(skb, w) : NEWS_OVER;
 }
 
-/* Applies the news to the flow. */
-static __always_inline void take_news(struct scene *sc, struct flow *f, int news) {
+/* Applies the news to the flow. False: it has gone on since it was copied. */
+static __always_inline bool take_news(struct scene *sc, struct flow *f, int news) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   __u32 node = 0;
   w->now = news == NEWS_OVER ? bpf_ktime_get_ns() : 0;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && (f->state == FLOW_SERVED || f->state == FLOW_PAUSED)) {
+  bool mine = f->id == w->flow.id && f->state == w->flow.state && f->since == w->flow.since;
+  if (mine) {
     if (news == NEWS_INTERIM)
       f->answer = w->flow.answer;
     else if (f->node)
@@ -156,17 +152,20 @@ static __always_inline void take_news(struct scene *sc, struct flow *f, int news
   bpf_spin_unlock(&r->lock);
   if (node)
     free_node(sc->pool, node);
+  return mine;
 }
 
-/* A segment with data or an end from the server. */
+/* A segment with data or an end from the server. ON_STALE: the flow went on meanwhile. */
 static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
   w->flow = *f;
   if (w->flow.socket_priority)
     skb->priority = w->flow.socket_priority;
   /* Without the lock, as nobody else writes it but at the connection's first request. */
-  if (w->flow.id && f->id == w->flow.id && before(f->sent, end_of(&w->s)))
+  if (w->flow.id && f->id == w->flow.id && before(f->sent, end_of(&w->s))) {
     f->sent = end_of(&w->s);
+    w->says = 1;
+  }
   if (!w->flow.id || w->flow.state == FLOW_IDLE || !open_scene(sc, w->flow.room))
     return TCX_NEXT;
   if (w->flow.state == FLOW_HELD || w->flow.state == FLOW_GATHERING) {
@@ -176,7 +175,5 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
     return w->s.length ? on_answer_while_held(sc, f) : on_closed_while_held(sc, f);
   }
   int news = read_news(skb, w);
-  if (news != NEWS_NONE)
-    take_news(sc, f, news);
-  return TCX_NEXT;
+  return news == NEWS_NONE || take_news(sc, f, news) ? TCX_NEXT : ON_STALE;
 }

@@ -37,7 +37,7 @@ __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
   if (served && note_speech(&sc))
     return TCX_NEXT;
   if (!reclassify(skb, &sc)) {
-    delete_flow(&w->key, sc.flow, w->flow.id, bpf_ktime_get_ns());
+    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
     return TCX_NEXT;
   }
   forget_slot(&sc);

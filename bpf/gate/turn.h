@@ -39,8 +39,9 @@ static __always_inline int break_off(struct __sk_buff *skb, struct scene *sc, __
   struct work *w = sc->w;
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
+  if (!delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
   count_reason(reason, true, false);
-  delete_flow(&w->key, sc->flow, w->flow.id, bpf_ktime_get_ns());
   return hang_up(skb, w);
 }
 
@@ -48,11 +49,11 @@ static __always_inline int break_off(struct __sk_buff *skb, struct scene *sc, __
  * up to a sequence number. */
 static __always_inline int refuse(struct __sk_buff *skb, const struct scene *sc, __u32 why, __u32 has) {
   struct work *w = sc->w;
-  bool holds = checksum_holds(skb, w);
+  bool holds = checksum_holds(skb, w), mine = true;
   if (holds || w->flow.flags & FLOW_NEW)
-    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
-  if (!holds) /* it is not what the client sent */
-    return drop(REASON_CHECKSUM);
+    mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
+  if (!holds || !mine) /* it is not what the client sent */
+    return drop(holds ? REASON_RACE : REASON_CHECKSUM);
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   count_rejected(sc->room, w->flow.class, why);
@@ -126,8 +127,21 @@ static __always_inline void forget_slot(struct scene *sc) {
   if (f->id == sc->w->flow.id && is_free(sc->room, f))
     node = part_node(sc->room, sc->pool, f);
   bpf_spin_unlock(&sc->room->lock);
+  sc->w->flow.node = 0;
   if (node)
     free_node(sc->pool, node);
+}
+
+/* A request that waits, and begins at a sequence number, is answered: it is over, if it was the
+ * rest of one that had paused, or else it has come too early and is left to come again. Under
+ * the lock. */
+static __always_inline void take_back(struct room *r, struct flow *f, __u32 begin) {
+  class_of(r, f->class)->gave_up++;
+  f->state = FLOW_IDLE;
+  if (f->start != begin)
+    return;
+  f->next = begin;
+  f->flags = 0;
 }
 
 /* What remains of a request when admit() has decided. */
@@ -136,10 +150,11 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   bool fresh = w->flow.flags & FLOW_NEW;
   if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
     return TCX_NEXT;
+  bool mine = true;
   if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
-    delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+    mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
-    return reject(skb, sc, w->s.seq);
+    return mine ? reject(skb, sc, w->s.seq) : drop(REASON_RACE);
   /* The request has to wait, but what its segment acknowledges must not. */
   return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }
@@ -176,6 +191,7 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w) {
 #define ON_PIECE 104
 #define ON_TURN 105
 #define ON_GAVE_UP 106
+#define ON_STALE 107
 
 /* Why the request that has been read so far is none for the server; 0: it may be one. */
 static __always_inline __u32 refusal(const struct scene *sc, int step) {

@@ -17,7 +17,8 @@ __noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
     return TCX_DROP;
   struct rejected *r = note_rejected(skb, w);
   r->seq = slot->sequence;
-  delete_flow(&w->key, f, w->flow.id, bpf_ktime_get_ns());
+  if (!delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
   if (!(w->s.flags & TCP_RST))
     return answer(skb, w);
   set_reset(&w->emission, r);
@@ -30,7 +31,7 @@ static __always_inline bool claim(struct scene *sc) {
   struct flow *f = sc->flow;
   bool mine = false;
   bpf_spin_lock(&sc->room->lock);
-  if (f->id == w->flow.id && f->state == w->flow.state && f->node == w->flow.node) {
+  if (is_as_seen(f, &w->flow) && f->next == w->next) {
     struct node_link *l = link_of(sc->pool, f->node);
     mine = (l->state == NODE_WAITING || l->state == NODE_GATHERING) && !l->busy;
     if (mine)
@@ -189,9 +190,9 @@ static __always_inline int try_turn(struct scene *sc, struct slot *slot, __u32 l
 static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc, __u32 begin) {
   struct work *w = sc->w;
   __u32 node = w->flow.node;
-  delete_flow(&w->key, sc->flow, w->flow.id, w->now);
+  bool mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   free_node(sc->pool, node);
-  return reject(skb, sc, begin);
+  return mine ? reject(skb, sc, begin) : drop(REASON_RACE);
 }
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot so many

@@ -6,18 +6,25 @@
 #include "../gate/response.h"
 #include "ingress.h"
 
+/* A segment of a flow in the table. */
+__noinline int on_flow_out(struct __sk_buff *skb, struct work *w) {
+  struct scene sc = {.w = w};
+  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  return f ? on_answer(skb, &sc, f) : TCX_NEXT;
+}
+
 /* Looks at a segment from a port of the gate. */
 __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
-  struct scene sc = {.w = w};
   if (!w)
     return TCX_NEXT;
   outgoing_key(&w->key, &w->s.p);
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
-  if (!f)
-    return TCX_NEXT;
-  int verdict = on_answer(skb, &sc, f);
+  w->says = 0;
+  w->flow.room = MAX_SERVICES;
+  int verdict = on_flow_out(skb, w);
+  if (verdict == ON_STALE) /* the segment must not go unnoticed */
+    verdict = on_flow_out(skb, w);
   see_to(skb, w, w->flow.room);
-  return verdict;
+  return verdict == ON_STALE ? TCX_NEXT : verdict;
 }
 
 static __always_inline int gate_kicked(struct __sk_buff *skb) {

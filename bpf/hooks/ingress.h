@@ -31,6 +31,8 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
   int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;
   if (before(w->s.seq, f->body) && before(f->start, end))
     verdict = on_again(skb, w);
+  if (f->state == FLOW_SERVED && f->watched && verdict == TCX_NEXT)
+    verdict = on_body(skb, w);
   if (f->state == FLOW_SERVED && verdict == ON_SERVED)
     verdict = on_served(skb, w);
   return verdict == ON_IDLE || verdict == ON_SERVED ? on_idle(skb, w) : verdict;
@@ -39,8 +41,8 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
 /* A segment of a flow in the table, which w->flow is a copy of. */
 static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
   const struct flow *f = &w->flow;
-  if (!f->id)
-    return TCX_NEXT;
+  if (!f->id) /* it is being deleted */
+    return w->s.length ? drop(REASON_RACE) : TCX_NEXT;
   if (f->state == FLOW_HELD)
     return on_held(skb, w);
   if (f->state == FLOW_GATHERING)
@@ -80,6 +82,7 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
     w->flow.room = f->room; /* changes nothing */
   } else if (f) {
     w->flow = *f;
+    w->next = w->flow.next;
     verdict = on_flow(skb, w);
   } else {
     verdict = on_unknown(skb, w);

@@ -50,14 +50,14 @@ static __always_inline void socket_key(struct flow_key *k, const struct sock *sk
 
 /* Ends a flow with its socket. A request in service whose client has reset the connection
  * goes on being counted. */
-static __always_inline void end_with_socket(const struct flow_key *key, struct flow *f, bool was_reset,
-                                            __u64 cookie) {
+static __always_inline void end_with_socket(const struct flow_key *key, struct flow *f, __u64 id,
+                                            bool was_reset, __u64 cookie) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
   if (!r || !p)
     return;
   struct haunted h = {.room = f->room};
-  __u64 now = bpf_ktime_get_ns(), id = f->id;
+  __u64 now = bpf_ktime_get_ns();
   bool haunts = false;
   bpf_spin_lock(&r->lock);
   if (was_reset && f->id == id && f->state == FLOW_SERVED && !(f->flags & FLOW_ANSWERED) && cookie) {
@@ -68,7 +68,7 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
   bpf_spin_unlock(&r->lock);
   if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &h, BPF_ANY))
     haunted_sockets = 1;
-  delete_flow(key, f, id, now);
+  delete_flow(key, f, NULL, id, now);
 }
 
 /* tp_btf/inet_sock_set_state: sk, old state, new state. */
@@ -82,7 +82,7 @@ static __always_inline int sock_state(__u64 *ctx) {
   socket_key(&key, sk);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
   if (f)
-    end_with_socket(&key, f, sk->sk_err != 0, bpf_get_socket_cookie((void *)ctx[0]));
+    end_with_socket(&key, f, f->id, sk->sk_err != 0, bpf_get_socket_cookie((void *)ctx[0]));
   return 0;
 }
 

@@ -49,6 +49,11 @@ static __always_inline void enter_flow(struct room *r, const struct room_config 
   w->watch = begin_service(f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
 
+/* Whether the flow may take the turn for which the packet was read. Under the lock. */
+static __always_inline bool is_ready_for(const struct room *r, const struct flow *f, const struct work *w) {
+  return f->id == w->flow.id && f->state == w->flow.state && f->next == w->next && is_free(r, f);
+}
+
 /* A request arrives: lets it into service if that is possible at once. FATE_HELD: it has to
  * wait. */
 static __always_inline int try_enter(struct scene *sc, struct flow *f) {
@@ -57,7 +62,7 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && is_free(r, f)) {
+  if (is_ready_for(r, f, w)) {
     advance(r, c, w->now);
     reap_ghosts(r, w->now);
     struct class_room *q = class_of(r, w->flow.class);
@@ -98,7 +103,7 @@ static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && is_free(r, f)) {
+  if (is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
     name_node(link_of(sc->pool, node), w);
     if (may_enter(r, c, w->flow.rank)) {
@@ -124,7 +129,7 @@ static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 no
   struct room *r = sc->room;
   int fate = FATE_LOST;
   bpf_spin_lock(&r->lock);
-  if (f->id == w->flow.id && is_free(r, f)) {
+  if (is_ready_for(r, f, w)) {
     name_node(link_of(sc->pool, node), w);
     fate = FATE_REJECT;
     if (make_gathering_place(r, sc->pool, sc->config, w->flow.rank)) {

@@ -28,7 +28,7 @@ struct flow {
   __u8 rank;     /* in the policy of that generation */
   __u8 protocol; /* enum protocol */
   __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
-  __u8 pad;      /* 0 */
+  __u8 moves;    /* 1: bytes of its body have passed since it was looked at */
   __u32 generation;
   __u32 mark; /* SO_MARK of its socket; 0: none */
   union {     /* the bytes read of its head */
@@ -106,22 +106,29 @@ static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flo
   f->id = 0;
   if (f->state == FLOW_SERVED)
     end_service(r, f, now);
-  if (f->state == FLOW_HELD && link_of(p, f->node)->state == NODE_WAITING)
+  if (f->state == FLOW_HELD)
     class_of(r, f->class)->gave_up++;
   f->state = FLOW_IDLE;
   return part_node(r, p, f);
 }
 
-/* Deletes a flow that still has that id. */
-static __always_inline void delete_flow(const struct flow_key *key, struct flow *f, __u64 id, __u64 now) {
+/* Whether the flow is the one that was seen, and has not gone on since. */
+static __always_inline bool is_as_seen(const struct flow *f, const struct flow *seen) {
+  return seen->id && f->id == seen->id && f->state == seen->state && f->node == seen->node;
+}
+
+/* Deletes a flow that is as it was seen, or only still has its id. False: another CPU was
+ * faster. */
+static __always_inline bool delete_flow(const struct flow_key *key, struct flow *f, const struct flow *seen,
+                                        __u64 id, __u64 now) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
-  if (!r || !p)
-    return;
+  if (!r || !p || !id)
+    return false;
   __u32 node = 0;
   bool mine = false;
   bpf_spin_lock(&r->lock);
-  if (f->id == id) {
+  if (seen ? is_as_seen(f, seen) : f->id == id) {
     node = end_flow(r, p, f, now);
     mine = true;
   }
@@ -130,4 +137,5 @@ static __always_inline void delete_flow(const struct flow_key *key, struct flow 
     free_node(p, node);
   if (mine)
     bpf_map_delete_elem(&flows, key);
+  return mine;
 }

@@ -58,6 +58,7 @@ struct work {
   struct segment s;
   struct flow_key key;
   struct flow flow; /* as it will be */
+  __u32 next;       /* flow.next as it was seen */
   __u64 now;
   struct http_chunk chunk;
   __u32 padding; /* behind the chunk: a checksum is over whole words */
@@ -70,6 +71,7 @@ struct work {
   struct http_head began; /* what was read of the request before this segment */
   __u32 keep;             /* bytes of the segment's data that are the request's */
   __u32 kept;             /* of these, those that are in the slot */
+  __u32 says;             /* 1: the segment has what the server had not said before */
   __u32 watch;            /* 1: its flow is to be looked at again */
   struct watch look;
   struct endpoint socket;

@@ -89,7 +89,7 @@ type narthexFlow struct {
 	Rank           uint8
 	Protocol       uint8
 	Watched        uint8
-	Pad            uint8
+	Moves          uint8
 	Generation     uint32
 	Mark           uint32
 	Head           struct {
@@ -468,6 +468,8 @@ type narthexWork struct {
 	}
 	Key   narthexFlowKey
 	Flow  narthexFlow
+	Next  uint32
+	_     [4]byte
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -502,8 +504,8 @@ type narthexWork struct {
 	}
 	Keep  uint32
 	Kept  uint32
+	Says  uint32
 	Watch uint32
-	_     [4]byte
 	Look  struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey

@@ -54,7 +54,7 @@ type BenchFlow struct {
 	Rank           uint8
 	Protocol       uint8
 	Watched        uint8
-	Pad            uint8
+	Moves          uint8
 	Generation     uint32
 	Mark           uint32
 	Head           struct {
@@ -259,6 +259,8 @@ type BenchWork struct {
 	}
 	Key   BenchFlowKey
 	Flow  BenchFlow
+	Next  uint32
+	_     [4]byte
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -293,8 +295,8 @@ type BenchWork struct {
 	}
 	Keep  uint32
 	Kept  uint32
+	Says  uint32
 	Watch uint32
-	_     [4]byte
 	Look  struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey
