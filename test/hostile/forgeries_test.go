@@ -32,6 +32,21 @@ var forgeries = []hostile{
 			r.conclude(victims, func(i int) string { return closing("x", r.file(i)) })
 		})
 	}},
+	{name: "forged for connections whose heads are not whole", begin: func(r *round) {
+		const sent = 30 // bytes of the heads
+		victims := r.connect(3, bronze)
+		for i, p := range victims {
+			nettest.Check(r.t, p.Send([]byte(closing("x", r.file(i)))[:sent]))
+		}
+		r.forge(victims)
+		r.atEnd(func() {
+			r.drain(victims)
+			for i, p := range victims {
+				nettest.Check(r.t, p.Send([]byte(closing("x", r.file(i)))[sent:]))
+			}
+			r.conclude(victims, func(i int) string { return closing("x", r.file(i)) })
+		})
+	}},
 	{name: "forged for a connection in service", begin: func(r *round) {
 		victims := r.connect(1, bronze)
 		text := closing("x", "/wait?for="+r.name)
