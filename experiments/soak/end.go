@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -131,9 +132,25 @@ func (w *world) calm(ctx context.Context, e *ending) (s api.Status, err error) {
 		for _, r := range s.Services {
 			text += "\n" + r.Name + ": " + w.describe(r.Name)
 		}
+		w.dumpFlows()
 		w.ledger.fault("after %v %d in service, %d waiting, %d gathering, %d slots taken%s", calmLimit, e.inService, e.waiting, e.gathered, e.slots, text)
 	}
 	return s, nil
+}
+
+// dumpFlows writes the table of flows beside the packets, if those are captured.
+func (w *world) dumpFlows() {
+	if *capture == "" {
+		return
+	}
+	path := filepath.Join(datapath.Root, w.narthex.Instance, "maps", "flows")
+	text, err := exec.Command("bpftool", "map", "dump", "pinned", path).Output()
+	if err == nil {
+		err = os.WriteFile(*capture+".flows", text, 0o644)
+	}
+	if err != nil {
+		w.Progress("  no table of flows: %v", err)
+	}
 }
 
 // add looks whether the counters add up.

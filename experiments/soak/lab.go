@@ -17,6 +17,7 @@ type service struct {
 	protocol string
 	start    func(*lab, *service) (*testnet.Server, error)
 	hasKinds []kind // of its ordinary clients
+	frail    bool   // attackers would take all of the server without a limit
 
 	server *testnet.Server
 	pace   pace
@@ -26,7 +27,7 @@ type service struct {
 func services() []*service {
 	return []*service{
 		{name: "nginx", port: 80, protocol: "http", start: (*lab).startNginx, hasKinds: append(webKinds, putKinds...)},
-		{name: "apache", port: 81, protocol: "http", start: (*lab).startApache, hasKinds: append(webKinds, echoKinds...)},
+		{name: "apache", port: 81, protocol: "http", frail: true, start: (*lab).startApache, hasKinds: append(webKinds, echoKinds...)},
 		{name: "go", port: 82, protocol: "http", hasKinds: append(append(webKinds, echoKinds...), goKinds...), start: func(l *lab, s *service) (*testnet.Server, error) {
 			return l.startOrigin(s, origin{})
 		}},

@@ -148,6 +148,9 @@ func (w *world) otherPolicy(rng *rand.Rand) policy {
 	for i := range p.concurrency {
 		p.concurrency[i] = []int{0, 1, 2, 3, 4, 8, 50}[rng.IntN(7)]
 		p.shadow[i] = rng.IntN(12) == 0
+		if w.lab.services[i].frail {
+			p.concurrency[i], p.shadow[i] = max(1, p.concurrency[i]), false
+		}
 	}
 	p.queue = []int{20, 200, 4000}[rng.IntN(3)]
 	p.wait = time.Duration(1+rng.IntN(4)) * time.Second

@@ -113,6 +113,7 @@ func (v *visit) pipeline() error {
 		if err := v.file(size); err != nil {
 			return err
 		}
+		v.ahead = true
 	}
 	return nil
 }
