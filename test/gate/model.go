@@ -166,7 +166,8 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 		return c.toGatherer(begin, end, was)
 	case served:
 		may := []outcome{{next, []int{served, idle, paused}, min(end, was.next)}}
-		if c.headAgain(begin, was) {
+		// What the kernel cannot cut is not cut: it comes again in smaller segments.
+		if c.headAgain(begin, was) || end > was.next && was.next-begin > C.MOST_CUT {
 			may = append(may, outcome{drop, []int{served, idle, paused}, 0})
 		}
 		if begin < was.next {

@@ -7,6 +7,7 @@
 #include <types.h>
 
 #define MOST_PACKET 16384
+#define MOST_CUT 15900 /* bytes of data that are surely left when a segment is cut */
 #define MOST_SOCKETS 128
 #define MOST_OUTS 64
 #define IFINDEX 7
