@@ -44,7 +44,7 @@ type visit struct {
 	kind    string
 	v6      bool
 	mptcp   bool
-	ahead   bool // it has asked for more than it has answers for: that has to be sent again when its turn may come
+	ahead   bool   // it has asked for more than it has answers for: that has to be sent again when its turn may come
 	name    string // of the bodies that it sends
 	began   time.Time
 	from    netip.AddrPort
