@@ -93,6 +93,21 @@ type scene struct {
 	client *testnet.Namespace
 	to     netip.AddrPort // of the service
 	tell   netip.AddrPort // of the origin, past the gate
+	cfg    config         // of the origin, if it is one
+}
+
+// config is how an origin runs.
+type config origin.Config
+
+// speaks is what a client of the origin has to.
+func (c config) speaks() string {
+	switch {
+	case c.Lines:
+		return "lines"
+	case c.TLS:
+		return "tls"
+	}
+	return "http"
 }
 
 // newScene makes the namespaces. Nothing serves in them yet.
@@ -172,6 +187,11 @@ type room struct {
 	*scene
 	*instance
 	t *testing.T
+	// refused says how many of a class, at the end, were refused before their request had
+	// come whole, or because of what it was: they have not arrived, and were not held.
+	refused map[who]uint64
+	loose   bool // refused is not known
+	blocks  int  // how often block was called
 }
 
 // enforce starts the daemon.
@@ -180,7 +200,7 @@ func (s *scene) enforce(p roomPolicy, args ...string) *room {
 	if s.wire == lo {
 		p.service = join("interfaces: [lo]", p.service)
 	}
-	r := &room{scene: s, t: s.t, instance: start(s.t, s.server, p.String(), args...)}
+	r := &room{scene: s, t: s.t, instance: start(s.t, s.server, p.String(), args...), refused: map[who]uint64{}}
 	s.t.Cleanup(func() {
 		if s.t.Failed() && r.cmd != nil {
 			s.t.Logf("status at the end:\n%s", narthex(s.t, r.command("status")...).stdout)
@@ -207,10 +227,19 @@ func blocked(t *testing.T, p roomPolicy, cfg origin.Config) (r *room, first *vis
 	return r, first
 }
 
+// frees answers the first request of blocked.
+func (r *room) frees(first *visitor) {
+	r.t.Helper()
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	r.await(0, 0)
+}
+
 // origin starts the server that does as it is told.
 func (s *scene) origin(cfg origin.Config) *testnet.Server {
 	s.t.Helper()
 	cfg.Listen, cfg.Control = []netip.AddrPort{s.to}, []netip.AddrPort{s.tell}
+	s.cfg = config(cfg)
 	server, err := origin.Start(s.server, cfg)
 	nettest.Check(s.t, err)
 	return server
@@ -231,7 +260,9 @@ func (s *scene) asked() (uris []string) {
 	var requests []origin.Request
 	nettest.Check(s.t, json.Unmarshal(body, &requests))
 	for _, r := range requests {
-		uris = append(uris, r.URI)
+		if r.From.Addr().Unmap() != s.to.Addr() || s.wire == lo { // else who waited for the listener
+			uris = append(uris, r.URI)
+		}
 	}
 	return uris
 }
@@ -285,6 +316,7 @@ func (got reading) sum() (all tally) {
 		all.Served += c.Served
 		all.GaveUp += c.GaveUp
 		all.Lost += c.Lost
+		all.Paused += c.Paused
 		all.WouldHold += c.WouldHold
 		for _, n := range c.Rejected {
 			all.Rejected += n
@@ -295,7 +327,7 @@ func (got reading) sum() (all tally) {
 
 // tally is what became of requests.
 type tally struct {
-	Arrived, Admitted, Held, Released, Served, GaveUp, Lost, WouldHold, Rejected uint64
+	Arrived, Admitted, Held, Released, Served, GaveUp, Lost, Paused, WouldHold, Rejected uint64
 }
 
 // await waits until so many are in service and wait.
@@ -314,58 +346,99 @@ func (r *room) await(inService, waiting int) {
 	}
 }
 
+// gathers waits until the requests of so many have come in part.
+func (r *room) gathers(n int) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("%d gather", n), func() bool { return r.read().Gathering == n })
+}
+
 // calm waits until nobody is in service or waits and nothing of them is left, checks that
-// the counters add up, and asks for the file once more.
+// the counters add up, and asks once more.
 func (r *room) calm() {
 	r.t.Helper()
 	r.await(0, 0)
 	var got reading
-	eventually(r.t, "all slots are free", func() bool {
+	eventually(r.t, "all slots are free and nobody gathers", func() bool {
 		got = r.read()
-		return got.pool.Slots > 0 && got.pool.FreeSlots == got.pool.Slots
+		return got.Gathering == 0 && got.pool.Slots > 0 && got.pool.FreeSlots == got.pool.Slots
 	})
 	r.addsUp(got)
 	began := time.Now()
-	v := r.visit(gold)
-	v.get("/")
-	v.wants(http.StatusOK)
+	r.once(gold)
 	if took := time.Since(began); took > 100*time.Millisecond {
 		r.t.Logf("the request after it took %v", took)
 	}
-	v.conn.Close()
 	r.await(0, 0)
 	r.addsUp(r.read())
+}
+
+// once has somebody ask on a connection of its own.
+func (r *room) once(w who) {
+	r.t.Helper()
+	v := r.visit(w)
+	switch r.cfg.speaks() {
+	case "lines":
+		v.hears(r.cfg.Banner)
+		v.says("once")
+	case "tls":
+		v.secure()
+		fallthrough
+	default:
+		v.get("/")
+		v.wants(http.StatusOK)
+	}
+	v.conn.Close()
 }
 
 // addsUp checks what holds of the counters when nobody is in service or waits.
 func (r *room) addsUp(got reading) {
 	r.t.Helper()
 	for _, c := range got.Classes {
-		atOnce := c.Rejected["queue_full"] + c.Rejected["no_slot"] + c.Rejected["no_flow"]
-		later := c.Rejected["displaced"] + c.Rejected["max_wait"] + c.Rejected["no_server"] + c.Rejected["closed"]
-		for _, sum := range []struct {
-			what      string
-			got, want uint64
-		}{
-			{"arrived", c.Arrived, c.Admitted + c.Held + atOnce},
-			{"held", c.Held, c.Released + c.GaveUp + later},
-			{"served", c.Served, c.Admitted + c.Released},
-		} {
-			if sum.got != sum.want {
+		var rejected uint64
+		for _, n := range c.Rejected {
+			rejected += n
+		}
+		sums := []sum{{"served", c.Served + c.Paused, c.Admitted + c.Released}}
+		if !r.loose {
+			sums = append(sums, sum{"rejected", rejected + c.Admitted + c.Released + c.GaveUp, c.Arrived + r.refused[named(c.Name)]})
+		}
+		if !r.loose && r.refused[named(c.Name)] == 0 {
+			atOnce := c.Rejected["queue_full"] + c.Rejected["no_slot"] + c.Rejected["no_flow"]
+			sums = append(sums,
+				sum{"arrived", c.Arrived, c.Admitted + c.Held + atOnce},
+				sum{"held", c.Held, c.Released + c.GaveUp + rejected - atOnce})
+		}
+		for _, s := range sums {
+			if s.got != s.want {
 				c.Wait, c.Service = api.Durations{}, api.Durations{} // long to read
-				r.t.Errorf("%s: %d %s, the other counters say %d: %+v", c.Name, sum.got, sum.what, sum.want, c)
+				r.t.Errorf("%s: %s: %d, the other counters say %d (%d refused): %+v", c.Name, s.what, s.got, s.want, r.refused[named(c.Name)], c)
 			}
 		}
 	}
 }
 
+// sum is a sum of counters that has to be another one.
+type sum struct {
+	what      string
+	got, want uint64
+}
+
+// named returns the kind of clients that a class is for.
+func named(class string) who {
+	if class == gold.String() {
+		return gold
+	}
+	return bronze
+}
+
 // visitor is a client with one connection.
 type visitor struct {
-	t    *testing.T
-	who  who
-	host string
-	conn net.Conn
-	r    *bufio.Reader
+	t      *testing.T
+	who    who
+	host   string
+	conn   net.Conn
+	r      *bufio.Reader
+	tunnel bool // what follows the head of an answer is no body
 }
 
 // visit connects.
@@ -427,6 +500,9 @@ func (v *visitor) answer() (*http.Response, []byte, error) {
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
+	if v.tunnel {
+		return resp, nil, nil
+	}
 	body, err := io.ReadAll(resp.Body)
 	return resp, body, err
 }
@@ -491,7 +567,7 @@ func (v *visitor) reset() {
 	conn, err := tcpConn(v.conn)
 	nettest.Check(v.t, err)
 	nettest.Check(v.t, conn.SetLinger(0))
-	nettest.Check(v.t, v.conn.Close())
+	nettest.Check(v.t, conn.Close())
 }
 
 // halfClose sends a FIN and keeps reading.
@@ -503,6 +579,13 @@ func (v *visitor) halfClose() {
 }
 
 func tcpConn(c net.Conn) (*net.TCPConn, error) {
+	for {
+		under, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = under.NetConn()
+	}
 	conn, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil, fmt.Errorf("%T is no TCP connection", c)

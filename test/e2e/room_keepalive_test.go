@@ -256,45 +256,6 @@ func (v *visitor) echoed(body string) {
 	}
 }
 
-// A body in chunks is served. Where its end is not found the connection ends with the next
-// request, as if the server had closed it before.
-func TestRoomChunked(t *testing.T) {
-	t.Parallel()
-	for _, held := range []bool{false, true} {
-		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
-			r, first := blocked(t, roomPolicy{}, origin.Config{})
-			if !held {
-				r.letGo("first")
-				first.wants(http.StatusOK)
-				r.await(0, 0)
-			}
-			v := r.visit(gold)
-			v.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + "5\r\nhello\r\n1\r\n \r\n")
-			if held {
-				r.await(1, 1)
-				r.letGo("first")
-				first.wants(http.StatusOK)
-			}
-			v.send("5\r\nworld\r\n0\r\n\r\n")
-			v.echoed("hello world")
-			_ = v.conn.SetReadDeadline(time.Now().Add(2 * time.Second))
-			_, err := v.r.ReadByte()
-			_ = v.conn.SetReadDeadline(time.Now().Add(patience))
-			if isTimeout(err) {
-				before := r.class(gold).Arrived
-				v.get("/")
-				if resp, _, err := v.answer(); err == nil || isTimeout(err) {
-					t.Errorf("a request after chunks: %v, %v; want the connection closed", resp, err)
-				}
-				if got := r.class(gold).Arrived; got != before {
-					t.Errorf("a request after chunks was let in: %d arrived, %d before", got, before)
-				}
-			}
-			r.calm()
-		})
-	}
-}
-
 // A server that closes an idle connection whose next request is held: the client is told.
 func TestRoomServerClosesIdleConnection(t *testing.T) {
 	t.Parallel()
