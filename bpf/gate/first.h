@@ -41,8 +41,8 @@ __noinline int see_off(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
   struct farewell *f = bpf_map_lookup_elem(&farewells, &w->key);
-  if (!f)
-    return TCX_NEXT;
+  if (!f || (w->s.flags & TCP_ACK && w->s.ack - f->seq > f->end - f->seq))
+    return TCX_NEXT; /* there is none, or it is of another connection */
   if (w->s.flags & TCP_RST) {
     bpf_map_delete_elem(&farewells, &w->key);
     return drop(REASON_FAREWELL);
@@ -57,7 +57,7 @@ __noinline int see_off(struct __sk_buff *skb, struct work *w) {
   set_acknowledgement(e, r);
   if (resets) { /* it did not take the reset for one */
     e->flags = TCP_RST | TCP_ACK;
-  } else if (r->end == f->client) { /* the request again: our answer was lost */
+  } else if (before(w->s.ack, f->end)) { /* it has not got our answer */
     e->flags |= TCP_FIN;
     e->seq = f->seq;
     e->text = f->text;
@@ -71,6 +71,8 @@ __noinline int see_off(struct __sk_buff *skb, struct work *w) {
 /* A client ends a connection on which it has not asked for anything: the server need not
  * hear of it. */
 static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w) {
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
   count_reason(REASON_HANDSHAKE, true, false);
   return hang_up(skb, w);
 }

@@ -25,7 +25,7 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
   to->silent = mute && sock->answer == seen->sent;
   to->missing = mute && open && sock->window >= SHUT_WINDOW && !before(sock->sequence, f->body) &&
-                (f->flags & FLOW_CHUNKS || before(sock->sequence, f->next));
+                expects_body(f, sock->sequence);
 }
 
 /* Takes a request out of service whose client leaves out its body. Under the lock. */
@@ -41,7 +41,7 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
   if (f->protocol != PROTOCOL_HTTP) {
     if (found->silent && f->flags & FLOW_ANSWERED && f->ends != END_CLOSE)
       end_service(r, f, now);
-  } else if (found->missing && !f->moves && !(f->flags & NOT_WAITED_FOR)) {
+  } else if (found->missing && !f->moves && expects_body(f, found->has)) {
     pause(r, f);
   }
   f->moves = 0;
@@ -75,6 +75,11 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;
   find_socket(skb, &w->look.key, sock);
+  if (sock->state == 0 || sock->state == BPF_TCP_TIME_WAIT) { /* its end was missed */
+    __u32 slot = f->room;
+    delete_flow(&w->look.key, f, NULL, w->look.id, bpf_ktime_get_ns());
+    return slot;
+  }
   const struct slot *slot = slot_of(f->node);
   found.slot_end = slot ? slot->sequence + slot->length - slot->data : 0;
   find_out(&found, f, &w->look, sock);

@@ -8,8 +8,10 @@ static __always_inline bool note_read(struct scene *sc, __u32 next) {
   struct flow *f = sc->flow;
   bpf_spin_lock(&sc->room->lock);
   bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->next == next;
-  if (mine)
+  if (mine) {
     note_request(f, &sc->w->flow);
+    f->moves = 1;
+  }
   bpf_spin_unlock(&sc->room->lock);
   return mine;
 }
@@ -68,6 +70,25 @@ __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   return paused && !is_lenient(&sc) ? drop(REASON_RACE) : TCX_NEXT;
 }
 
+/* Whether the stack has bytes behind those that were read: they came while no gate was there. */
+static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
+  find_socket(skb, &w->key, &w->socket);
+  return takes_data(&w->socket) && before(w->flow.next, w->socket.sequence) && w->socket.sequence == w->s.seq;
+}
+
+/* The answer came while no gate was there. */
+static __always_inline int on_missed(struct scene *sc) {
+  struct work *w = sc->w;
+  struct flow *f = sc->flow;
+  w->now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc->room->lock);
+  if (is_as_seen(f, &w->flow))
+    end_service(sc->room, f, w->now);
+  bpf_spin_unlock(&sc->room->lock);
+  w->flow.state = FLOW_IDLE;
+  return ON_IDLE;
+}
+
 /* Bytes behind those that are known of the request in service. */
 __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -81,9 +102,30 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
     return read_on(skb, &sc);
   if (lenient || (flags & FLOW_LOST && !gap))
     return pass_on(&sc);
+  if (gap && was_passed_by(skb, w))
+    return on_missed(&sc);
   if (flags & FLOW_LOST)
     return drop(REASON_GAP);
   return before(w->s.seq, next) ? pass_until(skb, w, next) : drop(REASON_PIPELINED);
+}
+
+/* The stack has dropped a head that had come as one, and its client sends it in pieces now: it
+ * takes its turn as if it had not come before. */
+static __always_inline int begin_anew(struct scene *sc) {
+  struct work *w = sc->w;
+  struct room *r = sc->room;
+  struct flow *f = sc->flow;
+  bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
+  bpf_spin_lock(&r->lock);
+  if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next) {
+    if (leave(r, f->class, f->epoch))
+      class_of(r, f->class)->paused++;
+    f->state = FLOW_IDLE;
+    f->next = f->body = f->start;
+    f->flags = embryo ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
+  }
+  bpf_spin_unlock(&r->lock);
+  return drop(REASON_RACE);
 }
 
 /* The whole of a request's head again, of which the stack has nothing. */
@@ -93,14 +135,17 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   bool whole = !(w->flow.flags & (FLOW_HEAD | FLOW_CHUNKS | FLOW_LOST));
   w->flow.head = (struct http_head){};
   read_request(skb, w, w->flow.start);
-  if (whole && w->flow.flags & FLOW_HEAD)
-    return drop(REASON_FORGED);      /* less than before */
+  if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
+    return begin_anew(sc);
   if (whole && w->flow.next != next) /* another thing than before */
     return break_off(skb, sc, REASON_FORGED);
   if (!note_read(sc, next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
 }
+
+/* How long what was released may need to the stack, ns. */
+#define ON_ITS_WAY 100000000ULL
 
 /* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
  * before, for whatever reason, these are what the server will read, and must say the same. */
@@ -118,15 +163,20 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w) {
     return before(w->flow.next, end) ? ON_SERVED : TCX_NEXT;
   if (w->s.seq == start && has == start)
     return read_again(skb, &sc);
-  /* What was read of chunks is not kept, so that nobody can tell. */
-  return w->flow.head.flags & HTTP_CHUNKED ? on_unfollowed(skb, &sc) : drop(REASON_FORGED);
+  if (!(w->flow.head.flags & HTTP_CHUNKED))
+    return drop(REASON_FORGED);
+  /* A request that was just released may not have got there. Else nobody can tell, for what was
+   * read of chunks is not kept. */
+  if (bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY)
+    return drop(REASON_RACE);
+  return on_unfollowed(skb, &sc);
 }
 
 /* Whether the stack has sent what the segment does not acknowledge. flow.sent says so, which
  * is written without a lock: the socket knows. */
 static __always_inline bool is_behind(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, &w->socket);
-  return before(w->s.ack, w->socket.answer);
+  return !takes_data(&w->socket) || before(w->s.ack, w->socket.answer);
 }
 
 /* Whether nothing but empty lines was read. */
@@ -169,6 +219,8 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
     return TCX_NEXT;
   }
+  if (before(next, seq) && was_passed_by(skb, w))
+    return on_next_request(skb, &sc);
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
     return on_unfollowed(skb, &sc);
   if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
@@ -181,6 +233,8 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
    * could not be told from that answer. */
   if (is_in_answer(w) && !is_lenient(&sc) && is_behind(skb, w))
     return drop(REASON_PIPELINED);
+  if (!is_lenient(&sc) && is_ahead(skb, w))
+    return drop(REASON_FORGED);
   return on_next_request(skb, &sc);
 }
 
@@ -194,6 +248,8 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   __u32 has = w->socket.sequence;
   if (!takes_data(&w->socket) || !before(has, end) || (seq != has && is_lenient(&sc)))
     return TCX_NEXT;
+  if (before(w->socket.answer, w->s.ack))
+    return drop(REASON_FORGED);
   if (before(has, seq))
     return drop(REASON_GAP);
   if (before(seq, has))
@@ -206,6 +262,8 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   w->now = bpf_ktime_get_ns();
   w->began = w->flow.head;
   w->flow.flags &= ~FLOW_ACKED;
+  if (w->flow.flags & FLOW_LOST)
+    w->flow.next = end;
   if (!(w->flow.flags & FLOW_CHUNKS))
     return ON_TURN;
   if (w->flow.next != seq)

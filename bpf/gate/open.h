@@ -78,3 +78,16 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
     delete_flow(&w->key, f, NULL, id, bpf_ktime_get_ns());
   return 0;
 }
+
+/* Whether the SYN would end a connection that waits: the kernel gives up a request socket for a
+ * SYN within its window that is not its own, and a held SYN cookie is worth nothing beside a
+ * new request socket. A client that has forgotten its connection says so to the next SYN-ACK. */
+__noinline int would_end(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  const struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
+  if (f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING))
+    return 1;
+  find_socket(skb, &w->key, &w->socket);
+  return w->socket.state == BPF_TCP_NEW_SYN_RECV && w->s.seq + 1 != w->socket.sequence;
+}

@@ -171,7 +171,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
     free_node(sc->pool, k->node);
     return TCX_DROP;
   }
-  bool cookie = f->flags & FLOW_COOKIE, mine = false;
+  bool cookie = is_only_cookie(f), mine = false;
   w->key = slot->key;
   bpf_spin_lock(&sc->room->lock);
   if (f->id == id) {

@@ -28,6 +28,8 @@ __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
    * might be taken later, without a turn. */
   if (!takes_data(&w->socket) || !before(has, end))
     return TCX_NEXT;
+  if (before(w->socket.answer, w->s.ack) && !is_lenient(&sc))
+    return drop(REASON_FORGED);
   bool served = w->flow.state == FLOW_SERVED && !is_forgotten(sc.room, w->flow.epoch);
   if (seq != has) {
     if (served || is_lenient(&sc))

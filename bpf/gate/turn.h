@@ -14,6 +14,14 @@ static __always_inline int let_pass(__u32 reason) {
   return TCX_NEXT;
 }
 
+/* Whether the segment acknowledges what the server has not sent: its client did not send it. */
+static __always_inline bool is_ahead(struct __sk_buff *skb, struct work *w) {
+  if (!before(w->flow.sent, w->s.ack))
+    return false;
+  find_socket(skb, &w->key, &w->socket);
+  return takes_data(&w->socket) && before(w->socket.answer, w->s.ack);
+}
+
 /* Whether the client knows of less than the server has sent. */
 static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
 
@@ -140,7 +148,7 @@ static __always_inline void take_back(struct room *r, struct flow *f, __u32 begi
   f->state = FLOW_IDLE;
   if (f->start != begin)
     return;
-  f->next = begin;
+  f->next = f->body = begin;
   f->flags = 0;
 }
 

@@ -3,10 +3,14 @@
 #pragma once
 #include "turn.h"
 
-/* Whether somebody has sent the segment who does not know what the client does: before its
- * request is released the server can have sent nothing that is to be acknowledged. */
-static __always_inline bool is_forged(const struct work *w, const struct slot *slot) {
-  return w->flow.flags & FLOW_NEW && !(w->s.flags & TCP_RST) && w->s.ack != slot->acknowledged;
+/* Whether somebody has sent the segment who does not know what the client has got: before a
+ * first request is released nothing more, later no less than when the request was sent. */
+static __always_inline bool is_forged(struct __sk_buff *skb, struct work *w, const struct slot *slot) {
+  if (w->s.flags & TCP_RST)
+    return false;
+  if (w->flow.flags & FLOW_NEW)
+    return w->s.ack != slot->acknowledged;
+  return before(w->s.ack, slot->acknowledged) || is_ahead(skb, w);
 }
 
 /* A segment whose client gives up a request that waits, by FIN or RST. */
@@ -15,6 +19,8 @@ __noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
   struct slot *slot = f ? slot_of(w->flow.node) : NULL;
   if (!slot)
     return TCX_DROP;
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
   struct rejected *r = note_rejected(skb, w);
   r->seq = slot->sequence;
   if (!delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
@@ -75,10 +81,10 @@ static __always_inline void extend(struct __sk_buff *skb, struct scene *sc, stru
   if ((int)extended <= (int)length)
     return;
   w->s.length = extended - length;
-  if (w->flow.flags & FLOW_CHUNKS)
-    read_request(skb, w, w->s.seq);
-  else if (w->flow.flags & FLOW_LOST)
+  if (w->flow.flags & FLOW_LOST)
     w->flow.next = w->s.seq + w->s.length;
+  else if (w->flow.flags & FLOW_CHUNKS && read_request(skb, w, w->s.seq) == HTTP_LOST)
+    return; /* it comes again, and is refused, when the request is in service */
   if (exceeds(w))
     extended -= w->s.seq + w->s.length - w->flow.next;
   commit_slot(sc, slot, extended);
@@ -102,7 +108,7 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   if (!slot)
     return TCX_DROP;
   __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
-  if (is_forged(w, slot))
+  if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
     return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
@@ -260,7 +266,7 @@ __noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
   if (!slot)
     return TCX_DROP;
   __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
-  if (is_forged(w, slot))
+  if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
     return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);

@@ -22,6 +22,20 @@ static __always_inline int read_segment(struct __sk_buff *skb, struct segment *s
   return parse_segment(&v, skb->len, s);
 }
 
+/* Whether the segment ends a connection behind bytes that have not come: the stack would keep
+ * that for later, and nobody can tell whose it is. Its client sends it again. */
+__noinline int is_stray_end(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  find_socket(skb, &w->key, &w->socket);
+  return takes_data(&w->socket) && before(w->socket.sequence, w->s.seq);
+}
+
+/* Whether the segment says more than that others have arrived. */
+static __always_inline bool changes_anything(const struct segment *s) {
+  return s->length || s->flags & TCP_FIN;
+}
+
 /* A segment of an HTTP connection whose request does not wait. */
 static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
   const struct flow *f = &w->flow;
@@ -47,6 +61,8 @@ static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
     return on_held(skb, w);
   if (f->state == FLOW_GATHERING)
     return on_gathering(skb, w);
+  if (w->s.flags & TCP_FIN && is_stray_end(skb, w))
+    return drop(REASON_FORGED);
   if (!w->s.length || f->flags & FLOW_TUNNEL)
     return TCX_NEXT;
   if (f->protocol == PROTOCOL_HTTP)
@@ -62,8 +78,11 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   if (!sc.header || !gate_service(&sc, w, skb->ifindex))
     return TCX_NEXT;
   forget_old(skb, w);
-  if (!is_lenient(&sc))
-    strip_syn(skb, w);
+  if (is_lenient(&sc))
+    return TCX_NEXT;
+  if (would_end(skb, w))
+    return drop(REASON_FORGED);
+  strip_syn(skb, w);
   return TCX_NEXT;
 }
 
@@ -78,7 +97,7 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT; /* no stack takes it */
   struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
   int verdict = TCX_NEXT;
-  if (f && !w->s.length && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
+  if (f && !changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
     w->flow.room = f->room; /* changes nothing */
   } else if (f) {
     w->flow = *f;

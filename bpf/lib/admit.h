@@ -12,8 +12,15 @@ enum fate {
   FATE_LOST, /* it could not be held, or another CPU was faster: the client sends it again */
 };
 
-/* No more of the body is waited for: the answer has begun, or its end is not known. */
-#define NOT_WAITED_FOR (FLOW_ANSWERED | FLOW_LOST | FLOW_TUNNEL)
+/* Whether more of the body is to come, when the stack has its bytes up to a sequence number:
+ * unless the answer has begun, or nothing is known of the body. */
+static __always_inline bool expects_body(const struct flow *f, __u32 has) {
+  if (f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
+    return false;
+  if (f->flags & FLOW_LOST)
+    return f->head.flags & HTTP_ENDLESS;
+  return f->flags & FLOW_CHUNKS || before(has, f->next);
+}
 
 /* Whether there is something to find out of a flow in service that no packet tells, when the
  * bytes up to a sequence number are on their way to the stack. */
@@ -22,7 +29,7 @@ static __always_inline bool wants_watch(const struct flow *f, __u32 passed) {
     return f->ends != END_CLOSE;
   if (f->node)
     return true;
-  return !(f->flags & NOT_WAITED_FOR) && (f->flags & FLOW_CHUNKS || before(passed, f->next));
+  return expects_body(f, passed);
 }
 
 /* The flow's request, whose bytes up to a sequence number are known, is in service as of now.

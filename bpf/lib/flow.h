@@ -112,6 +112,11 @@ static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flo
   return part_node(r, p, f);
 }
 
+/* Whether the stack has nothing of the connection but the SYN cookie that it has sent. */
+static __always_inline bool is_only_cookie(const struct flow *f) {
+  return (f->flags & (FLOW_COOKIE | FLOW_NEW)) == (FLOW_COOKIE | FLOW_NEW);
+}
+
 /* Whether the flow is the one that was seen, and has not gone on since. */
 static __always_inline bool is_as_seen(const struct flow *f, const struct flow *seen) {
   return seen->id && f->id == seen->id && f->state == seen->state && f->node == seen->node;

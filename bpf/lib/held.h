@@ -155,12 +155,21 @@ static __always_inline int drop_tags(struct __sk_buff *skb) {
   return 0;
 }
 
+/* Where a device is to complete the checksum of a packet, it has to stay behind where that
+ * begins: makes the packet one of the slot's family, so that its headers are as long. */
+static __always_inline int fit_family(struct __sk_buff *skb, const struct slot *slot) {
+  __u32 partial = partial_from(skb);
+  if (!partial || partial == slot->l4)
+    return 0;
+  return bpf_skb_change_proto(skb, slot->key.v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP), 0);
+}
+
 /* Makes the packet the request in the slot. */
 __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!w)
     return -1;
   struct slot *slot = slot_of(node);
-  if (!slot || drop_tags(skb))
+  if (!slot || drop_tags(skb) || fit_family(skb, slot))
     return -1;
   __u32 length = BOUND(slot->length, slot_size);
   if (!length || bpf_skb_change_tail(skb, length, 0) ||

@@ -4,6 +4,7 @@
 #pragma once
 #include "classify.h"
 #include "held.h"
+#include "socket.h"
 #include "stats.h"
 
 #define MARK_ROOM 0x3ff               /* of a kick: slot of the service */
@@ -192,6 +193,9 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
   skb->mark = MARK_OURS;
   if (!r->no_peer) {
     set_reset(e, r);
+    /* If the stack has not got what passed, the reset must not be behind that. */
+    if (find_socket(skb, &r->key, &w->socket) && takes_data(&w->socket))
+      e->seq = w->socket.sequence;
     sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
   }
   skb->mark = 0;
@@ -217,7 +221,7 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   r->ifindex = skb->ifindex;
   r->room = w->flow.room;
   r->text = TEXT_FIN;
-  r->no_peer = !!(w->flow.flags & FLOW_COOKIE);
+  r->no_peer = is_only_cookie(&w->flow);
   if (!read_timestamps(skb, &w->s, &r->times))
     r->times.option = 0;
   return r;

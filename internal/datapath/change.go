@@ -174,7 +174,6 @@ func (c *change) settle() {
 		in.warn(err)
 	}
 	c.trimInterfaces()
-	in.warn(in.objects.trimGatePorts(c.state.Tables.Services))
 	in.warn(in.releaseServices(c.state.Tables.Services))
 	in.warn(in.releaseRules(c.state.Tables.Rules))
 }

@@ -250,11 +250,15 @@ func (o *objects) addGatePorts(services []policy.ServiceTable) error {
 	return nil
 }
 
-// trimGatePorts has the programs look at no others.
-func (o *objects) trimGatePorts(services []policy.ServiceTable) error {
+// trimGatePorts has the programs look at no others than those of the services and those that
+// connections they follow still have.
+func (o *objects) trimGatePorts(services []policy.ServiceTable, followed map[uint16]bool) error {
 	all := make([]uint64, o.GatePorts.MaxEntries())
 	for index, bits := range gatePorts(services) {
 		all[index] = bits
+	}
+	for port := range followed {
+		all[port/64] |= 1 << (port % 64)
 	}
 	return writeArray(o.GatePorts, all)
 }

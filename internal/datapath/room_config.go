@@ -28,11 +28,7 @@ func hasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
 // roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
 // service let go whoever still waits there.
 func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
-	last := -1
-	for _, slot := range s.byName {
-		last = max(last, int(slot))
-	}
-	configs := make([]narthexRoomConfig, last+1)
+	configs := make([]narthexRoomConfig, len(s.services))
 	for i := range configs {
 		configs[i] = narthexRoomConfig{
 			MaxWait: uint64(leftoverWait), Epoch: epochLength(policy.DefaultMaxService),

@@ -16,7 +16,7 @@ import (
 const sweepAge = 90 * time.Second
 
 // Sweep forgets connections that ended without their end being seen, such as one that died
-// before the server's socket was made. The calling thread is in the network namespace of the
+// before the server's socket was made, and looks no more at ports of services of old. The calling thread is in the network namespace of the
 // targets. Without it they would take up entries, and nothing else.
 func (in *Instance) Sweep() error {
 	in.mu.Lock()
@@ -31,8 +31,10 @@ func (in *Instance) Sweep() error {
 	var key narthexFlowKey
 	var f narthexFlow
 	var old []narthexFlowKey
+	ports := map[uint16]bool{}
 	flows := in.objects.Flows.Iterate()
 	for flows.Next(&key, &f) {
+		ports[key.LocalPort] = true
 		if t > f.Since && t-f.Since > uint64(sweepAge) {
 			old = append(old, key)
 		}
@@ -47,5 +49,8 @@ func (in *Instance) Sweep() error {
 			return fmt.Errorf("forgetting a connection: %w", err)
 		}
 	}
-	return nil
+	if in.applied.Tables == nil {
+		return nil
+	}
+	return in.objects.trimGatePorts(in.applied.Tables.Services, ports)
 }

@@ -49,8 +49,8 @@ func TestPlanTargets(t *testing.T) {
 	}{
 		{
 			name:  "interfaces with an address, lo not among them",
-			links: []Link{lo, ether(2, "eth0"), ether(3, "eth1", bare), ether(4, "eth2", down)},
-			want:  []string{"eth0"},
+			links: []Link{lo, ether(2, "eth0"), ether(3, "eth1", bare), ether(4, "eth2", down), ether(5, "eth3", bare, down)},
+			want:  []string{"eth0", "eth2"},
 		},
 		{
 			name:  "lo by its name",

@@ -81,7 +81,8 @@ func (t *topology) wanted(w Want, p *Plan) set {
 	found := set{}
 	for _, l := range t.links {
 		switch {
-		case !l.Up || l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case !l.Up && !l.HasAddress: // one that is down keeps its IPv4 addresses, and what is attached
 		case !l.HasAddress:
 			t.leaveOutBare(l)
 		case !l.Ethernet:
