@@ -196,6 +196,8 @@ static __always_inline int on_empty_lines(struct scene *sc, __u32 next) {
 static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   __u32 next = w->flow.next;
+  if (has_moved(sc))
+    return move(sc);
   forget_slot(sc);
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
@@ -254,10 +256,6 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return drop(REASON_GAP);
   if (before(seq, has))
     return pass_until(skb, w, has);
-  if (!reclassify(skb, &sc)) {
-    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
-    return TCX_NEXT;
-  }
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->began = w->flow.head;

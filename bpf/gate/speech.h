@@ -42,6 +42,8 @@ __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
     delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
     return TCX_NEXT;
   }
+  if (has_moved(&sc))
+    return move(&sc);
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->flow.flags = FLOW_LOST | (w->socket.state == BPF_TCP_NEW_SYN_RECV ? FLOW_NEW : 0);

@@ -4,6 +4,16 @@
 #include "../lib/admit.h"
 #include "../lib/socket.h"
 
+/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
+ * the function of that name, for calls within calls take stack. */
+#define ON_FIRST_REQUEST 101
+#define ON_IDLE 102
+#define ON_SERVED 103
+#define ON_PIECE 104
+#define ON_TURN 105
+#define ON_GAVE_UP 106
+#define ON_STALE 107
+
 static __always_inline int drop(__u32 reason) {
   count_reason(reason, true, false);
   return TCX_DROP;
@@ -110,6 +120,23 @@ static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) 
   return service && classify(sc, service, w);
 }
 
+/* Whether the connection belongs to another service now. */
+static __always_inline bool has_moved(const struct scene *sc) { return sc->w->flow.room != sc->flow->room; }
+
+/* Has the connection begin anew in the room of its service: its state is guarded by one lock
+ * from beginning to end. */
+static __always_inline int move(struct scene *sc) {
+  struct work *w = sc->w;
+  if (!delete_flow(&w->key, sc->flow, NULL, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
+  w->flow.flags = 0;
+  w->flow.state = FLOW_IDLE;
+  w->flow.node = 0;
+  w->flow.watched = w->flow.moves = 0;
+  w->flow.head = (struct http_head){};
+  return ON_FIRST_REQUEST;
+}
+
 /* A request has been made a packet of its slot. If the slot is the only copy, which it is with a
  * flow, the flow keeps it, unless it has ended meanwhile. */
 static __always_inline void leave_slot(struct scene *sc, __u32 node, struct flow *f, __u64 id) {
@@ -190,16 +217,6 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w) {
     return pass_until(skb, w, w->s.seq + w->keep);
   return settle(skb, &sc, fate);
 }
-
-/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
- * the function of that name, for calls within calls take stack. */
-#define ON_FIRST_REQUEST 101
-#define ON_IDLE 102
-#define ON_SERVED 103
-#define ON_PIECE 104
-#define ON_TURN 105
-#define ON_GAVE_UP 106
-#define ON_STALE 107
 
 /* Why the request that has been read so far is none for the server; 0: it may be one. */
 static __always_inline __u32 refusal(const struct scene *sc, int step) {

@@ -12,7 +12,8 @@ import (
 // floods are more packets or connections than anybody means.
 var floods = []hostile{
 	{name: "SYN flood", begin: func(r *round) { r.attack(r.flood()) }},
-	{name: "idle-connect flood", begin: func(r *round) {
+	// Without the service the server would take them.
+	{name: "idle-connect flood", without: []event{service}, begin: func(r *round) {
 		f := r.flood()
 		f.IdleConnects = true
 		r.attack(f)

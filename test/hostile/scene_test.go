@@ -98,7 +98,7 @@ type scene struct {
 	tells   []netip.AddrPort // of origins, past the gate
 	runs    int              // cases so far, to make names from
 	started map[uint16]bool  // ports of more servers
-	peers   int              // clients so far that no kernel knows
+	peers   []netip.Addr     // clients on the first link that no kernel knows
 }
 
 // newScene makes a scene, with everything in force.
@@ -243,4 +243,14 @@ func (s *scene) asked() (uris []string) {
 		}
 	}
 	return uris
+}
+
+// acquaint has the server know where the peers are.
+func (s *scene) acquaint() {
+	s.t.Helper()
+	mac, err := s.clients[0].MAC(testnet.Dev)
+	nettest.Check(s.t, err)
+	for _, a := range s.peers {
+		nettest.Check(s.t, s.ns.AddNeighbour(s.devs[0], a, mac))
+	}
 }
