@@ -109,13 +109,19 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   return before(w->s.seq, next) ? pass_until(skb, w, next) : drop(REASON_PIPELINED);
 }
 
+/* How long what was released may need to the stack, ns. */
+#define ON_ITS_WAY 100000000ULL
+
 /* The stack has dropped a head that had come as one, and its client sends it in pieces now: it
  * takes its turn as if it had not come before. */
-static __always_inline int begin_anew(struct scene *sc) {
+static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   struct flow *f = sc->flow;
   bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
+  bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+  if (on_its_way || w->flow.flags & FLOW_ACKED || w->s.ack != w->flow.answer || !checksum_holds(skb, w))
+    return drop(REASON_FORGED);
   bpf_spin_lock(&r->lock);
   if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next) {
     if (leave(r, f->class, f->epoch))
@@ -136,16 +142,13 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   w->flow.head = (struct http_head){};
   read_request(skb, w, w->flow.start);
   if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
-    return begin_anew(sc);
+    return begin_anew(skb, sc);
   if (whole && w->flow.next != next) /* another thing than before */
     return break_off(skb, sc, REASON_FORGED);
   if (!note_read(sc, next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
 }
-
-/* How long what was released may need to the stack, ns. */
-#define ON_ITS_WAY 100000000ULL
 
 /* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
  * before, for whatever reason, these are what the server will read, and must say the same. */

@@ -63,8 +63,8 @@ static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
     return on_gathering(skb, w);
   if (w->s.flags & TCP_FIN && is_stray_end(skb, w))
     return drop(REASON_FORGED);
-  if (!w->s.length || f->flags & FLOW_TUNNEL)
-    return TCX_NEXT;
+  if (!w->s.length || w->s.flags & TCP_RST || f->flags & FLOW_TUNNEL)
+    return TCX_NEXT; /* a reset is the stack's business, which says so when it takes it */
   if (f->protocol == PROTOCOL_HTTP)
     return on_http(skb, w);
   return f->state == FLOW_SERVED && !(f->flags & FLOW_ANSWERED) ? TCX_NEXT : on_speech(skb, w);
