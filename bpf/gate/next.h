@@ -51,29 +51,35 @@ static __always_inline int pass_on(struct scene *sc) {
   return note_read(sc, next) || is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
 }
 
-/* Bytes of the body of a request that is watched: its client is not silent. */
+/* The client of the request in service is not silent. False: it was taken for that meanwhile. */
+static __always_inline bool note_moves(struct scene *sc) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id, paused = mine && f->state == FLOW_PAUSED;
+  if (mine)
+    f->moves = 1;
+  bpf_spin_unlock(&sc->room->lock);
+  return !paused;
+}
+
+/* Bytes of the body of a request that is watched. */
 __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
-  struct flow *f = sc.flow;
   __u32 end = w->s.seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
   __u32 has = w->socket.sequence;
   if (!takes_data(&w->socket) || before(has, w->s.seq) || !before(has, end))
     return TCX_NEXT;
-  bpf_spin_lock(&sc.room->lock);
-  bool paused = f->id == w->flow.id && f->state == FLOW_PAUSED;
-  if (f->id == w->flow.id)
-    f->moves = 1;
-  bpf_spin_unlock(&sc.room->lock);
-  return paused && !is_lenient(&sc) ? drop(REASON_RACE) : TCX_NEXT;
+  return note_moves(&sc) || is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
 }
 
 /* Whether the stack has bytes behind those that were read: they came while no gate was there. */
 static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, &w->socket);
-  return takes_data(&w->socket) && before(w->flow.next, w->socket.sequence) && w->socket.sequence == w->s.seq;
+  return w->socket.state == BPF_TCP_ESTABLISHED && before(w->flow.next, w->socket.sequence) &&
+         w->socket.sequence == w->s.seq;
 }
 
 /* The answer came while no gate was there. */
@@ -106,7 +112,9 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
     return on_missed(&sc);
   if (flags & FLOW_LOST)
     return drop(REASON_GAP);
-  return before(w->s.seq, next) ? pass_until(skb, w, next) : drop(REASON_PIPELINED);
+  if (!before(w->s.seq, next))
+    return drop(REASON_PIPELINED);
+  return note_moves(&sc) ? pass_until(skb, w, next) : drop(REASON_RACE);
 }
 
 /* How long what was released may need to the stack, ns. */

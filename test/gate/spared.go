@@ -30,7 +30,7 @@ var forget = false
 var pauseAnswers = false
 
 // lookLate has flows looked at by the packets that come, and not before by the daemon.
-var lookLate = false
+var lookLate = true
 
 // strayResets has the stack reset, as Linux does, what acknowledges another thing than its SYN-ACK.
-var strayResets = false
+var strayResets = true
