@@ -71,6 +71,15 @@ soak: build ## everything at once in front of the real binary, for SOAK=10m, SEE
 	@scripts/setup test
 	$(SUDO) go run ./experiments/soak -narthex bin/narthex -for $(SOAK) -seed $(SEED) $(SOAKARGS)
 
+.PHONY: model
+model: ## visit all states of the larger scenarios of the model (minutes, 12 GB)
+	NARTHEX_MODEL=large go test -timeout 1h ./test/model
+
+.PHONY: campaign
+campaign: ## ten million packets through the gate's source, compiled natively
+	@scripts/setup test
+	go run ./test/gate/campaign -n 10000000 -seed $(SEED)
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
 	@scripts/setup test
