@@ -44,7 +44,6 @@ func TestRefusals(t *testing.T) {
 		{"unknown key", with("listen:", "listn:"), nil, 2, `did you mean "listen"`},
 		{"no such interface", with("listen:", "interfaces: [nosuch0], listen:"), nil, 1, `interface "nosuch0" does not exist`},
 		{"no Ethernet header", with("listen:", "interfaces: [tun0], listen:"), nil, 1, `"tun0"`},
-		{"not enforced yet", with("listen:", "protocol: tcp, concurrency: 8, listen:"), nil, 2, "not enforced by this version yet"},
 		{"request rules", plainPolicy + "requests: [{name: r, path: /x, action: drop}]\n", nil, 2, "not enforced by this version yet"},
 		{"native XDP where there is none", with("listen:", "interfaces: [lo], xdp: native, listen:"), nil, 1, "lo"},
 		{"socket in use", plainPolicy, []string{"--socket", taken}, 1, taken},

@@ -200,7 +200,7 @@ func TestBadReloadKeepsTheOldPolicy(t *testing.T) {
 	for _, bad := range []string{
 		"version: 2\n", "services: [", fmt.Sprintf(blockMadeUp, "sometimes"),
 		strings.ReplaceAll(fmt.Sprintf(blockMadeUp, "auto"), "listen:", "interfaces: [nosuch0], listen:"),
-		strings.ReplaceAll(fmt.Sprintf(blockMadeUp, "auto"), "listen:", "protocol: tcp, concurrency: 8, listen:"),
+		fmt.Sprintf(blockMadeUp, "auto") + "requests: [{name: r, path: /x, action: drop}]\n",
 	} {
 		in.write(bad)
 		if r := narthex(t, "reload", "--instance", in.name); r.code == 0 || r.stderr == "" {
