@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -32,6 +33,12 @@ var binary string
 
 func TestMain(m *testing.M) {
 	reexec.Main()
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", "4") // tests mostly wait
+	}
 	dir, err := os.MkdirTemp("", "narthex-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

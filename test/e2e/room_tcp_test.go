@@ -63,11 +63,14 @@ func (v *visitor) isResetLine() {
 // clients say meanwhile comes with them.
 func TestRoomTCP(t *testing.T) {
 	t.Parallel()
-	for _, server := range lineServers {
-		for _, w := range []struct {
+	for i, server := range lineServers {
+		for j, w := range []struct {
 			wire wire
 			v6   bool
 		}{{plain, false}, {plain, true}, {vlan, false}, {lo, true}} {
+			if i > 0 && i != j { // one server on all wires, the others on one each
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%s/v6=%v", server.name, w.wire, w.v6), func(t *testing.T) {
 				s := newScene(t, w.wire, w.v6)
 				s.origin(server.cfg)
@@ -270,8 +273,11 @@ func TestRoomTCPHalfClose(t *testing.T) {
 // However the client leaves, nothing of it stays.
 func TestRoomTCPClientLeaves(t *testing.T) {
 	t.Parallel()
-	for _, server := range lineServers[:3] {
-		for _, way := range ways {
+	for i, server := range lineServers[:3] {
+		for j, way := range ways {
+			if i > 0 && i != j { // one server is left in all ways, the others in one each
+				continue
+			}
 			t.Run(server.name+"/"+way.name, func(t *testing.T) {
 				r, _, _ := in(t, false, false, 0, tcpPolicy("queue: {max_wait: 2s, max_service: 10s}"), server.cfg)
 				enter := func() *visitor {
