@@ -169,9 +169,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	in.reload(rules(3000)) // more than the instance has room for
 	in.reload(rules(20))
-	if after := descriptors(t, in.cmd.Process.Pid); after > before {
-		t.Errorf("%d descriptors after the reloads, %d before", after, before)
-	}
+	// The daemon may have one open for a moment at any time.
+	eventually(t, "no descriptor is left of the reloads", func() bool { return descriptors(t, in.cmd.Process.Pid) <= before })
 	cancel()
 	report, err := run.Wait()
 	nettest.Check(t, err)
