@@ -48,7 +48,12 @@ func (p pins) exist() (bool, error) {
 
 func (p pins) create() error {
 	for _, dir := range []string{"maps", "programs", "links"} {
-		if err := os.MkdirAll(filepath.Join(p.dir, dir), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Join(p.dir, dir), 0o700)
+		// The last instance to go takes the folder of all with it, maybe in this moment.
+		for try := 0; errors.Is(err, fs.ErrNotExist) && try < 10; try++ {
+			err = os.MkdirAll(filepath.Join(p.dir, dir), 0o700)
+		}
+		if err != nil {
 			return fmt.Errorf("creating pins: %w", err)
 		}
 	}
