@@ -48,6 +48,8 @@ func TestRoomClientLeaves(t *testing.T) {
 			v.send("GET / HT")
 			eventually(t, "it has come", func() bool { return r.class(bronze).Arrived == 1 || r.read().pool.UsedFlows > 0 })
 			leave(s, v)
+			eventually(t, "nothing gathers", func() bool { return r.read().Gathering == 0 })
+			r.refused[bronze] += r.class(bronze).Rejected["max_wait"] // who vanishes is waited for
 			r.calm()
 		}},
 		{"while it is held", func(t *testing.T, leave func(s *scene, v *visitor)) {
