@@ -51,8 +51,11 @@ func wasReset(t *testing.T, done <-chan outcome) {
 // Connections are held before the server has heard anything, and come in order of class.
 func TestRoomTLS(t *testing.T) {
 	t.Parallel()
-	for _, w := range []wire{plain, vlan, lo} {
+	for i, w := range []wire{plain, vlan, lo} {
 		for _, v6 := range []bool{false, true} {
+			if i > 0 && v6 == (i == 2) { // both families on the plain wire, one each on the others
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/v6=%v", w, v6), func(t *testing.T) {
 				s := newScene(t, w, v6)
 				s.origin(origin.Config{TLS: true})

@@ -85,7 +85,7 @@ func events(c, n int) []event {
 	case n == 0:
 		return []event{linkDown, limits}
 	case n == 1:
-		return []event{classes, service}
+		return []event{classes}
 	case c%2 == 0:
 		return []event{kill}
 	}
