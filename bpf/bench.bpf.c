@@ -55,3 +55,141 @@ int bench_fresh(struct xdp_md *ctx) { return bench_source(ctx, true) ? xdp_syn(c
 /* What a test run costs. */
 SEC("xdp.frags")
 int bench_empty(struct xdp_md *ctx) { return ctx->data ? XDP_PASS : XDP_ABORTED; }
+
+/* A request, which is whole in its segment, as far as the gate reads it, step by step. Each step does what
+ * the one before does. */
+
+/* Its headers. */
+static __always_inline struct work *bench_begin(struct __sk_buff *skb) {
+  struct work *w = enter_run();
+  if (!w)
+    return NULL;
+  if (read_segment(skb, &w->s) != PARSED_SYN) {
+    leave_run();
+    return NULL;
+  }
+  incoming_key(&w->key, &w->s.p);
+  begin_tale(w);
+  w->grown = 0;
+  w->flow = (struct flow){};
+  return w;
+}
+
+static __always_inline int bench_end(bool done) {
+  leave_run();
+  return done ? TCX_PASS : TCX_DROP;
+}
+
+/* The class of its source. */
+__noinline int bench_classify(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return 0;
+  sc.w = w;
+  sc.header = open_image(&sc.im);
+  const struct service *service = sc.header ? gate_service(&sc, w, skb->ifindex) : NULL;
+  return service && classify(&sc, service, w);
+}
+
+/* Where it ends. */
+__noinline int bench_scan(struct __sk_buff *skb, struct work *w) {
+  return w && read_request(skb, w, w->s.seq) == HTTP_END;
+}
+
+/* Its path, decoded and cleaned, and its hash. */
+__noinline int bench_path(struct __sk_buff *skb, struct work *w) {
+  struct reading *r = the_reading();
+  if (!w || !r)
+    return 0;
+  reading_begin(r);
+  w->reading.at = w->s.data;
+  w->reading.left = w->s.length;
+  int value = READ_NEXT;
+  for (int i = 0; i < MAX_READINGS && (value == READ_NEXT || value == READ_ON); i++) {
+    if (value == READ_NEXT && !next_piece(skb, w, r, 0))
+      return 0;
+    value = read_values(w);
+  }
+  return value == FIELD_PATH;
+}
+
+SEC("tc")
+int bench_segment(struct __sk_buff *skb) { return bench_begin(skb) ? bench_end(true) : TCX_DROP; }
+
+SEC("tc")
+int bench_class(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  return w ? bench_end(bench_classify(skb, w)) : TCX_DROP;
+}
+
+/* Puts its flow into the table, once and not to be measured. */
+SEC("tc")
+int bench_flow(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  if (!w)
+    return TCX_DROP;
+  w->flow.id = 1;
+  return bench_end(bench_classify(skb, w) && !bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_ANY));
+}
+
+/* The rule that its path matches. */
+__noinline int bench_match(struct work *w) {
+  struct reading *r = the_reading();
+  if (!w || !r)
+    return 0;
+  match_value(r, FIELD_PATH);
+  return r->best != NO_MATCH;
+}
+
+/* What is known of its connection. */
+__noinline int bench_find(struct work *w) {
+  struct scene sc;
+  return w && set_flow_scene(&sc, w);
+}
+
+__noinline int bench_read_url(struct __sk_buff *skb, struct work *w) {
+  return bench_classify(skb, w) && bench_scan(skb, w) && bench_path(skb, w);
+}
+
+SEC("tc")
+int bench_url(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  return w ? bench_end(bench_read_url(skb, w)) : TCX_DROP;
+}
+
+SEC("tc")
+int bench_connection(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  return w ? bench_end(bench_read_url(skb, w) && bench_find(w)) : TCX_DROP;
+}
+
+SEC("tc")
+int bench_clock(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  if (!w)
+    return TCX_DROP;
+  bool found = bench_read_url(skb, w) && bench_find(w);
+  w->now = bpf_ktime_get_ns();
+  return bench_end(found);
+}
+
+/* With what its rule says. apply_rule() finds the connection for itself. */
+SEC("tc")
+int bench_rule(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  if (!w)
+    return TCX_DROP;
+  bool matches = bench_read_url(skb, w) && bench_match(w);
+  w->now = bpf_ktime_get_ns();
+  return bench_end(matches && apply_rule(w) == RULING_GO);
+}
+
+/* All that the gate does between the class of the source and the turn. */
+SEC("tc")
+int bench_rules(struct __sk_buff *skb) {
+  struct work *w = bench_begin(skb);
+  if (!w)
+    return TCX_DROP;
+  return bench_end(bench_classify(skb, w) && bench_scan(skb, w) &&
+                   on_rules(skb, w, read_rules(skb, w)) == ON_TURN && w->flow.rule != NO_MATCH);
+}

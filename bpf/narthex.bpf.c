@@ -60,6 +60,22 @@ int narthex_gate_reset(struct __sk_buff *skb) {
   return TCX_NEXT;
 }
 
+/* Run by the daemon on a struct control in place of a frame: cb[0] is the slot of the service that it is for.
+ */
+SEC("tc")
+int narthex_gate_steer(struct __sk_buff *skb) {
+  struct control c;
+  struct scene sc;
+  if (!open_scene(&sc, skb->cb[0]) || bpf_skb_load_bytes(skb, 0, &c, sizeof(c)))
+    return TCX_DROP;
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  sc.room->control = c;
+  advance(sc.room, sc.config, now);
+  bpf_spin_unlock(&sc.room->lock);
+  return TCX_NEXT;
+}
+
 /* Run by the daemon on a flow's key in place of a frame: forgets the flow if its connection is
  * no more. */
 SEC("tc")
@@ -74,7 +90,15 @@ int narthex_gate_sweep(struct __sk_buff *skb) {
 }
 
 SEC("tp_btf/inet_sock_set_state")
-int narthex_sock_state(__u64 *ctx) { return sock_state(ctx); }
+int narthex_sock_state(__u64 *ctx) {
+  if (!ends_anything(ctx))
+    return 0;
+  note_change(ctx);
+  return sock_state(ctx);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int narthex_sock_missed(__u64 *ctx) { return ends_anything(ctx) && !was_noted(ctx) ? sock_state(ctx) : 0; }
 
 SEC("cgroup/sock_release")
 int narthex_sock_release(struct bpf_sock *sk) { return sock_release(sk); }
@@ -94,3 +118,16 @@ const enum reject *const btf_reject __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
 const enum protocol *const btf_protocol __attribute__((unused));
 const struct slot *const btf_slot __attribute__((unused));
+const struct match *const btf_match __attribute__((unused));
+const struct match_entry *const btf_match_entry __attribute__((unused));
+const struct match_field *const btf_match_field __attribute__((unused));
+const struct match_node *const btf_match_node __attribute__((unused));
+const struct pattern *const btf_pattern __attribute__((unused));
+const struct request_guard *const btf_request_guard __attribute__((unused));
+const struct roots *const btf_roots __attribute__((unused));
+const enum rule_kind *const btf_rule_kind __attribute__((unused));
+const enum over *const btf_over __attribute__((unused));
+const enum when *const btf_when __attribute__((unused));
+const enum event_kind *const btf_event_kind __attribute__((unused));
+const enum mirror_fate *const btf_mirror_fate __attribute__((unused));
+const struct event *const btf_event __attribute__((unused));

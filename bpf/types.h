@@ -46,6 +46,9 @@ enum reason {
   REASON_CUT = 31,          /* passed: as far as the next request */
   REASON_GATHERED = 32,     /* dropped: part of a head, put into its slot and acknowledged */
   REASON_UNWATCHED = 33,    /* beside other counts: more flows to look at again than there are places */
+  REASON_BLOCKED = 34,      /* dropped: SYN of a client that a request rule blocks */
+  REASON_NO_SNI = 35,       /* beside other counts: a ClientHello without a name that can be read */
+  REASON_SHED = 36, /* dropped: SYN of a class of which only a share is let in, as it could not be served */
   REASON_LEN
 };
 
@@ -74,9 +77,11 @@ struct header {
   __u32 generation; /* of the image; user space counts them */
   __u32 rooms;      /* cell of the first struct room_config; those of all slots follow */
   __u32 room_count;
+  __u32 match; /* cell of struct match; 0: there are no request rules */
   __u8 shadow; /* 1: every service is in shadow mode */
   __u8 uppers; /* 1: upper_devices has entries */
-  __u8 pad[2]; /* 0 */
+  __u8 blocks; /* 1: a request rule blocks clients */
+  __u8 steers; /* 1: a service has a limit that adapts, and so a control */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -111,9 +116,21 @@ struct service {
   __u32 group;   /* bit in interface_groups, or GROUP_ANY */
   __u32 root_v4; /* entry: (source address, port) → rule */
   __u32 root_v6;
-  __u8 shadow; /* 1: count, drop nothing */
-  __u8 gate;   /* 1: its requests go through the waiting room of its slot */
-  __u8 pad[6]; /* 0 */
+  __u32
+      trusted_v4; /* entry: source address → a cell, if it is a trusted proxy's; ENTRY_NONE: there are none */
+  __u32 trusted_v6;
+  __u32 learned; /* cell of struct roots for sources learned in a class, by rank; 0: no rule asks */
+  __u8 shadow;   /* 1: count, drop nothing */
+  __u8 gate;     /* 1: its requests go through the waiting room of its slot */
+  __u8 pad[2];   /* 0 */
+};
+
+/* Where the look-up of connection rules begins, in place of service.root, for sources that are
+ * learned in a class. */
+struct roots {
+  __u32 v4; /* entries */
+  __u32 v6;
+  __u32 pad[2]; /* 0 */
 };
 
 enum action {
@@ -121,15 +138,32 @@ enum action {
   ACTION_POLICE = 1,   /* pass for a token */
   ACTION_DROP = 2,
   ACTION_PASS = 3,
+  ACTION_REJECT = 4, /* request rules: 503 */
   ACTION_LEN
 };
 
 #define NO_CLASS 0xff
 
+/* A request rule, in place of its guard. */
+struct request_guard {
+  __u64 block; /* ns for which connections of a client are refused after a rejection; 0: none */
+  __u64 learn; /* ns for which a client is remembered in the rule's class; 0: not */
+  __u8 over;   /* enum over */
+  __u8 pad[7]; /* 0 */
+};
+
+/* When a rule's rate, drop or rejection is enforced. It matches, and gives its class, always. */
+enum when { WHEN_ALWAYS = 0, WHEN_OVERLOAD = 1, WHEN_LEN };
+
+enum over { OVER_REJECT = 0, OVER_DROP = 1, OVER_DEMOTE = 2, OVER_LEN };
+
 /* A connection rule without its match. The bucket is a GCRA (ITU-T I.371): a theoretical
  * arrival time that each pass moves on by the interval. */
 struct rule {
-  struct guard guard;
+  union {
+    struct guard guard;
+    struct request_guard request; /* of a request rule: none leads to it by a guard */
+  };
   __u64 interval;  /* ns for one token */
   __u64 tolerance; /* ns: interval × (burst − 1) */
   __u64 id;        /* tells this rule's per-source buckets from any other's, ever */
@@ -140,8 +174,120 @@ struct rule {
   __u8 per_source; /* 0: one bucket for the rule, in rule_buckets; 1: per source prefix */
   __u8 bits_v4;    /* length of that prefix */
   __u8 bits_v6;
-  __u8 pad[3]; /* 0 */
+  __u8 when;   /* enum when */
+  __u8 pad[2]; /* 0 */
 };
+
+/* ---- Request rules. Their tables are found by keyed hashes of what a request says; docs/decisions
+ * has why, internal/policy how they are built. */
+
+/* What rules ask of a request. Headers and cookies that rules name are further fields. */
+enum field {
+  FIELD_HOST = 0,
+  FIELD_PATH = 1,
+  FIELD_METHOD = 2,
+  FIELD_SNI = 3,
+  FIELD_ALPN = 4,
+  FIELD_NAMED = 5, /* the first of those */
+};
+
+#define MAX_FIELDS 128
+
+/* Bytes of a pattern between two stars, or before the first or behind the last, at most. */
+#define MAX_LITERAL 1023
+
+/* Bytes of a value that is compared at most: what fits a slot. */
+#define MAX_TEXT 16384
+
+/* What a key of the hash table is of. */
+enum match_kind {
+  MATCH_EXACT = 0,  /* field, text */
+  MATCH_PREFIX = 1, /* field, text: a pattern begins so, or a longer one does */
+  MATCH_SUFFIX = 2, /* the same from the end */
+  MATCH_TAIL = 3,   /* pattern, suffix: the suffix ends it */
+  MATCH_WORD = 4,   /* pattern, word: the word goes on with it */
+  MATCH_OUTPUT = 5, /* state of the automaton: a word ends there */
+  MATCH_EDGE = 6,   /* node of the graph, pattern */
+  MATCH_HEADER = 7, /* name in lower case */
+  MATCH_COOKIE = 8, /* name */
+};
+
+/* An entry of the hash table. Four are a cell, from which a key may be up to MATCH_CELLS - 1 cells
+ * on; an entry with a key of 0 is free and ends the search. */
+struct match_entry {
+  __u64 key;
+  __u32 rule; /* first rule that asks for this alone, or NO_MATCH; of OUTPUT: the word */
+  __u32 to; /* pattern, 0: none; of OUTPUT: next state with a word; of EDGE: node; of HEADER and COOKIE: field
+             */
+};
+
+#define MATCH_WAYS 4
+#define MATCH_CELLS 4
+#define NO_MATCH 0xffffffffU
+
+enum pattern_flag {
+  PATTERN_EDGE = 1, /* rules that ask for more than one field ask for it */
+  PATTERN_TAIL = 2, /* of a suffix: it ends others; of others: suffixes may end them */
+  PATTERN_WORD = 4, /* words may go on with it */
+};
+
+/* A pattern as far as it is common to several. Number 0 is none. */
+struct pattern {
+  __u32 up;     /* the next shorter prefix, or suffix, that has a flag; 0: none */
+  __u16 length; /* bytes of a prefix, suffix or word */
+  __u16 flags;  /* enum pattern_flag */
+};
+
+/* Patterns that one value may have at once at most: `check` refuses policies in which more of them
+ * are each other's prefixes, or suffixes. */
+#define MAX_CHAIN 16
+
+/* What is asked of a field. */
+struct match_field {
+  __u32 rule;     /* first rule that asks only that it is there, or NO_MATCH */
+  __u32 pattern;  /* the empty prefix: "*", or what begins with a star; 0: none */
+  __u32 prefixes; /* cell of the lengths of prefixes, ascending, 32 a cell */
+  __u32 suffixes;
+  __u16 prefix_count;
+  __u16 suffix_count;
+  __u16 longest_suffix;
+  __u8 exact;   /* 1: there are patterns without a star */
+  __u8 words;   /* 1: there are words to look for */
+  __u8 pad[40]; /* 0 */
+};
+
+/* A node of the graph that rules with several fields are paths through. */
+struct match_node {
+  __u64 fields[MAX_FIELDS / 64]; /* bits: fields that lead on */
+  __u32 rule;                    /* first rule that has all it asks for here, or NO_MATCH */
+  __u32 first;                   /* first rule here or further on */
+  __u8 pad[8];                   /* 0 */
+};
+
+/* All of the request rules. */
+struct match {
+  __u64 seed;  /* secret, with which hashes begin */
+  __u32 rules; /* cell of the first rule; one a cell, in file order */
+  __u32 rule_count;
+  __u32 entries;  /* cell of the hash table, the first of a page */
+  __u32 mask;     /* of its cells: a power of 2, less 1 */
+  __u32 fields;   /* cell of the first struct match_field; one a cell */
+  __u32 patterns; /* cell of pattern 0; eight a cell */
+  __u32 nodes;    /* cell of the graph's root; two a cell */
+  __u32 classes;  /* cell of a byte's class in the automaton; 256 bytes */
+  __u32 states;   /* cell of the automaton: states[state * width + class], of 32 bits, 16 a cell */
+  __u16 width;    /* classes of bytes */
+  __u8 headers;   /* 1: rules name headers */
+  __u8 cookies;   /* 1: rules name cookies */
+  __u8 graph;     /* 1: there are rules with several fields, or with none */
+  __u8 asks;      /* bits: fields below FIELD_NAMED that rules ask for */
+  __u8 pad[2];    /* 0 */
+  __u32 letters;  /* bits: first letters, of 5 bits each, of the names of headers that rules name */
+  __u8 pad2[4];   /* 0 */
+};
+
+/* In an entry of the automaton: words end in the state, see MATCH_OUTPUT. */
+#define STATE_OUTPUT (1U << 31)
 
 /* Services of a policy at most. */
 #define MAX_SERVICES 1024
@@ -190,12 +336,14 @@ struct room_config {
   __u8 shadow;         /* 1: count, hold nothing */
   __u8 ends;           /* enum service_end */
   __u8 default_rank;   /* of requests whose rule names no class */
-  __u8 strict;         /* 1: requests may have to wait; else whatever is not understood passes */
-  __u8 bounded;        /* 1: a class has a max */
-  __u8 protocol;       /* enum protocol */
-  __u8 h2c;            /* 1: HTTP/2 without TLS passes */
-  __u8 pad[86];        /* 0 */
-  __u32 classes;       /* bit: slot of a class in rank */
+  __u8 strict;   /* 1: requests may have to wait; else whatever is not understood passes, see is_strict() */
+  __u8 bounded;  /* 1: a class has a max */
+  __u8 protocol; /* enum protocol */
+  __u8 h2c;      /* 1: HTTP/2 without TLS passes */
+  __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
+  __u8 adaptive; /* 1: the room's control has the limit */
+  __u8 pad[84];  /* 0 */
+  __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
   __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */
 };
@@ -207,6 +355,10 @@ _Static_assert(sizeof(struct room_config) == 64 * ROOM_CELLS, "room_config takes
 /* A policy image is a sequence of cells of 64 bytes: cell 0 is the header; nodes, which
  * take two cells from an even one on, services and rules follow. So a rule is in one cache
  * line wherever the kernel begins a map's values, which is at a multiple of 16 but no more. */
+_Static_assert(sizeof(struct match) == 64 && sizeof(struct match_field) == 64, "cells");
+_Static_assert(sizeof(struct match_node) == 32 && sizeof(struct pattern) == 8, "parts of cells");
+_Static_assert(sizeof(struct rule) == 64 && sizeof(struct service) <= 64, "cells");
+
 union cell {
   struct header header;
   struct guard guard; /* of a service or a rule */
@@ -224,6 +376,15 @@ struct page {
     union cell cell[PAGE_CELLS];
     struct node node[PAGE_CELLS / 2];
     struct room_config room[PAGE_CELLS / ROOM_CELLS];
+    struct roots roots[PAGE_CELLS * 4];
+    struct match match[PAGE_CELLS];
+    struct match_field field[PAGE_CELLS];
+    struct match_entry entry[PAGE_CELLS * MATCH_WAYS];
+    struct match_node graph[PAGE_CELLS * 2];
+    struct pattern pattern[PAGE_CELLS * 8];
+    __u16 length[PAGE_CELLS * 32];
+    __u32 state[PAGE_CELLS * 16];
+    __u8 byte[PAGE_CELLS * 64];
   };
 };
 
@@ -258,7 +419,24 @@ struct rule_slot {
   __u8 per_source;
   __u8 bits_v4;
   __u8 bits_v6;
-  __u8 pad; /* 0 */
+  __u8 kind; /* enum rule_kind */
+};
+
+/* Which table of the policy a rule is in. */
+enum rule_kind { RULE_CONNECTION = 0, RULE_REQUEST = 1 };
+
+/* A client, by its address as in struct packet. */
+struct client {
+  __u64 address[2];
+  __u8 v6;
+  __u8 pad[7]; /* 0 */
+};
+
+/* What a client was learned as. */
+struct learned {
+  __u64 until; /* ns */
+  __u32 class; /* slot */
+  __u32 pad;   /* 0 */
 };
 
 /* A device that frames reach by way of another, told by their destination. */
@@ -293,6 +471,10 @@ enum reject {
   REJECT_TOO_LARGE = 7, /* a head does not fit a slot */
   REJECT_MALFORMED = 8, /* two readers could understand it in two ways, or it is not HTTP/1 */
   REJECT_H2C = 9,       /* it leads to HTTP/2, which is not followed */
+  REJECT_RULE = 10,     /* a request rule says so */
+  REJECT_DROPPED = 11,  /* the same, by a reset */
+  REJECT_BLOCKED = 12,  /* its client, behind a trusted proxy, is blocked */
+  REJECT_COMPLEX = 13,  /* it has more patterns at once than are followed */
   REJECT_LEN
 };
 
@@ -323,6 +505,7 @@ enum flow_flag {
   FLOW_ANSWERED = 32, /* the response has begun; of tls and tcp: the client did not speak last */
   FLOW_NEW = 64,      /* the connection is not established: its first request waits */
   FLOW_CHUNKS = 128,  /* the body comes in chunks, which have not ended yet */
+  FLOW_PROXIED = 512, /* a trusted proxy's, whose PROXY header may come or has not ended yet */
   FLOW_ACKED = 256    /* the gate has acknowledged the head: its slot is the only copy */
 };
 
@@ -375,6 +558,94 @@ struct haunted {
   __u32 number; /* of the ghost in it */
 };
 
+/* What events tell of. */
+enum event_kind {
+  EVENT_SYN = 0,     /* a SYN was dropped; reason: enum reason, or with a rule 0 */
+  EVENT_REJECT = 1,  /* a request, or connection, was turned away; reason: enum reject */
+  EVENT_DEMOTE = 2,  /* a request goes on in the lowest class, its rule's bucket being empty */
+  EVENT_HOLD = 3,    /* a request has to wait; one of EVENT_SAMPLE is told */
+  EVENT_ADMIT = 4,   /* a request enters service at once; one of EVENT_SAMPLE is told */
+  EVENT_RELEASE = 5, /* a request enters service that has waited; one of EVENT_SAMPLE is told */
+  EVENT_KIND_LEN
+};
+
+#define EVENT_SAMPLE 16
+
+#define NO_RULE 0xffffffffU
+
+/* A decision, as user space is told of it. */
+struct event {
+  __u64 time;    /* ns */
+  __u64 peer[2]; /* as in struct flow_key; of a connection behind a proxy, the client's that it names */
+  __u64 local[2];
+  __u16 peer_port; /* 0: not known, of a client that a proxy names */
+  __u16 local_port;
+  __u8 v6;       /* 1: peer is an IPv6 address */
+  __u8 kind;     /* enum event_kind */
+  __u8 shadow;   /* 1: it was not carried out */
+  __u8 class;    /* slot; NO_CLASS: none */
+  __u32 service; /* slot */
+  __u32 rule;    /* its slot; NO_RULE: none */
+  __u32 reason;  /* as its kind says */
+  __u8 local_v6; /* 1: local is an IPv6 address */
+  __u8 pad[3];   /* 0 */
+  __s64 debt;    /* ns until the rule's bucket would be full */
+  __u64 waited;  /* ns */
+};
+
+/* For whom what is decided about is copied. */
+struct mirror_control {
+  __u64 until; /* ns, which user space renews; 0: nothing is copied */
+  __u32 mask;  /* of a hash of the source, whose bits are 0 of those that are copied */
+  __u32 seed;  /* of the hash, random: nobody is to know whether he is copied */
+};
+
+/* What was decided of what is copied. */
+enum mirror_fate {
+  MIRROR_PASS = 0, /* it went on */
+  MIRROR_DROP = 1,
+  MIRROR_REJECT = 2,
+  MIRROR_DEMOTE = 3, /* it went on in the lowest class */
+  MIRROR_FATE_LEN
+};
+
+#define MIRROR_HEAD 2048
+
+/* A copy of what was decided about: a SYN, or the beginning of a request. */
+struct mirrored {
+  __u64 time;    /* ns */
+  __u64 peer[2]; /* as in struct flow_key */
+  __u64 local[2];
+  __u64 real[2]; /* with proxied: whose request it is */
+  __u16 peer_port;
+  __u16 local_port;
+  __u8 v6;       /* 1: peer is an IPv6 address, and local */
+  __u8 real_v6;  /* 1: real is an IPv6 address */
+  __u8 proxied;  /* 1: real is set */
+  __u8 syn;      /* 1: of a SYN */
+  __u8 fate;     /* enum mirror_fate */
+  __u8 class;    /* slot; NO_CLASS: none, or not known */
+  __u16 skip;    /* bytes at the beginning of head that are not the request's */
+  __u32 service; /* slot */
+  __u32 rule;    /* its slot; NO_RULE: none */
+  __u32 reason;  /* of a SYN enum reason, of a request enum reject */
+  __u32 mask;    /* as in struct mirror_control when it was copied */
+  __u32 length;  /* of head */
+  __u8 head[MIRROR_HEAD];
+};
+
+/* What user space has decided for a service, by what it sees of the server. */
+struct control {
+  __u64 until;           /* ns: it holds until then */
+  __u32 limit;           /* requests in service at once; 0: unlimited */
+  __u32 safe;            /* the same from then on */
+  __u32 overload;        /* 1: the service is overloaded, for rules that ask */
+  __u32 sheds;           /* 1: not all of keep are KEEP_ALL */
+  __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
+};
+
+#define KEEP_ALL 65536
+
 /* The waiting room of a service. */
 struct room {
   struct bpf_spin_lock lock; /* guards all of it, and the state of its flows and nodes */
@@ -389,11 +660,12 @@ struct room {
   __u32 ghost_end;
   __u32 looked;      /* jiffies: when the queues were last looked at for what is due */
   __u32 stuck;       /* jiffies: when a release last found no room in the accept queue */
-  __u32 limit;       /* what the policy said last, for a glance */
+  __u32 limit;       /* requests in service at once, as of the last turn; 0: unlimited */
   __u32 gathering;   /* heads that come in pieces */
   __u32 gather_head; /* their nodes, the oldest first; 0: none */
   __u32 gather_tail;
   __u64 epoch_began;                  /* ns */
+  struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
   struct ghost ghost[GHOSTS];
   struct class_room class[CLASS_SLOTS];
@@ -448,8 +720,13 @@ struct slot {
   __u16 vlan_tags;  /* 0 or 1, beside the frame */
   __u16 vlan_proto; /* network byte order */
   __u16 vlan_tci;
-  __u8 sealed; /* 1: lengths and checksums of the frame are right */
-  __u8 pad[3]; /* 0 */
+  __u8 sealed;  /* 1: lengths and checksums of the frame are right */
+  __u8 proxied; /* 1: a trusted proxy has said whose request it is, which `from` is */
+  __u8 from_v6; /* 1: `from` is an IPv6 address */
+  __u8 pad[1];  /* 0 */
+  __u32 by;     /* slot of the rule that has decided before it waited; NO_RULE: none */
+  __s64 debt;   /* ns: of its bucket then */
+  __u64 from[2];
 };
 
 /* A flow that is to be looked at again. */

@@ -17,10 +17,10 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.answer = w->flow.sent = w->s.ack;
   w->flow.start = w->s.seq;
   w->began = (struct http_head){};
-  if (w->flow.protocol == PROTOCOL_TLS && w->flow.flags & FLOW_NEW)
+  if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
     w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
   int step = read_request(skb, w, w->s.seq);
-  if (step == HTTP_LOST && !sc.config->strict)
+  if (step == HTTP_LOST && !is_strict(sc.config, sc.room))
     return let_pass(REASON_UNKNOWN_FLOW);
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next;
@@ -33,6 +33,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   if (sc.flow)
     return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
+  tell_of(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
   return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc, w->s.seq);
 }
 
@@ -47,7 +48,7 @@ __noinline int see_off(struct __sk_buff *skb, struct work *w) {
     bpf_map_delete_elem(&farewells, &w->key);
     return drop(REASON_FAREWELL);
   }
-  bool resets = f->text == TEXT_RESET;
+  bool resets = f->text == REPLY_RESET;
   if (end_of(&w->s) == w->s.seq && !resets)
     return drop(REASON_FAREWELL);
   count_reason(REASON_FAREWELL, true, false);
@@ -77,6 +78,28 @@ static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w)
   return hang_up(skb, w);
 }
 
+/* A reset of a connection whose request was released, and which the stack has not made a socket of: it
+ * dropped the request, and its client does not send it again. There is no socket whose end would say so. */
+__noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
+  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  if (!f)
+    return TCX_NEXT;
+  w->flow = *f;
+  w->now = bpf_ktime_get_ns();
+  find_socket(skb, &w->key, &w->socket);
+  bool cookie = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
+  if (w->socket.state != BPF_TCP_NEW_SYN_RECV && !cookie)
+    return TCX_NEXT;
+  if (w->s.seq != (cookie ? w->flow.start : w->socket.sequence))
+    return drop(REASON_FORGED);
+  if (cookie && w->now - w->flow.since < ON_ITS_WAY) /* the listener would make a socket of it still */
+    return drop(REASON_RACE);
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  delete_flow(&w->key, f, &w->flow, w->flow.id, w->now);
+  return TCX_NEXT;
+}
+
 /* A segment for a connection that the server does not know of. */
 static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
                                      bool cookie) {
@@ -91,7 +114,8 @@ static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, co
     int verdict = see_off(skb, w);
     return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
   }
-  w->flow.flags = FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
+  w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
+  w->crowded = sock->crowded;
   if (begins)
     return ON_FIRST_REQUEST;
   w->flow.sent = s->ack;
@@ -125,6 +149,8 @@ __noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
   if (!service || !classify(&sc, service, w))
     return TCX_NEXT;
   int state = find_socket(skb, &w->key, &w->socket);
+  if (sc.config->proxies && state != BPF_TCP_ESTABLISHED && is_trusted(&sc.im, service, &w->s.p))
+    w->flow.flags |= FLOW_PROXIED;
   if (state == BPF_TCP_NEW_SYN_RECV)
     return on_embryo(skb, &sc, &w->socket, false);
   if (state == BPF_TCP_LISTEN && is_cookie(skb, w))

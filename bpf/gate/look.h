@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Looks again at flows that are watched, for what no packet tells. */
 #pragma once
+#include "open.h"
 #include "turn.h"
 
 /* What a look at a flow leads to. */
 struct finding {
   __u32 slot_end; /* of the request in the slot that it keeps */
   __u32 has;      /* the client's sequence number up to which the stack has its bytes */
+  bool arrived;   /* it has a socket of its own */
   bool received;  /* it has all that is in the slot, or will never have it */
   bool silent;    /* neither side has said anything since the last look */
   bool missing;   /* bytes of the body are, and there is room for them */
@@ -21,6 +23,7 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   bool mute = takes_data(sock) && sock->sequence == seen->received;
   bool opens =
       sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
+  to->arrived = open;
   to->has = open ? sock->sequence : f->body;
   to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
   to->silent = mute && sock->answer == seen->sent;
@@ -39,7 +42,9 @@ static __always_inline void pause(struct room *r, struct flow *f) {
 static __always_inline void look_at_service(struct room *r, struct flow *f, const struct finding *found,
                                             __u64 now) {
   if (f->protocol != PROTOCOL_HTTP) {
-    if (found->silent && f->flags & FLOW_ANSWERED && f->ends != END_CLOSE)
+    /* Where nothing waits, a ClientHello is not put together: it is the client who owes its rest. */
+    bool owes = f->flags & FLOW_HEAD && found->has == f->next;
+    if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
       end_service(r, f, now);
   } else if (found->missing && !f->moves && expects_body(f, found->has)) {
     pause(r, f);
@@ -51,6 +56,8 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
 static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f,
                                      const struct finding *found, __u64 now) {
   __u32 node = 0;
+  if (found->arrived)
+    f->flags &= ~FLOW_COOKIE;
   if (f->node && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
     if (found->received)
       node = part_node(r, p, f);
@@ -75,17 +82,17 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;
   find_socket(skb, &w->look.key, sock);
-  if (sock->state == 0 || sock->state == BPF_TCP_TIME_WAIT) { /* its end was missed */
-    __u32 slot = f->room;
-    delete_flow(&w->look.key, f, NULL, w->look.id, bpf_ktime_get_ns());
-    return slot;
+  w->now = bpf_ktime_get_ns();
+  w->flow = *f;
+  if (is_over(&w->flow, sock->state, w->now)) { /* its end was missed */
+    delete_flow(&w->look.key, f, &w->flow, w->look.id, w->now);
+    return w->flow.room;
   }
   const struct slot *slot = slot_of(f->node);
-  found.slot_end = slot ? slot->sequence + slot->length - slot->data : 0;
+  found.slot_end = slot ? end_of_slot(slot) : 0;
   find_out(&found, f, &w->look, sock);
   __u32 node = 0, room = f->room;
   bool again = false;
-  w->now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->look.id) {
     node = look_at(sc.room, sc.pool, f, &found, w->now);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Segments of HTTP connections whose request is in service, over, or has paused. */
 #pragma once
+#include "../lib/mark.h"
 #include "turn.h"
 
 /* Makes what w->flow says of the request the flow's, if nothing has changed. */
@@ -21,13 +22,22 @@ static __always_inline int on_unfollowed(struct __sk_buff *skb, struct scene *sc
   return is_lenient(sc) ? TCX_NEXT : break_off(skb, sc, REASON_UNFOLLOWED);
 }
 
+/* Whether the stack has bytes behind those that were read: they came while no gate was there. */
+static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
+  find_socket(skb, &w->key, &w->socket);
+  return w->socket.state == BPF_TCP_ESTABLISHED && before(w->flow.next, w->socket.sequence) &&
+         w->socket.sequence == w->s.seq;
+}
+
 /* Goes on reading where the last segment ended, in the head or the chunks of the request in
  * service, or of one that was answered before it had ended. */
 static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   __u32 next = w->flow.next;
-  if (before(next, w->s.seq))
-    return drop(REASON_GAP);
+  if (before(next, w->s.seq)) /* the stack may have what came before and was read otherwise */
+    return was_passed_by(skb, w) ? on_unfollowed(skb, sc) : drop(REASON_GAP);
+  if (w->flow.flags & FLOW_CHUNKS)
+    set_mark(w, next);
   int step = read_request(skb, w, next);
   if (is_lenient(sc)) {
     note_read(sc, next);
@@ -62,7 +72,7 @@ static __always_inline bool note_moves(struct scene *sc) {
   return !paused;
 }
 
-/* Bytes of the body of a request that is watched. */
+/* Bytes of the body of a request that is watched, or of one again that the listener may take now. */
 __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
@@ -70,16 +80,10 @@ __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   __u32 end = w->s.seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
   __u32 has = w->socket.sequence;
-  if (!takes_data(&w->socket) || before(has, w->s.seq) || !before(has, end))
+  bool arrives = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
+  if (!arrives && (!takes_data(&w->socket) || before(has, w->s.seq) || !before(has, end)))
     return TCX_NEXT;
   return note_moves(&sc) || is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
-}
-
-/* Whether the stack has bytes behind those that were read: they came while no gate was there. */
-static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
-  find_socket(skb, &w->key, &w->socket);
-  return w->socket.state == BPF_TCP_ESTABLISHED && before(w->flow.next, w->socket.sequence) &&
-         w->socket.sequence == w->s.seq;
 }
 
 /* The answer came while no gate was there. */
@@ -117,9 +121,6 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   return note_moves(&sc) ? pass_until(skb, w, next) : drop(REASON_RACE);
 }
 
-/* How long what was released may need to the stack, ns. */
-#define ON_ITS_WAY 100000000ULL
-
 /* The stack has dropped a head that had come as one, and its client sends it in pieces now: it
  * takes its turn as if it had not come before. */
 static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
@@ -142,20 +143,58 @@ static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
   return drop(REASON_RACE);
 }
 
-/* The whole of a request's head again, of which the stack has nothing. */
+/* What was whole and ended where it ended must do so again; chunks and what has no end may come in other
+ * pieces. */
+static __always_inline bool is_another(const struct flow *f, __u32 next, __u32 flags, bool chunked) {
+  if (chunked != !!(f->head.flags & HTTP_CHUNKED) || (flags ^ f->flags) & FLOW_LOST)
+    return true;
+  return !chunked && !(flags & FLOW_LOST) && f->next != next;
+}
+
+/* A request's head again, of which the stack has nothing. */
 static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
-  __u32 next = w->flow.next;
-  bool whole = !(w->flow.flags & (FLOW_HEAD | FLOW_CHUNKS | FLOW_LOST));
+  __u32 next = w->flow.next, flags = w->flow.flags;
+  bool whole = !(flags & FLOW_HEAD), chunked = w->flow.head.flags & HTTP_CHUNKED;
   w->flow.head = (struct http_head){};
+  read_proxy_again(&w->flow);
   read_request(skb, w, w->flow.start);
   if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
     return begin_anew(skb, sc);
-  if (whole && w->flow.next != next) /* another thing than before */
+  if (whole && is_another(&w->flow, next, flags, chunked))
     return break_off(skb, sc, REASON_FORGED);
+  w->grown = 0;
+  if (whole && has_rules(sc, HTTP_END))
+    return ON_COMPARED;
   if (!note_read(sc, next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+static __always_inline bool is_same_place(const struct http_head *a, const struct http_head *b) {
+  return a->length == b->length && a->place == b->place && a->at == b->at && a->seen == b->seen &&
+         a->word == b->word && a->set == b->set;
+}
+
+/* Chunks again of which the stack has nothing: they must lead to where they led before, and end where
+ * they ended. */
+static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc, __u32 read) {
+  struct work *w = sc->w;
+  __u32 seq = w->s.seq, flags = w->flow.flags;
+  w->began = w->flow.head;
+  if (!get_mark(w, seq)) {
+    /* A request that was just released may not have got there. */
+    bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+    return on_its_way ? drop(REASON_RACE) : on_unfollowed(skb, sc);
+  }
+  int step = follow(skb, w, w->s.data, read - seq);
+  bool last = read == w->flow.body, ends = step == HTTP_END;
+  if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)) ||
+      (last && !is_same_place(&w->flow.head, &w->began)))
+    return on_unfollowed(skb, sc);
+  if (!ends)
+    set_mark(w, read);
+  return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
 }
 
 /* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
@@ -176,11 +215,9 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w) {
     return read_again(skb, &sc);
   if (!(w->flow.head.flags & HTTP_CHUNKED))
     return drop(REASON_FORGED);
-  /* A request that was just released may not have got there. Else nobody can tell, for what was
-   * read of chunks is not kept. */
-  if (bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY)
+  if (before(has, w->s.seq)) /* what is before them comes first */
     return drop(REASON_RACE);
-  return on_unfollowed(skb, &sc);
+  return has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
 }
 
 /* Whether the stack has sent what the segment does not acknowledge. flow.sent says so, which
@@ -188,11 +225,6 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w) {
 static __always_inline bool is_behind(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, &w->socket);
   return !takes_data(&w->socket) || before(w->s.ack, w->socket.answer);
-}
-
-/* Whether nothing but empty lines was read. */
-static __always_inline bool http_at_start(const struct http_head *h) {
-  return h->place == HTTP_AT_START || h->place == HTTP_AT_START_LF;
 }
 
 /* Empty lines between two requests, which mean nothing. */
@@ -213,11 +245,15 @@ static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
   w->flow.flags &= w->flow.flags & FLOW_NEW ? FLOW_NEW | FLOW_COOKIE : 0;
+  if (w->flow.flags & FLOW_NEW)
+    read_proxy_again(&w->flow);
+  else
+    w->flow.named &= NAMED_CLIENT;
   w->flow.head = w->began = (struct http_head){};
   w->flow.answer = w->s.ack;
   w->flow.start = w->s.seq;
   int step = read_request(skb, w, w->s.seq);
-  if (step == HTTP_MORE && http_at_start(&w->flow.head) && w->flow.state == FLOW_IDLE)
+  if (step == HTTP_MORE && w->flow.head.place == HTTP_AT_START && w->flow.state == FLOW_IDLE)
     return on_empty_lines(sc, next);
   return on_request(skb, sc, step);
 }
@@ -277,6 +313,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return ON_TURN;
   if (w->flow.next != seq)
     return on_unfollowed(skb, &sc);
+  set_mark(w, seq);
   int step = read_request(skb, w, seq);
   return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, &sc, REJECT_MALFORMED, seq) : ON_TURN;
 }

@@ -13,51 +13,60 @@
 #define OPTION_EXPERIMENT 254
 #define EXPERIMENT_FAST_OPEN 0xf989
 
-static __always_inline bool opens_ways(const __u8 *o, __u32 at) {
-  __u8 kind = o[at];
-  if (kind == OPTION_EXPERIMENT && at + 3 < MAX_OPTIONS)
-    return (o[at + 2] << 8 | o[at + 3]) == EXPERIMENT_FAST_OPEN;
-  return kind == OPTION_MPTCP || kind == OPTION_FAST_OPEN;
-}
-
-static __always_inline bool strip_options(__u8 *o, __u32 size) {
-  bool stripped = false;
-  __u32 at = 0, strip = 0;
-  for (__u32 i = 0; i < MAX_OPTIONS; i++) {
-    if (i >= size)
+/* Of the options in w->chunk, of so many bytes, makes the one at a place into no operations, if it opens
+ * ways; w->used: 1 then. Returns where the next is; 0: there are no more. */
+__noinline int strip_option(struct work *w, __u32 at, __u32 size) {
+  if (!w || at + 1 >= size || size > MAX_OPTIONS)
+    return 0;
+  __u8 *o = w->chunk.byte;
+  __u8 kind = o[at & 63], length = o[(at + 1) & 63];
+  if (kind == 1)
+    return at + 1;
+  if (kind == 0 || length < 2)
+    return 0;
+  __u32 number = o[(at + 2) & 63] << 8 | o[(at + 3) & 63];
+  bool opens = kind == OPTION_EXPERIMENT ? length >= 4 && number == EXPERIMENT_FAST_OPEN
+                                         : kind == OPTION_MPTCP || kind == OPTION_FAST_OPEN;
+  w->used |= opens;
+  for (__u32 i = 0; opens && i < MAX_OPTIONS; i++) {
+    if (i >= length || at + i >= size)
       break;
-    if (i == at) {
-      __u8 kind = o[i];
-      if (kind == 0)
-        break;
-      __u32 length = kind == 1 ? 1 : i + 1 < MAX_OPTIONS ? o[i + 1] : 0;
-      if (length == 0 || (length == 1 && kind != 1))
-        break;
-      at = i + length;
-      strip = opens_ways(o, i);
-    }
-    if (strip) {
-      o[i] = 1; /* no operation */
-      stripped = true;
-    }
+    o[text_opaque(at + i) & 63] = 1; /* no operation */
   }
-  return stripped;
+  return at + length;
 }
 
 __noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
-  __u8 options[MAX_OPTIONS] = {}, before_it[MAX_OPTIONS];
-  __u32 at = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - at, MAX_OPTIONS);
-  if (w->s.data <= at || !size || bpf_skb_load_bytes(skb, at, options, size))
+  __u8 before_it[MAX_OPTIONS];
+  __u32 start = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - start, MAX_OPTIONS), at = 0;
+  w->used = 0;
+  __builtin_memset(w->chunk.byte, 0, 64);
+  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, size))
     return 0;
-  __builtin_memcpy(before_it, options, sizeof(options));
-  if (!strip_options(options, size))
+  __builtin_memcpy(before_it, w->chunk.byte, MAX_OPTIONS);
+  for (int i = 0; i < MAX_OPTIONS; i++) {
+    at = strip_option(w, at, size);
+    if (!at)
+      break;
+  }
+  if (!w->used)
     return 0;
-  __s64 diff = bpf_csum_diff((void *)before_it, MAX_OPTIONS, (void *)options, MAX_OPTIONS, 0);
-  if (bpf_skb_store_bytes(skb, at, options, size, 0) || bpf_l4_csum_replace(skb, w->s.l4 + 16, 0, diff, 0))
+  __s64 diff = bpf_csum_diff((void *)before_it, MAX_OPTIONS, (void *)w->chunk.byte, MAX_OPTIONS, 0);
+  if (bpf_skb_store_bytes(skb, start, w->chunk.byte, size, 0) ||
+      bpf_l4_csum_replace(skb, w->s.l4 + 16, 0, diff, 0))
     count_reason(REASON_CLONE_FAULT, false, false);
   return 0;
+}
+
+/* Whether a flow that does not wait is left of a connection that is no more. A SYN cookie's may be on its way
+ * to the listener, perhaps again, or is put before it again as long as there is a slot with it. One that the
+ * listener has dropped comes again, if its client does, and takes its turn as if it had not come before. */
+static __always_inline bool is_over(const struct flow *f, int state, __u64 now) {
+  if (state == BPF_TCP_LISTEN)
+    return !(f->flags & FLOW_COOKIE) || (!f->node && !f->moves && now - f->since >= ON_ITS_WAY);
+  return state == 0 || state == BPF_TCP_TIME_WAIT;
 }
 
 /* A new connection begins where the table may still have one whose end was missed. */

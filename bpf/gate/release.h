@@ -73,7 +73,10 @@ enum commitment {
   COMMIT_KEEP, /* the flow keeps it: there is no other copy */
 };
 
-static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
+/* The clock was read before the lock was had: a request may have begun to wait meanwhile. */
+static __always_inline __u64 waited_since(const struct flow *f, __u64 now) {
+  return (__s64)(now - f->since) > 0 ? now - f->since : 0;
+}
 
 /* Makes the release of the request in the slot the flow's. */
 static __always_inline int commit_release(struct scene *sc, const struct pick *k, struct flow *f,
@@ -87,8 +90,9 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
   bool mine = f && f->id == id && f->state == FLOW_HELD && f->node == k->node;
   if (mine && !(f->flags & FLOW_ANSWERED)) {
     struct class_room *q = class_of(r, k->class);
-    __u64 waited = now - f->since;
+    __u64 waited = waited_since(f, now);
     q->released++;
+    w->waited = waited;
     q->wait_sum += waited;
     q->wait[bucket_of(waited)]++;
     commitment = f->flags & FLOW_ACKED ? COMMIT_KEEP : COMMIT_FREE;
@@ -148,10 +152,10 @@ static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *s
   r->room = link_of(sc->pool, k->node)->room;
   r->no_peer = cookie;
   r->length = sc->config->answer_length;
-  r->text = r->length ? TEXT_POLICY : TEXT_RESET;
+  r->text = r->length ? REPLY_POLICY : REPLY_RESET;
   if (takes_data(&w->socket) && w->socket.answer != r->ack) {
     r->ack = w->socket.answer;
-    r->text = TEXT_RESET;
+    r->text = REPLY_RESET;
   }
   int failed = restore(skb, w, k->node);
   free_node(sc->pool, k->node);
@@ -173,9 +177,11 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   }
   bool cookie = is_only_cookie(f), mine = false;
   w->key = slot->key;
+  recall_tale(w, slot);
   bpf_spin_lock(&sc->room->lock);
   if (f->id == id) {
     mine = true;
+    w->waited = waited_since(f, w->now);
     class_of(sc->room, k->class)->rejected[why & 15]++;
     f->state = FLOW_IDLE;
     f->node = 0;
@@ -185,6 +191,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
     free_node(sc->pool, k->node);
     return TCX_DROP;
   }
+  tell_of(w, EVENT_REJECT, why, 0);
   find_socket(skb, &w->key, &w->socket);
   return send_rejection(skb, sc, k, slot, cookie);
 }
@@ -215,6 +222,9 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
   __u32 end = end_of_slot(slot);
   int commitment = ready ? commit_release(sc, k, f, slot) : COMMIT_NONE;
   if (commitment != COMMIT_NONE) {
+    w->key = slot->key;
+    recall_tale(w, slot);
+    tell_of(w, EVENT_RELEASE, 0, 0);
     if (w->watch)
       watch_slot(w, slot, end);
     return send_in(skb, sc, k->node, slot, commitment == COMMIT_KEEP ? f : NULL);
@@ -262,6 +272,9 @@ __noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
     return TCX_DROP;
   w->now = bpf_ktime_get_ns();
   pick_next(&sc, &k);
+  begin_tale(w);
+  w->flow.room = room;
+  w->flow.class = k.class;
   if (k.task == TASK_RELEASE)
     return release_node(skb, &sc, &k);
   if (k.task == TASK_REJECT)

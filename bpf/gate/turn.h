@@ -2,6 +2,7 @@
 /* A request takes its turn: what becomes of the segment with which it begins or goes on. */
 #pragma once
 #include "../lib/admit.h"
+#include "../lib/client.h"
 #include "../lib/socket.h"
 
 /* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
@@ -13,6 +14,13 @@
 #define ON_TURN 105
 #define ON_GAVE_UP 106
 #define ON_STALE 107
+#define ON_RULES 108
+#define ON_WHOLE 109
+#define ON_EXEMPT 110
+#define ON_COMPARED 111
+
+/* How long what was released may need to the stack, ns. */
+#define ON_ITS_WAY 100000000ULL
 
 static __always_inline int drop(__u32 reason) {
   count_reason(reason, true, false);
@@ -41,14 +49,14 @@ static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc,
   struct rejected *r = note_rejected(skb, sc->w);
   r->seq = has;
   r->length = sc->config->answer_length;
-  r->text = r->length && !is_in_answer(sc->w) ? TEXT_POLICY : TEXT_RESET;
+  r->text = r->length && !is_in_answer(sc->w) ? REPLY_POLICY : REPLY_RESET;
   return answer(skb, sc->w);
 }
 
 /* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
  * which nobody thinks that it is the answer's end. */
 static __always_inline int hang_up(struct __sk_buff *skb, struct work *w) {
-  note_rejected(skb, w)->text = is_in_answer(w) ? TEXT_RESET : TEXT_FIN;
+  note_rejected(skb, w)->text = is_in_answer(w) ? REPLY_RESET : REPLY_FIN;
   return answer(skb, w);
 }
 
@@ -75,25 +83,31 @@ static __always_inline int refuse(struct __sk_buff *skb, const struct scene *sc,
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   count_rejected(sc->room, w->flow.class, why);
-  r->text = why == REJECT_TOO_LARGE ? TEXT_TOO_LARGE : TEXT_MALFORMED;
+  tell_of(w, EVENT_REJECT, why, 0);
+  r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
   if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
-    r->text = TEXT_RESET;
+    r->text = REPLY_RESET;
   return answer(skb, w);
 }
 
-/* Fills in what the policy says of the flow's source. False: it goes by the waiting room. */
-static __always_inline bool classify(struct scene *sc, const struct service *service, struct work *w) {
-  const struct rule *rule = find_rule(&sc->im, service, &w->s.p);
-  if (sc->im.fault || (rule && rule->action == ACTION_PASS))
-    return false;
-  const struct room_config *c = sc->config;
-  struct flow *f = &w->flow;
-  __u32 rank = rank_of(c, rule);
-  const struct rank *k = &c->rank[rank];
+/* Puts the flow into the class of a rank. */
+static __always_inline void set_rank(struct flow *f, const struct room_config *c, __u32 rank) {
+  const struct rank *k = &c->rank[rank & (MAX_RANKS - 1)];
   f->rank = rank;
   f->class = k->class;
   f->socket_priority = k->socket_priority;
   f->mark = socket_mark(c, rank);
+}
+
+/* Fills in what the policy says of the flow's source. False: it goes by the waiting room. */
+static __always_inline bool classify(struct scene *sc, const struct service *service, struct work *w) {
+  const struct rule *rule = find_rule(&sc->im, sc->header, service, &w->s.p);
+  if (sc->im.fault || (rule && rule->action == ACTION_PASS))
+    return false;
+  const struct room_config *c = sc->config;
+  struct flow *f = &w->flow;
+  set_rank(f, c, rank_of(c, rule));
+  f->home = f->rank;
   f->ends = c->ends;
   if (!f->id) /* a connection does not change it */
     f->protocol = c->protocol;
@@ -134,6 +148,7 @@ static __always_inline int move(struct scene *sc) {
   w->flow.node = 0;
   w->flow.watched = w->flow.moves = 0;
   w->flow.head = (struct http_head){};
+  w->flow.named &= NAMED_CLIENT;
   return ON_FIRST_REQUEST;
 }
 
@@ -150,6 +165,41 @@ static __always_inline void leave_slot(struct scene *sc, __u32 node, struct flow
   }
   if (!kept)
     free_node(sc->pool, node);
+}
+
+/* Gives back a slot that was claimed; frees it, if its flow has ended meanwhile, which left that
+ * to us. */
+static __always_inline void unclaim(struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 node = w->flow.node;
+  bpf_spin_lock(&sc->room->lock);
+  link_of(sc->pool, node)->busy = 0;
+  bool orphaned = !sc->flow || sc->flow->id != w->flow.id;
+  if (orphaned)
+    withdraw(sc->room, sc->pool, node);
+  bpf_spin_unlock(&sc->room->lock);
+  if (orphaned)
+    free_node(sc->pool, node);
+}
+
+/* set_flow_scene() of a flow whose slot is claimed. False: the flow has ended, and the slot is free. */
+static __always_inline bool set_claimed_scene(struct scene *sc, struct work *w) {
+  sc->w = w;
+  if (!open_scene(sc, w->flow.room))
+    return false;
+  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
+  if (sc->flow)
+    return true;
+  unclaim(sc);
+  return false;
+}
+
+/* Makes the packet the request in the flow's slot, and passes it. */
+static __always_inline int pass_slot(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  int failed = restore(skb, w, w->flow.node);
+  leave_slot(sc, w->flow.node, sc->flow, w->flow.id);
+  return failed ? drop(REASON_CLONE_FAULT) : TCX_NEXT;
 }
 
 /* Parts the flow, whose request is over, from the slot that it has kept. */
@@ -183,6 +233,8 @@ static __always_inline void take_back(struct room *r, struct flow *f, __u32 begi
 static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
   struct work *w = sc->w;
   bool fresh = w->flow.flags & FLOW_NEW;
+  if (fate == FATE_HELD)
+    tell_of(w, EVENT_HOLD, 0, 0);
   if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
     return TCX_NEXT;
   bool mine = true;
@@ -190,6 +242,8 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
     mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
     return mine ? reject(skb, sc, w->s.seq) : drop(REASON_RACE);
+  if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
+    return acknowledge(skb, w, w->s.seq + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */
   return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }
@@ -197,13 +251,6 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
 /* Passes a segment up to a sequence number; the client sends the rest again. */
 static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u32 end) {
   return cut(skb, w, end - w->s.seq) ? drop(REASON_CHECKSUM) : let_pass(REASON_CUT);
-}
-
-/* Whether the segment goes on behind the end of its request: that is cut off, and sent again
- * by the client when its turn may have come. */
-static __always_inline bool exceeds(const struct work *w) {
-  return !(w->flow.flags & (FLOW_HEAD | FLOW_CHUNKS | FLOW_LOST)) &&
-         before(w->flow.next, w->s.seq + w->s.length);
 }
 
 /* The request of w->flow, which is in the table, begins with this segment, or goes on. */
@@ -233,14 +280,24 @@ static __always_inline __u32 refusal(const struct scene *sc, int step) {
   return 0;
 }
 
+/* Whether what the request says may matter, whose head is whole. */
+static __always_inline bool has_rules(const struct scene *sc, int step) {
+  if (step == HTTP_LOST || sc->w->flow.protocol == PROTOCOL_TCP)
+    return false;
+  return sc->header->match || sc->config->proxies;
+}
+
 /* The request of w->flow, which is in the table, begins with this segment, of which `step`
  * says what was read. */
 static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, int step) {
   struct work *w = sc->w;
-  if (is_lenient(sc))
-    return ON_TURN;
-  __u32 why = refusal(sc, step);
+  bool lenient = is_lenient(sc);
+  __u32 why = lenient ? 0 : refusal(sc, step);
   if (why)
     return refuse(skb, sc, why, w->s.seq);
-  return w->flow.flags & FLOW_HEAD ? ON_PIECE : ON_TURN;
+  if (w->flow.flags & FLOW_HEAD)
+    return lenient ? ON_TURN : ON_PIECE;
+  w->grown = 0;
+  w->fresh = 1;
+  return has_rules(sc, step) ? ON_RULES : ON_TURN;
 }

@@ -47,20 +47,6 @@ static __always_inline bool claim(struct scene *sc) {
   return mine;
 }
 
-/* Gives the slot back; frees it, if the flow has ended meanwhile, which left that to us. */
-static __always_inline void unclaim(struct scene *sc) {
-  struct work *w = sc->w;
-  __u32 node = w->flow.node;
-  bpf_spin_lock(&sc->room->lock);
-  link_of(sc->pool, node)->busy = 0;
-  bool orphaned = sc->flow->id != w->flow.id;
-  if (orphaned)
-    withdraw(sc->room, sc->pool, node);
-  bpf_spin_unlock(&sc->room->lock);
-  if (orphaned)
-    free_node(sc->pool, node);
-}
-
 /* Makes what was added to a slot the flow's. False: the flow has ended meanwhile. */
 static __always_inline bool commit_slot(struct scene *sc, struct slot *slot, __u32 length) {
   struct flow *f = sc->flow;
@@ -107,7 +93,7 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   struct slot *slot = slot_of(w->flow.node);
   if (!slot)
     return TCX_DROP;
-  __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
@@ -140,6 +126,7 @@ __noinline int on_piece(struct __sk_buff *skb, struct work *w) {
   __u32 node = take_node(sc.pool);
   if (!node) {
     count_rejected(sc.room, w->flow.class, REJECT_NO_SLOT);
+    tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
   } else if (fill_slot(skb, w, node)) {
     count_reason(REASON_CHECKSUM, true, false);
     fate = FATE_LOST;
@@ -151,6 +138,8 @@ __noinline int on_piece(struct __sk_buff *skb, struct work *w) {
     count_reason(REASON_GATHERED, true, false);
     return acknowledge(skb, w, w->s.seq + w->s.length);
   }
+  if (node && fits && fate == FATE_REJECT)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   if (node)
     free_node(sc.pool, node);
   return fits ? settle(skb, &sc, fate) : refuse(skb, &sc, REJECT_TOO_LARGE, w->s.seq);
@@ -172,6 +161,7 @@ static __always_inline int try_turn(struct scene *sc, struct slot *slot, __u32 l
     reap_ghosts(r, w->now);
     withdraw(r, sc->pool, node);
     slot->length = length;
+    keep_tale(slot, w);
     name_node(l, w);
     struct class_room *q = class_of(r, w->flow.class);
     q->arrived++;
@@ -198,37 +188,44 @@ static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc,
   __u32 node = w->flow.node;
   bool mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   free_node(sc->pool, node);
+  if (mine)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   return mine ? reject(skb, sc, begin) : drop(REASON_RACE);
 }
 
-/* The head of the request of w->flow has ended with this segment, which makes its slot so many
- * bytes long. */
-static __always_inline int on_whole(struct __sk_buff *skb, struct scene *sc, struct slot *slot,
-                                    __u32 length) {
-  struct work *w = sc->w;
+/* The head of the request of w->flow has ended with this segment, which makes its slot w->grown
+ * bytes long: takes its turn. */
+__noinline int on_whole(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_claimed_scene(&sc, w))
+    return drop(REASON_RACE);
+  __u32 node = w->flow.node;
+  struct slot *slot = slot_of(node);
+  if (!slot)
+    return TCX_DROP;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->watch = 0;
-  int fate = try_turn(sc, slot, length - (w->s.length - w->keep));
+  int fate = try_turn(&sc, slot, w->grown - (w->s.length - w->keep));
   if (fate == FATE_LOST) {
-    unclaim(sc);
+    unclaim(&sc);
     return drop(REASON_RACE);
   }
   if (fate == FATE_REJECT)
-    return reject_whole(skb, sc, slot->sequence);
+    return reject_whole(skb, &sc, slot->sequence);
   if (fate == FATE_HELD) {
+    tell_of(w, EVENT_HOLD, 0, 0);
     count_reason(REASON_GATHERED, true, false);
     return acknowledge(skb, w, w->s.seq + w->keep);
   }
+  tell_of(w, EVENT_ADMIT, 0, 0);
   watch_flow(w, w->s.seq + w->keep);
-  int failed = restore(skb, w, w->flow.node);
-  leave_slot(sc, w->flow.node, sc->flow, w->flow.id);
-  return failed ? drop(REASON_CLONE_FAULT) : TCX_NEXT;
+  return pass_slot(skb, &sc);
 }
 
 /* Adds a piece of a head to its slot, which is claimed. */
 static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
   struct work *w = sc->w;
-  __u32 why = 0, length = slot->length, begin = slot->sequence, came = w->s.length;
+  __u32 length = slot->length, begin = slot->sequence, came = w->s.length;
   w->now = bpf_ktime_get_ns();
   w->keep = came;
   int extended = append_data(skb, w, w->flow.node);
@@ -239,11 +236,14 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   refresh_slot(skb, w, w->flow.node);
   w->s.length = extended - length;
   int step = read_request(skb, w, w->s.seq);
-  why = refusal(sc, step);
+  __u32 why = refusal(sc, step);
   if (w->flow.flags & FLOW_HEAD && w->s.length < came)
     why = REJECT_TOO_LARGE;
-  if (!why && !(w->flow.flags & FLOW_HEAD))
-    return on_whole(skb, sc, slot, extended);
+  if (!why && !(w->flow.flags & FLOW_HEAD)) {
+    w->grown = extended;
+    w->fresh = 1;
+    return has_rules(sc, step) ? ON_RULES : ON_WHOLE;
+  }
   bool mine = !why && commit_slot(sc, slot, extended);
   unclaim(sc);
   if (mine) {
@@ -265,7 +265,7 @@ __noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
   struct slot *slot = slot_of(w->flow.node);
   if (!slot)
     return TCX_DROP;
-  __u32 begin = slot->sequence, end = begin + slot->length - slot->data;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)

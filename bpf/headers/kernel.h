@@ -30,9 +30,10 @@ enum bpf_map_type {
   BPF_MAP_TYPE_PERCPU_ARRAY = 6,
   BPF_MAP_TYPE_LRU_HASH = 9,
   BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+  BPF_MAP_TYPE_RINGBUF = 27,
 };
 
-enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_INNER_MAP = 1U << 12 };
+enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10, BPF_F_INNER_MAP = 1U << 12 };
 
 enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 
@@ -126,8 +127,10 @@ struct bpf_sock {
 
 enum {
   BPF_TCP_ESTABLISHED = 1,
+  BPF_TCP_FIN_WAIT1 = 4,
   BPF_TCP_TIME_WAIT = 6,
   BPF_TCP_CLOSE_WAIT = 8,
+  BPF_TCP_LAST_ACK = 9,
   BPF_TCP_LISTEN = 10,
   BPF_TCP_NEW_SYN_RECV = 12
 };
@@ -232,6 +235,7 @@ struct tcphdr {
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_PSH 0x08
+#define TCP_URG 0x20
 #define TCP_ACK 0x10
 
 /* The part of the kernel's own types that the programs read. Their layout is that of the
@@ -280,6 +284,7 @@ struct inet_sock {
 };
 
 struct tcp_sock {
+  __u64 bytes_received;
   __u32 rcv_nxt;
   __u32 rcv_wnd;
   __u32 rcv_wup;

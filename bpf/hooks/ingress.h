@@ -4,8 +4,10 @@
 #pragma once
 #include "../gate/first.h"
 #include "../gate/look.h"
+#include "../gate/copy.h"
 #include "../gate/next.h"
 #include "../gate/open.h"
+#include "../gate/rules.h"
 #include "../gate/speech.h"
 #include "../gate/waiting.h"
 
@@ -67,7 +69,9 @@ static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT; /* a reset is the stack's business, which says so when it takes it */
   if (f->protocol == PROTOCOL_HTTP)
     return on_http(skb, w);
-  return f->state == FLOW_SERVED && !(f->flags & FLOW_ANSWERED) ? TCX_NEXT : on_speech(skb, w);
+  if (f->state != FLOW_SERVED || f->flags & FLOW_ANSWERED)
+    return on_speech(skb, w);
+  return f->flags & FLOW_COOKIE ? on_body(skb, w) : TCX_NEXT;
 }
 
 __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
@@ -86,19 +90,59 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   return TCX_NEXT;
 }
 
+/* Makes an ordinary byte of one that is marked as urgent (RFC 9293, 3.8.5): stacks leave those out of what
+ * servers read, which then would not be what was decided on. */
+__noinline int calm(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return 0;
+  sc.header = open_image(&sc.im);
+  if (!sc.header || !gate_service(&sc, w, skb->ifindex) || sc.config->protocol == PROTOCOL_TCP ||
+      is_lenient(&sc))
+    return 0;
+  __be16 was, now;
+  __u32 at = w->s.l4 + 12, check = w->s.l4 + 16; /* the word with the flags, the checksum */
+  if (bpf_skb_load_bytes(skb, at, &was, 2))
+    return 0;
+  now = was & bpf_htons((__u16)~TCP_URG);
+  if (bpf_skb_store_bytes(skb, at, &now, 2, 0) || bpf_l4_csum_replace(skb, check, was, now, 2))
+    count_reason(REASON_CLONE_FAULT, false, false);
+  return 0;
+}
+
+/* A request begins, and all of its head is there: what its rule says. */
+static __always_inline int on_fresh(struct __sk_buff *skb, struct work *w, int verdict) {
+  __u32 why = verdict == ON_RULES ? read_rules(skb, w) : 0;
+  __u32 level = run_level();
+  bool copies = is_mirrored() && begin_mirror(skb, w, level);
+  if (verdict == ON_RULES)
+    verdict = on_rules(skb, w, why);
+  if (copies)
+    end_mirror(w, level);
+  return verdict;
+}
+
 /* Decides on a segment to a port of the gate. */
 __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
   incoming_key(&w->key, &w->s.p);
+  begin_tale(w);
+  w->crowded = 0;
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
   if (!(w->s.flags & (TCP_ACK | TCP_RST)))
     return TCX_NEXT; /* no stack takes it */
+  if (w->s.flags & TCP_URG)
+    calm(skb, w);
   struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
   int verdict = TCX_NEXT;
   if (f && !changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
-    w->flow.room = f->room; /* changes nothing */
+    w->flow.room = f->room;
+    if (f->flags & FLOW_NEW) /* its first request is still to come: the server need not know it yet */
+      verdict = drop(REASON_HANDSHAKE);
+    else if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
+      verdict = on_early_reset(skb, w);
   } else if (f) {
     w->flow = *f;
     w->next = w->flow.next;
@@ -110,8 +154,16 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
     verdict = on_first_request(skb, w);
   if (verdict == ON_GAVE_UP)
     verdict = on_gave_up(skb, w);
+  if (verdict == ON_COMPARED)
+    verdict = on_compared(skb, w, read_rules(skb, w));
+  if (w->fresh)
+    verdict = on_fresh(skb, w, verdict);
   if (verdict == ON_TURN)
     verdict = on_turn(skb, w);
+  if (verdict == ON_WHOLE)
+    verdict = on_whole(skb, w);
+  if (verdict == ON_EXEMPT)
+    verdict = on_exempt(skb, w);
   if (verdict == ON_PIECE)
     verdict = on_piece(skb, w);
   see_to(skb, w, w->flow.room);

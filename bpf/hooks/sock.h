@@ -71,17 +71,69 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
   delete_flow(key, f, NULL, id, now);
 }
 
-/* tp_btf/inet_sock_set_state: sk, old state, new state. */
+/* The server has closed its side, and is done with the request. Its FIN may come much later, behind bytes
+ * that the client does not acknowledge. */
+static __always_inline void end_with_server(struct flow *f, __u64 id) {
+  struct room *r = room_of(f->room);
+  __u64 now = bpf_ktime_get_ns();
+  if (!r)
+    return;
+  bpf_spin_lock(&r->lock);
+  if (f->id == id && f->state == FLOW_SERVED)
+    end_service(r, f, now);
+  bpf_spin_unlock(&r->lock);
+}
+
+/* A change of a socket's state. */
+struct state_change {
+  __u64 sk;
+  __u64 state;
+};
+
+/* Key 0; value: the last change that narthex_sock_state has begun with on this CPU. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct state_change);
+} state_changes SEC(".maps");
+
+/* Whether the change says that the server, or the stack, is done with a connection. */
+static __always_inline bool ends_anything(const __u64 *ctx) {
+  int state = ctx[2];
+  return state == BPF_TCP_CLOSE || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_LAST_ACK;
+}
+
+/* A tracing program is left out where it would run within itself: when a packet comes in while it runs for a
+ * process that closes a socket. So it is attached twice, as two programs: at least one of them sees each
+ * change. The first notes what it has seen, the second sees to what it has not. */
+static __always_inline void note_change(const __u64 *ctx) {
+  __u32 zero = 0;
+  struct state_change *c = bpf_map_lookup_elem(&state_changes, &zero);
+  if (c)
+    *c = (struct state_change){ctx[0], ctx[2]};
+}
+
+static __always_inline bool was_noted(const __u64 *ctx) {
+  __u32 zero = 0;
+  const struct state_change *c = bpf_map_lookup_elem(&state_changes, &zero);
+  return c && c->sk == ctx[0] && c->state == ctx[2];
+}
+
+/* tp_btf/inet_sock_set_state: sk, old state, new state. One of those that ends_anything(). */
 static __always_inline int sock_state(__u64 *ctx) {
   const struct sock *sk = (void *)ctx[0];
-  if ((int)ctx[2] != BPF_TCP_CLOSE || !is_gate_port(port_of(sk)))
+  bool closes = (int)ctx[2] != BPF_TCP_CLOSE;
+  if (!is_gate_port(port_of(sk)))
     return 0;
   if (sk->__sk_common.skc_net.net->net_cookie != net_cookie)
     return 0;
   struct flow_key key;
   socket_key(&key, sk);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
-  if (f)
+  if (f && closes)
+    end_with_server(f, f->id);
+  else if (f)
     end_with_socket(&key, f, f->id, sk->sk_err != 0, bpf_get_socket_cookie((void *)ctx[0]));
   return 0;
 }
@@ -136,7 +188,7 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   if (!service || !service->gate)
     return;
   const struct room_config *c = room_config(&im, h, service->slot);
-  const struct rule *rule = find_rule(&im, service, p);
+  const struct rule *rule = find_rule(&im, h, service, p);
   if (!c || (rule && rule->action == ACTION_PASS))
     return;
   __u32 rank = rank_of(c, rule);

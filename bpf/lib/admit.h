@@ -27,7 +27,8 @@ static __always_inline bool expects_body(const struct flow *f, __u32 has) {
 static __always_inline bool wants_watch(const struct flow *f, __u32 passed) {
   if (f->protocol != PROTOCOL_HTTP)
     return f->ends != END_CLOSE;
-  if (f->node)
+  /* The stack may drop what comes with a SYN cookie, and has nothing then whose end would be told. */
+  if (f->node || f->flags & FLOW_COOKIE)
     return true;
   return expects_body(f, passed);
 }
@@ -74,7 +75,8 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
     reap_ghosts(r, w->now);
     struct class_room *q = class_of(r, w->flow.class);
     q->arrived++;
-    bool may = may_enter(r, c, w->flow.rank);
+    /* Into a full accept queue the stack would not take it, and its client might not send it again. */
+    bool may = may_enter(r, c, w->flow.rank) && !w->crowded;
     fate = FATE_HELD;
     if (!may && c->shadow)
       q->would_hold++;
@@ -102,6 +104,13 @@ static __always_inline void wait_flow(struct flow *f, const struct work *w, __u3
   f->since = w->now;
 }
 
+/* Whether the client has sent more behind the request, which it would send again, and with it the request,
+ * ever later: by an acknowledgement it gets to know how far we are. That of the rest of a request that has
+ * paused is the server's. */
+static __always_inline bool is_followed_by_another(const struct work *w) {
+  return w->flow.protocol == PROTOCOL_HTTP && w->flow.state != FLOW_PAUSED && exceeds(w);
+}
+
 /* Puts a request, whose frame is in the node's slot, into the queue, or into service if that
  * has become possible. */
 static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node) {
@@ -113,12 +122,14 @@ static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node
   if (is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
     name_node(link_of(sc->pool, node), w);
-    if (may_enter(r, c, w->flow.rank)) {
+    if (may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
       fate = FATE_PASS;
     } else if (make_place(r, sc->pool, c, w->flow.rank)) {
       enqueue(r, sc->pool, node);
       q->held++;
+      if (is_followed_by_another(w))
+        w->flow.flags |= FLOW_ACKED;
       wait_flow(f, w, node, FLOW_HELD);
       fate = FATE_HELD;
     } else {
@@ -153,6 +164,7 @@ static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 no
 }
 
 static __always_inline void count_rejected(struct room *r, __u32 class, __u32 why) {
+  asm volatile("" : "+r"(why)); /* so that clang keeps the mask, which is for the verifier */
   bpf_spin_lock(&r->lock);
   class_of(r, class)->rejected[why & 15]++;
   bpf_spin_unlock(&r->lock);
@@ -182,6 +194,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
     __u32 node = take_node(sc->pool);
     if (!node) {
       count_rejected(sc->room, w->flow.class, REJECT_NO_SLOT);
+      tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
       return FATE_REJECT;
     }
     if (fill_slot(skb, w, node)) {
@@ -194,7 +207,11 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
     if (fate != FATE_HELD)
       free_node(sc->pool, node);
   }
-  if (fate == FATE_PASS)
+  if (fate == FATE_REJECT)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+  if (fate == FATE_PASS) {
+    tell_of(w, EVENT_ADMIT, 0, 0);
     watch_flow(w, w->s.seq + w->keep);
+  }
   return fate;
 }

@@ -25,6 +25,7 @@ struct {
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
+  __uint(map_flags, BPF_F_MMAPABLE);
   __type(key, __u32);
   __type(value, struct source_set);
 } source_sets SEC(".maps");
@@ -113,6 +114,21 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
    * time, and the tag that is lost finds the minimum of the set when it comes again. */
   *(volatile __u64 *)&s->tag = tag;
   return take(&s->time, r, now);
+}
+
+/* How long until the bucket would be full that the packet's source takes from, ns; of a source that has none
+ * yet that of the one it would take over. */
+static __always_inline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 now) {
+  __u32 index = r->bucket, zero = 0;
+  const __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
+  const struct secret *secret = r->per_source ? bpf_map_lookup_elem(&source_secret, &zero) : NULL;
+  if (secret) {
+    __u64 tag = source_tag(r, p, secret);
+    index = tag >> 32 & source_set_mask;
+    struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
+    time = set ? &find_source(set, tag)->time : NULL;
+  }
+  return time ? (__s64)(*(volatile __u64 *)time - now) : 0;
 }
 
 /* Takes a token for the packet from the rule's bucket or from its source's. */

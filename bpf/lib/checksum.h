@@ -18,24 +18,35 @@ static __always_inline __u16 fold(__u64 sum) {
   return sum;
 }
 
-/* One's complement sum of a frame's bytes, folded; negative: they could not be read. */
-__noinline int sum_bytes(struct __sk_buff *skb, __u32 offset, __u32 length, struct work *w) {
-  __u64 sum = 0;
+/* Adds the next piece to w->sum. Returns 1 if there is another, 0, or -1: it could not be read.
+ * With its place in memory each piece is the same to the verifier. */
+__noinline int sum_piece(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return -1;
-  for (int i = 0; i < MAX_CHUNKS; i++) {
-    if (!length)
-      return fold(sum);
-    __u32 n = BOUND(length, HTTP_CHUNK);
-    if (n == 0 || bpf_skb_load_bytes(skb, offset, &w->chunk, n))
-      return -1;
-    __u8 *end = (__u8 *)&w->chunk + n;
-    end[0] = end[1] = end[2] = 0;
-    sum += bpf_csum_diff(NULL, 0, (void *)&w->chunk, (n + 3) & ~3U, 0);
-    offset += n;
-    length -= n;
-  }
-  return length ? -1 : fold(sum);
+  __u32 left = w->sum.left, n = BOUND(left, HTTP_CHUNK);
+  if (n == 0)
+    return 0;
+  if (bpf_skb_load_bytes(skb, w->sum.at, &w->chunk, n))
+    return -1;
+  __u8 *end = (__u8 *)&w->chunk + n;
+  end[0] = end[1] = end[2] = 0;
+  w->sum.sum += bpf_csum_diff(NULL, 0, (void *)&w->chunk, (n + 3) & ~3U, 0);
+  w->sum.at += n;
+  w->sum.left = left - n;
+  return left > n;
+}
+
+/* One's complement sum of a frame's bytes, folded; negative: they could not be read. */
+__noinline int sum_bytes(struct __sk_buff *skb, __u32 offset, __u32 length, struct work *w) {
+  if (!w)
+    return -1;
+  w->sum.at = offset;
+  w->sum.left = length;
+  w->sum.sum = 0;
+  int more = 1;
+  for (int i = 0; i < MAX_CHUNKS && more > 0; i++)
+    more = sum_piece(skb, w);
+  return more ? -1 : fold(w->sum.sum);
 }
 
 /* Sum of the pseudo header (RFC 9293, 3.1), as sum_bytes() gives it. The sum does not depend

@@ -81,11 +81,11 @@ static __always_inline const struct service *find_service(struct image *im, cons
   return c ? &c->service : NULL;
 }
 
-/* The first rule that matches the packet's source, NULL if none. */
-static __always_inline const struct rule *find_rule(struct image *im, const struct service *s,
-                                                    const struct packet *p) {
+/* The rule that a look-up from an entry comes to for the packet's source, NULL if none. */
+static __always_inline const struct rule *find_rule_from(struct image *im, __u32 entry,
+                                                         const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
-  const union cell *c = walk(im, p->v6 ? s->root_v6 : s->root_v4, &key);
+  const union cell *c = walk(im, entry, &key);
   return c ? &c->rule : NULL;
 }
 
@@ -119,6 +119,15 @@ static __always_inline const struct room_config *room_config(struct image *im, c
 /* Rank of a connection that the rule, or none, matches. */
 static __always_inline __u32 rank_of(const struct room_config *c, const struct rule *rule) {
   return (rule && rule->class != NO_CLASS ? rule->class : c->default_rank) & (MAX_RANKS - 1);
+}
+
+/* Rank of the class with a slot; MAX_RANKS: the policy has it no more. */
+static __always_inline __u32 rank_of_class(const struct room_config *c, __u32 class) {
+  for (__u32 rank = 0; rank < MAX_RANKS; rank++) {
+    if (rank < c->ranks && c->rank[rank].class == class)
+      return rank;
+  }
+  return MAX_RANKS;
 }
 
 /* SO_MARK of the sockets of that rank; 0: it is not set. */

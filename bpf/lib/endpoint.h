@@ -10,6 +10,7 @@ struct endpoint {
   __u32 window;   /* bytes that it would take from the client */
   __u32 crowded;  /* the accept queue is full */
   __u32 orphaned; /* request socket: its listener listens no more */
+  __u32 silent;   /* established: its client has said nothing yet */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

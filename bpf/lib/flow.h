@@ -2,6 +2,7 @@
 /* What is known of a connection, and the changes of its state. */
 #pragma once
 #include "http.h"
+#include "proxy.h"
 #include "room.h"
 #include "segment.h"
 #include "tls.h"
@@ -28,13 +29,25 @@ struct flow {
   __u8 rank;     /* in the policy of that generation */
   __u8 protocol; /* enum protocol */
   __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
-  __u8 moves;    /* 1: bytes of its body have passed since it was looked at */
+  __u8 moves;    /* 1: bytes of its body, or of it again, have passed since it was looked at */
+  __u8 home;     /* rank of its connection, which its next request begins with */
+  __u8 named;    /* enum flow_named */
+  __u8 pad[2];   /* 0 */
+  __u32 rule;    /* the request rule that its request was found to match; NO_MATCH: none */
+  struct address client;
+  struct proxy_head proxy; /* the bytes read of that header */
   __u32 generation;
   __u32 mark; /* SO_MARK of its socket; 0: none */
   union {     /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;
   };
+};
+
+/* What is known of a PROXY header. */
+enum flow_named {
+  NAMED_CLIENT = 1, /* flow.client is who it says the client is */
+  NAMED_HERE = 2,   /* the request at hand begins with it */
 };
 
 /* Connections that have sent a request, until their socket ends. Written and read by the
@@ -69,6 +82,14 @@ static __always_inline void outgoing_key(struct flow_key *k, const struct packet
 }
 
 static __always_inline struct room *room_of(__u32 slot) { return bpf_map_lookup_elem(&rooms, &slot); }
+
+/* Whether the rule is enforced at this moment for the service in a slot. */
+static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u64 now) {
+  if (rule->when == WHEN_ALWAYS)
+    return true;
+  const struct room *r = room_of(slot);
+  return r && r->control.overload && is_steered(r, now);
+}
 
 static __always_inline struct pool *the_pool(void) {
   __u32 zero = 0;
@@ -119,6 +140,8 @@ static __always_inline bool is_only_cookie(const struct flow *f) {
 
 /* Whether the flow is the one that was seen, and has not gone on since. */
 static __always_inline bool is_as_seen(const struct flow *f, const struct flow *seen) {
+  if (f->flags & FLOW_COOKIE && f->moves != seen->moves)
+    return false;
   return seen->id && f->id == seen->id && f->state == seen->state && f->node == seen->node;
 }
 

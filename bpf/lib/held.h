@@ -16,6 +16,28 @@ static __always_inline struct slot *slot_of(__u32 node) { return bpf_map_lookup_
 
 static __always_inline __u8 *frame_of(struct slot *s) { return (__u8 *)(s + 1); }
 
+/* Notes who asks and which rule has decided, for telling of it when the request has waited. */
+static __always_inline void keep_tale(struct slot *slot, const struct work *w) {
+  slot->by = w->by;
+  slot->debt = w->debt;
+  slot->proxied = w->proxied;
+  slot->from_v6 = w->from.v6;
+  slot->from[0] = w->from.src[0];
+  slot->from[1] = w->from.src[1];
+}
+
+static __always_inline void recall_tale(struct work *w, const struct slot *slot) {
+  w->by = slot->by;
+  w->debt = slot->debt;
+  w->proxied = slot->proxied;
+  w->from.v6 = slot->from_v6;
+  w->from.src[0] = slot->from[0];
+  w->from.src[1] = slot->from[1];
+}
+
+/* The sequence number behind what is in a slot. */
+static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
+
 /* Shortens a segment to its headers and so many bytes of data. */
 __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   if (!w)
@@ -58,6 +80,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   slot->vlan_tags = !!skb->vlan_present;
   slot->vlan_proto = skb->vlan_proto;
   slot->vlan_tci = skb->vlan_tci;
+  keep_tale(slot, w);
   return 0;
 }
 

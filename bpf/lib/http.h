@@ -95,6 +95,7 @@ enum http_seen {
   HTTP_SEEN_CONNECT = 512,
   HTTP_SEEN_PRI = 1024,
   HTTP_SEEN_H2C_TOKEN = 2048, /* of Upgrade: "h2c" */
+  HTTP_SEEN_HOST = 8192,      /* Host */
   HTTP_SEEN_H2C = 4096,       /* that, once the head has ended; or HTTP/2's preface: http_is_preface() */
 };
 
@@ -113,6 +114,7 @@ enum http_word_id {
   HTTP_WORD_CODING,
   HTTP_WORD_UPGRADE,
   HTTP_WORD_EXPECT,
+  HTTP_WORD_HOST,
   HTTP_WORD_CLOSE,
   HTTP_WORD_KEEP_ALIVE,
   HTTP_WORD_SWITCH,
@@ -160,6 +162,7 @@ static const struct http_word http_words[HTTP_WORDS + 1] = {
     [HTTP_WORD_UPGRADE] = {"upgrade:", 8, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_PROTOCOLS,
                            HTTP_SEEN_UPGRADE},
     [HTTP_WORD_EXPECT] = {"expect:", 7, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_EXPECTATIONS, 0},
+    [HTTP_WORD_HOST] = {"host:", 5, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_HOST},
     [HTTP_WORD_CLOSE] = {"close", 5, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
                          HTTP_SEEN_CLOSE},
     [HTTP_WORD_KEEP_ALIVE] = {"keep-alive", 10, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
@@ -187,6 +190,7 @@ static const __u8 http_first[HTTP_SETS][32] = {
     [HTTP_NAMES][HTTP_LETTER('t')] = HTTP_WORD_CODING,
     [HTTP_NAMES][HTTP_LETTER('u')] = HTTP_WORD_UPGRADE,
     [HTTP_NAMES][HTTP_LETTER('e')] = HTTP_WORD_EXPECT,
+    [HTTP_NAMES][HTTP_LETTER('h')] = HTTP_WORD_HOST,
     [HTTP_CONNECTION][HTTP_LETTER('c')] = HTTP_WORD_CLOSE,
     [HTTP_CONNECTION][HTTP_LETTER('k')] = HTTP_WORD_KEEP_ALIVE,
     [HTTP_CONNECTION][HTTP_LETTER('u')] = HTTP_WORD_SWITCH,
@@ -384,6 +388,8 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
   h->at = 0;
   h->set = w->set;
   __u16 seen = w->seen;
+  if (seen & h->seen & HTTP_SEEN_HOST)
+    return HTTP_AT_LOST;
   if (seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_CODING)) {
     /* Once the coding was seen nothing more may come of either, in the trailer section too. */
     if (seen & h->seen || http_at_odds(seen | h->seen))

@@ -17,7 +17,7 @@ struct farewell {
   __u32 end;    /* behind it and its FIN */
   __u32 client; /* behind what the client had sent */
   __u32 room;   /* slot of the service */
-  __u32 text;   /* enum text */
+  __u32 text;   /* enum reply */
 };
 
 /* Connections that were rejected. Written and read by the programs. The least recently used
@@ -43,11 +43,11 @@ static const char too_large_text[] =
 
 static __always_inline __u32 text_length(const struct rejected *r) {
   switch (r->text) {
-  case TEXT_POLICY:
+  case REPLY_POLICY:
     return r->length;
-  case TEXT_MALFORMED:
+  case REPLY_MALFORMED:
     return sizeof(malformed_text) - 1;
-  case TEXT_TOO_LARGE:
+  case REPLY_TOO_LARGE:
     return sizeof(too_large_text) - 1;
   }
   return 0;
@@ -55,9 +55,9 @@ static __always_inline __u32 text_length(const struct rejected *r) {
 
 /* Writes the text of w->emission. */
 static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at, __u32 slot) {
-  if (e->text == TEXT_MALFORMED)
+  if (e->text == REPLY_MALFORMED)
     return bpf_skb_store_bytes(skb, at, malformed_text, sizeof(malformed_text) - 1, BPF_F_RECOMPUTE_CSUM);
-  if (e->text == TEXT_TOO_LARGE)
+  if (e->text == REPLY_TOO_LARGE)
     return bpf_skb_store_bytes(skb, at, too_large_text, sizeof(too_large_text) - 1, BPF_F_RECOMPUTE_CSUM);
   struct image im;
   const struct header *h = open_image(&im);
@@ -179,7 +179,7 @@ static __always_inline void set_answer(struct emission *e, const struct rejected
   set_acknowledgement(e, r);
   e->length = text_length(r);
   e->text = r->text;
-  e->flags |= (e->length ? TCP_PSH : 0) | (r->text == TEXT_RESET ? TCP_RST : TCP_FIN);
+  e->flags |= (e->length ? TCP_PSH : 0) | (r->text == REPLY_RESET ? TCP_RST : TCP_FIN);
 }
 
 /* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
@@ -220,7 +220,7 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   r->ack = w->s.ack;
   r->ifindex = skb->ifindex;
   r->room = w->flow.room;
-  r->text = TEXT_FIN;
+  r->text = REPLY_FIN;
   r->no_peer = is_only_cookie(&w->flow);
   if (!read_timestamps(skb, &w->s, &r->times))
     r->times.option = 0;

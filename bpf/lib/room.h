@@ -193,9 +193,21 @@ static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
   }
 }
 
+/* Whether what user space has decided still holds: it renews that for as long as it lives. */
+static __always_inline bool is_steered(const struct room *r, __u64 now) {
+  return (__s64)(r->control.until - now) > 0;
+}
+
+/* Requests in service at once; 0: unlimited. */
+static __always_inline __u32 limit_of(const struct room *r, const struct room_config *c, __u64 now) {
+  if (!c->adaptive)
+    return c->limit;
+  return is_steered(r, now) ? r->control.limit : r->control.safe;
+}
+
 /* Moves on to the epoch of this moment. */
 static __always_inline void advance(struct room *r, const struct room_config *c, __u64 now) {
-  r->limit = c->limit;
+  r->limit = limit_of(r, c, now);
   if ((__s64)(now - r->epoch_began) < (__s64)c->epoch)
     return;
   if (!r->in_service || !c->epoch) {
@@ -238,6 +250,8 @@ static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
 static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u64 took) {
   if (!leave(r, class, epoch))
     return;
+  if ((__s64)took < 0) /* another CPU read the clock later, and had the lock first */
+    took = 0;
   struct class_room *c = class_of(r, class);
   c->served++;
   c->service_sum += took;
@@ -283,9 +297,8 @@ static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u
   return number;
 }
 
-static __always_inline bool has_room(const struct room *r, const struct room_config *c) {
-  return !c->limit || r->in_service < c->limit;
-}
+/* After advance(). */
+static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }
 
 /* Bits of the classes that are at their max. Without branches, which the verifier would have
  * to follow all. */
@@ -336,7 +349,7 @@ static __always_inline __u32 next_class(const struct room *r, const struct room_
 
 /* The node that is to be released next, 0 if there is no room or nobody. */
 static __always_inline __u32 next_node(const struct room *r, const struct room_config *c) {
-  if (!r->waiting || !has_room(r, c))
+  if (!r->waiting || !has_room(r))
     return 0;
   __u32 bit = next_class(r, c, c->ranks);
   /* Classes that are in the policy no more come last. */
@@ -353,7 +366,7 @@ static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 nod
 /* A node that has waited for too long, 0 if none. */
 static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
                                           __u64 now) {
-  __u64 most = c->strict || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
+  __u64 most = c->strict || r->limit || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
   if (r->gather_head && is_overdue(p, most, r->gather_head, now))
     return r->gather_head;
   if (!r->waiting)
@@ -394,7 +407,7 @@ static __always_inline void credit(struct room *r, const struct room_config *c, 
 /* Whether a request of that rank may enter now: there is room, and nobody waits before it
  * who could. */
 static __always_inline bool may_enter(const struct room *r, const struct room_config *c, __u32 rank) {
-  if (!has_room(r, c))
+  if (!has_room(r))
     return false;
   if (at_max(r, c) & bit_of(c->rank[rank & (MAX_RANKS - 1)].class))
     return false;

@@ -41,6 +41,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
     out->sequence = t->rcv_nxt;
     out->answer = t->snd_nxt;
     out->window = t->rcv_wup + t->rcv_wnd - t->rcv_nxt;
+    out->silent = !t->bytes_received;
   }
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;

@@ -4,6 +4,7 @@
 #pragma once
 #include "answer.h"
 #include "endpoint.h"
+#include "event.h"
 #include "flow.h"
 
 #define MAX_NESTING 4
@@ -25,17 +26,17 @@ struct emission {
   __u32 length; /* bytes of the text */
   __u8 flags;
   __u8 to_server;
-  __u8 text;   /* enum text */
+  __u8 text;   /* enum reply */
   __u8 pad[1]; /* 0 */
 };
 
 /* What the client of a connection that we end is told. */
-enum text {
-  TEXT_FIN,       /* nothing: as when a server closes an idle connection */
-  TEXT_RESET,     /* nothing, by a reset */
-  TEXT_POLICY,    /* what the service says */
-  TEXT_MALFORMED, /* 400 */
-  TEXT_TOO_LARGE, /* 431 */
+enum reply {
+  REPLY_FIN,       /* nothing: as when a server closes an idle connection */
+  REPLY_RESET,     /* nothing, by a reset */
+  REPLY_POLICY,    /* what the service says */
+  REPLY_MALFORMED, /* 400 */
+  REPLY_TOO_LARGE, /* 431 */
 };
 
 /* What a rejection needs to know of the request. */
@@ -48,10 +49,10 @@ struct rejected {
   __u32 ack;
   __u32 ifindex;
   __u32 room;   /* slot of the service */
-  __u8 text;    /* enum text */
+  __u8 text;    /* enum reply */
   __u8 no_peer; /* the stack has no socket to be reset */
   __u8 pad[2];  /* 0 */
-  __u32 length; /* bytes of TEXT_POLICY */
+  __u32 length; /* bytes of REPLY_POLICY */
 };
 
 struct work {
@@ -65,14 +66,25 @@ struct work {
   __u32 used;    /* bytes up to the head's end */
   struct http_answer answer;
   struct {
-    __u32 at;             /* offset in the frame */
-    __u32 left;           /* bytes of the segment from there on */
-  } reading;              /* where it goes on */
+    __u32 at;   /* offset in the frame */
+    __u32 left; /* bytes of the segment from there on */
+  } reading;    /* where it goes on */
+  struct {
+    __u64 sum;
+    __u32 at; /* offset in the frame */
+    __u32 left;
+  } sum;                  /* of a frame's bytes, as far as it is had */
   struct http_head began; /* what was read of the request before this segment */
   __u32 keep;             /* bytes of the segment's data that are the request's */
   __u32 kept;             /* of these, those that are in the slot */
-  __u32 says;             /* 1: the segment has what the server had not said before */
-  __u32 watch;            /* 1: its flow is to be looked at again */
+  __u32 grown;        /* bytes of the slot with the head, which is claimed; 0: the head is in the segment */
+  struct packet from; /* who sends the request: the packet's source, or who a trusted proxy says */
+  __u8 proxied;       /* 1: the connection is a trusted proxy's */
+  __u8 demoted;       /* 1: its rule puts it into the lowest class */
+  __u8 named;         /* 1: `from` is who a trusted proxy says, and not one itself */
+  __u8 crowded;       /* 1: the accept queue that the connection is for is full */
+  __u32 says;         /* 1: the segment has what the server had not said before */
+  __u32 watch;        /* 1: its flow is to be looked at again */
   struct watch look;
   struct endpoint socket;
   struct {
@@ -81,6 +93,14 @@ struct work {
   } out;         /* where the packet goes, if it is redirected */
   struct rejected rejected;
   struct emission emission;
+  __u32 by;     /* slot of the rule that has decided; NO_RULE: none */
+  __s64 debt;   /* ns: of its bucket */
+  __u64 waited; /* ns, of a request that waited */
+  __u32 why;    /* enum reject: of a request that its rule rejects */
+  __u8 fate;    /* enum mirror_fate: what its rule has made of it */
+  __u8 fresh;   /* 1: the request begins, and all of its head is there */
+  __u8 pad[2];
+  struct event event;
 };
 
 /* Key: depth of nesting. Written and read by one run at a time. */
@@ -119,4 +139,53 @@ static __always_inline void leave_run(void) {
   __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
   if (depth)
     --*depth;
+}
+
+/* Number of the run at hand, 0 of the outermost. */
+static __always_inline __u32 run_level(void) {
+  __u32 zero = 0;
+  const __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
+  return depth ? *depth - 1 : MAX_NESTING;
+}
+
+/* Tells what became of the request of w->flow. */
+__noinline int tell_of(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
+  if (!w)
+    return 0;
+  __u64 now = heard_at();
+  if (!now || (kind >= EVENT_HOLD && bpf_get_prandom_u32() % EVENT_SAMPLE))
+    return 0;
+  struct event *e = &w->event;
+  bool named = w->proxied;
+  e->time = now;
+  e->peer[0] = named ? w->from.src[0] : w->key.peer[0];
+  e->peer[1] = named ? w->from.src[1] : w->key.peer[1];
+  e->local[0] = w->key.local[0];
+  e->local[1] = w->key.local[1];
+  e->peer_port = named ? 0 : w->key.peer_port;
+  e->local_port = w->key.local_port;
+  e->v6 = named ? w->from.v6 : w->key.v6;
+  e->local_v6 = w->key.v6;
+  e->kind = kind;
+  e->shadow = shadow;
+  e->class = w->flow.class;
+  e->service = w->flow.room;
+  e->rule = w->by;
+  e->reason = reason;
+  e->debt = w->debt;
+  e->waited = w->waited;
+  tell(e);
+  return 0;
+}
+
+/* What is known of a request at first, for telling of it. */
+static __always_inline void begin_tale(struct work *w) {
+  w->by = NO_RULE;
+  w->debt = 0;
+  w->waited = 0;
+  w->proxied = 0;
+  w->demoted = 0;
+  w->fresh = 0;
+  w->fate = MIRROR_PASS;
+  w->why = 0;
 }

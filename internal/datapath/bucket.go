@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,9 @@ import (
 
 // sourceWays is how many per-source buckets share a set.
 const sourceWays = len(narthexSourceSet{}.Way)
+
+// sourceSetsAtOnce is how many are copied at once to be counted.
+const sourceSetsAtOnce = 64
 
 // Bucket is the state of one token bucket.
 type Bucket struct {
@@ -68,14 +72,31 @@ func (in *Instance) Bucket(rule int, from netip.Addr) (Bucket, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.Rules) {
-		return Bucket{}, errors.New("no such rule is in force")
+		return Bucket{}, errNoRule
 	}
+	r := &in.applied.Tables.Rules[rule]
+	return in.bucket(connectionCell(r, in.slots), r.Burst, from)
+}
+
+// RequestBucket is Bucket for a request of that source and a request rule (an index into the
+// Tables.Requests.Rules in force).
+func (in *Instance) RequestBucket(rule int, from netip.Addr) (Bucket, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.RequestRules()) {
+		return Bucket{}, errNoRule
+	}
+	r := &in.applied.Tables.Requests.Rules[rule]
+	return in.bucket(requestCell(r, in.slots), r.Burst, from)
+}
+
+var errNoRule = errors.New("no such rule is in force")
+
+func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr) (Bucket, error) {
 	t, err := now()
 	if err != nil {
 		return Bucket{}, err
 	}
-	r := ruleCell(&in.applied.Tables.Rules[rule], in.slots)
-	burst := in.applied.Tables.Rules[rule].Burst
 	if r.PerSource == 0 {
 		var arrival uint64
 		if err := in.objects.RuleBuckets.Lookup(r.Bucket, &arrival); err != nil {
@@ -170,18 +191,28 @@ func (in *Instance) Sources() (SourceUse, error) {
 	if err != nil {
 		return SourceUse{}, err
 	}
-	sets := make([]narthexSourceSet, in.objects.SourceSets.MaxEntries())
-	if err := readArray(in.objects.SourceSets, sets); err != nil {
-		return SourceUse{}, err
+	// Mapped: the kernel copies entry by entry, which takes several times as long.
+	memory, err := in.objects.SourceSets.Memory()
+	if err != nil {
+		return SourceUse{}, fmt.Errorf("mapping the buckets of sources: %w", err)
 	}
-	u := SourceUse{Size: len(sets) * sourceWays}
-	for i := range sets {
-		for _, s := range sets[i].Way {
-			if s.Tag != 0 {
-				u.Used++
-			}
-			if s.Time > t {
-				u.Debt++
+	var part [sourceSetsAtOnce]narthexSourceSet
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&part)), unsafe.Sizeof(part))
+	u := SourceUse{Size: int(in.objects.SourceSets.MaxEntries()) * sourceWays}
+	for left, at := u.Size/sourceWays, int64(0); left > 0; left -= sourceSetsAtOnce {
+		n := min(left, sourceSetsAtOnce)
+		if _, err := memory.ReadAt(bytes[:n*int(unsafe.Sizeof(part[0]))], at); err != nil {
+			return SourceUse{}, fmt.Errorf("reading the buckets of sources: %w", err)
+		}
+		at += int64(n) * int64(unsafe.Sizeof(part[0]))
+		for i := range part[:n] {
+			for _, s := range part[i].Way {
+				if s.Tag != 0 {
+					u.Used++
+				}
+				if s.Time > t {
+					u.Debt++
+				}
 			}
 		}
 	}

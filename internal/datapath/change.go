@@ -93,7 +93,7 @@ func (c *change) assignRooms() error {
 // makeRoom chooses the objects: larger ones if the rules do not fit.
 func (c *change) makeRoom() error {
 	c.objects, c.before, c.slots = c.in.objects, c.in.slots, c.in.slots.clone()
-	missing := max(0, c.slots.newRules(c.state.Tables.Rules)-c.slots.free())
+	missing := max(0, c.slots.newRules(ruleOwners(c.state.Tables))-c.slots.free())
 	services := len(c.state.Tables.Services)
 	if missing == 0 && services <= len(c.slots.services) {
 		return nil
@@ -175,7 +175,7 @@ func (c *change) settle() {
 	}
 	c.trimInterfaces()
 	in.warn(in.releaseServices(c.state.Tables.Services))
-	in.warn(in.releaseRules(c.state.Tables.Rules))
+	in.warn(in.releaseRules(ruleOwners(c.state.Tables)))
 }
 
 // warn notes what went wrong once the new state was in force.

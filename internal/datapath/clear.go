@@ -82,13 +82,13 @@ func (in *Instance) clearUntil(limit time.Duration, which func(slot int) bool) e
 	}
 }
 
-// publishOpen puts the policy in force without limits: nobody has to wait any more, and who
+// publishOpen puts the policy in force without limits and request rules: nobody has to wait any more, and who
 // waits is released, or rejected after maxWait.
 func (in *Instance) publishOpen(maxWait time.Duration) error {
 	t := *in.applied.Tables
-	t.Services, t.Classes = slices.Clone(t.Services), slices.Clone(t.Classes)
+	t.Services, t.Classes, t.Requests = slices.Clone(t.Services), slices.Clone(t.Classes), nil
 	for i := range t.Services {
-		t.Services[i].Room.Limit = 0
+		t.Services[i].Room.Limit, t.Services[i].Room.Ruled = 0, false
 		t.Services[i].Room.Queue = policy.Queue{MaxWait: maxWait, MaxService: t.Services[i].Room.Queue.MaxService}
 	}
 	for i := range t.Classes {

@@ -14,26 +14,43 @@ import (
 )
 
 const (
-	nodeSize   = int(unsafe.Sizeof(narthexNode{}))
-	pageSize   = int(unsafe.Sizeof(narthexPage{}))
-	cellSize   = 64
-	pageCells  = pageSize / cellSize
-	nodeCells  = nodeSize / cellSize
-	entryNode  = uint32(1) << 31
-	groupAny   = ^uint32(0)
-	noClass    = 0xff
-	cellHeader = 0
+	ranks        = len(narthexRoomConfig{}.Rank)
+	learnedCells = ranks * int(unsafe.Sizeof(narthexRoots{})) / cellSize
+	nodeSize     = int(unsafe.Sizeof(narthexNode{}))
+	pageSize     = int(unsafe.Sizeof(narthexPage{}))
+	cellSize     = 64
+	pageCells    = pageSize / cellSize
+	nodeCells    = nodeSize / cellSize
+	entryNode    = uint32(1) << 31
+	groupAny     = ^uint32(0)
+	noClass      = 0xff
+	cellHeader   = 0
 )
 
 // image is a policy in the form in which the programs read it: cells in pages. The
 // header comes first, then what finds services, then what finds rules.
 type image struct {
-	pages []byte
+	pages []narthexPage
+}
+
+func newImage(cells int) *image {
+	return &image{make([]narthexPage, (cells+pageCells-1)/pageCells)}
+}
+
+// from returns the bytes from a cell on.
+func (im *image) from(cell int) []byte {
+	all := unsafe.Slice((*byte)(unsafe.Pointer(&im.pages[0])), len(im.pages)*pageSize)
+	return all[cell*cellSize:]
 }
 
 // put writes a struct into a cell.
-func put[T any](im *image, cell int, v *T) {
-	copy(im.pages[cell*cellSize:], unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
+func put[T any](im *image, cell int, v *T) { putAll(im, cell, unsafe.Slice(v, 1)) }
+
+// putAll writes what follows one another without gaps from a cell on.
+func putAll[T any](im *image, cell int, v []T) {
+	if len(v) > 0 {
+		copy(im.from(cell), unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0]))))
+	}
 }
 
 // trie places a look-up's nodes and outcomes in an image.
@@ -133,61 +150,131 @@ func (t *trie) write(im *image, outcome func(cell, i int, g narthexGuard)) {
 	}
 }
 
+// layout is where everything goes in an image.
+type layout struct {
+	tables    *policy.Tables
+	slots     *slots
+	groups    []uint32
+	services  *trie
+	rules     *trie
+	learned   []int // cell of each service's roots for learned sources; 0: there are none
+	rooms     []narthexRoomConfig
+	firstRoom int
+	match     *matchImage // nil: there are no request rules
+	end       int         // cell behind
+}
+
+func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups []uint32) *layout {
+	l := &layout{tables: t, slots: s, groups: groups, rooms: roomConfigs(t, s)}
+	l.services = newTrie(listens.Nodes, len(t.Services), nodeCells)
+	l.rules = newTrie(t.Nodes, max(len(t.Rules), 1), l.services.end) // look-ups of trusted proxies end at the first
+	cell := ceil(l.rules.end, learnedCells)
+	for i := range t.Services {
+		l.learned = append(l.learned, 0)
+		if t.Services[i].Learned != nil {
+			l.learned[i] = cell
+			cell += learnedCells
+		}
+	}
+	l.firstRoom = ceil(cell, roomCells)
+	l.end = l.firstRoom + len(l.rooms)*roomCells
+	if l.match = placeMatch(t.Requests, l.end); l.match != nil {
+		l.end = l.match.end
+	}
+	return l
+}
+
 // buildImage packs tables for the slots that rules and services have.
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
-	services := newTrie(listens.Nodes, len(t.Services), nodeCells)
-	rules := newTrie(t.Nodes, len(t.Rules), services.end)
-	rooms := roomConfigs(t, s)
-	firstRoom := (rules.end + roomCells - 1) / roomCells * roomCells
-	cells := firstRoom + len(rooms)*roomCells
-	im := &image{make([]byte, (cells+pageCells-1)/pageCells*pageSize)}
-
+	l := newLayout(t, listens, s, groups)
+	im := newImage(l.end)
 	h := narthexHeader{
-		ListenV4: services.entry(listens.V4), ListenV6: services.entry(listens.V6),
-		AnyV4: services.entry(listens.AnyV4), AnyV6: services.entry(listens.AnyV6),
+		ListenV4: l.services.entry(listens.V4), ListenV6: l.services.entry(listens.V6),
+		AnyV4: l.services.entry(listens.AnyV4), AnyV6: l.services.entry(listens.AnyV6),
 		Generation: generation,
-		Rooms:      uint32(firstRoom), RoomCount: uint32(len(rooms)),
+		Rooms:      uint32(l.firstRoom), RoomCount: uint32(len(l.rooms)),
 		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
+		Steers: flag(slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return s.Room.Adaptive })),
 		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
+	if l.match != nil {
+		l.match.write(im, s)
+		h.Match = uint32(l.match.cell)
+		h.Blocks = flag(slices.ContainsFunc(t.Requests.Rules, func(r policy.RequestRule) bool { return r.Block > 0 }))
+	}
 	put(im, cellHeader, &h)
-	service := func(cell, i int, g narthexGuard) {
-		from := &t.Services[i]
-		put(im, cell, &narthexService{
-			Guard: g, Slot: s.byName[from.Name], Group: groups[i], Shadow: flag(from.Shadow), Gate: flag(hasGate(from)),
-			RootV4: rules.entry(from.RootV4), RootV6: rules.entry(from.RootV6),
-		})
-	}
-	rule := func(cell, i int, g narthexGuard) {
-		r := ruleCell(&t.Rules[i], s)
-		r.Guard = g
-		put(im, cell, r)
-	}
-	for i := range t.Services {
-		service(services.outcomes+i, i, narthexGuard{})
-	}
-	for i := range t.Rules {
-		rule(rules.outcomes+i, i, narthexGuard{})
-	}
-	services.write(im, service)
-	rules.write(im, rule)
-	for i := range rooms {
-		put(im, firstRoom+i*roomCells, &rooms[i])
+	l.writeServices(im)
+	l.writeRules(im)
+	for i := range l.rooms {
+		put(im, l.firstRoom+i*roomCells, &l.rooms[i])
 	}
 	return im
 }
 
-func ruleCell(from *policy.RuleTable, s *slots) *narthexRule {
-	slot := s.byRule[from.Name]
+func (l *layout) writeServices(im *image) {
+	service := func(cell, i int, g narthexGuard) {
+		from := &l.tables.Services[i]
+		put(im, cell, &narthexService{
+			Guard: g, Slot: l.slots.byName[from.Name], Group: l.groups[i], Shadow: flag(from.Shadow), Gate: flag(hasGate(from)),
+			RootV4: l.rules.entry(from.RootV4), RootV6: l.rules.entry(from.RootV6),
+			TrustedV4: l.rules.entry(from.Trusted.RootV4), TrustedV6: l.rules.entry(from.Trusted.RootV6), Learned: uint32(l.learned[i]),
+		})
+	}
+	for i := range l.tables.Services {
+		service(l.services.outcomes+i, i, narthexGuard{})
+		l.writeLearned(im, i)
+	}
+	l.services.write(im, service)
+}
+
+// writeLearned writes where look-ups of a service's rules begin for sources that are
+// remembered in a class, by rank.
+func (l *layout) writeLearned(im *image, service int) {
+	var row [ranks]narthexRoots
+	for rank, r := range l.tables.Services[service].Learned {
+		row[rank] = narthexRoots{V4: l.rules.entry(r.RootV4), V6: l.rules.entry(r.RootV6)}
+	}
+	if cell := l.learned[service]; cell != 0 {
+		putAll(im, cell, row[:])
+	}
+}
+
+func (l *layout) writeRules(im *image) {
+	rule := func(cell, i int, g narthexGuard) {
+		r := &narthexRule{}
+		if i < len(l.tables.Rules) {
+			r = connectionCell(&l.tables.Rules[i], l.slots)
+		}
+		r.Guard = g
+		put(im, cell, r)
+	}
+	for i := range l.tables.Rules {
+		rule(l.rules.outcomes+i, i, narthexGuard{})
+	}
+	l.rules.write(im, rule)
+}
+
+func connectionCell(from *policy.RuleTable, s *slots) *narthexRule {
+	r := ruleCell(connectionLimit(from), from.Class, s, s.byRule[connectionKey(from)])
+	r.When = uint8(whens[from.When])
+	return r
+}
+
+var whens = map[policy.When]narthexWhen{
+	policy.WhenAlways:   narthexWhenWHEN_ALWAYS,
+	policy.WhenOverload: narthexWhenWHEN_OVERLOAD,
+}
+
+func ruleCell(l limit, class int, s *slots, slot uint32) *narthexRule {
 	r := &narthexRule{
 		Slot: slot, Id: uint64(slot)<<32 | s.rules[slot].Id&0xffffffff, Bucket: bucketIndex(slot, s.rules[slot].Id),
-		Action: uint8(from.Action), Class: noClass,
+		Action: uint8(l.action), Class: noClass,
 	}
-	if from.Class >= 0 {
-		r.Class = uint8(from.Class)
+	if class >= 0 {
+		r.Class = uint8(class)
 	}
-	if from.Action == policy.ActionPolice {
-		f := form(from)
+	if l.action == policy.ActionPolice {
+		f := l.form()
 		r.Interval, r.Tolerance = f.Interval, f.Interval*uint64(max(f.Burst, 1)-1)
 		r.PerSource, r.BitsV4, r.BitsV6 = f.PerSource, f.BitsV4, f.BitsV6
 	}
@@ -211,14 +298,12 @@ func (im *image) newMap() (*ebpf.Map, error) {
 		return nil, err
 	}
 	inner := spec.Maps[narthexMapPolicyImage].InnerMap.Copy()
-	inner.MaxEntries = uint32(len(im.pages) / pageSize)
+	inner.MaxEntries = uint32(len(im.pages))
 	m, err := ebpf.NewMap(inner)
 	if err != nil {
 		return nil, fmt.Errorf("creating the policy's map: %w", err)
 	}
-	pages := make([]narthexPage, inner.MaxEntries)
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&pages[0])), len(im.pages)), im.pages)
-	if err := writeArray(m, pages); err != nil {
+	if err := writeArray(m, im.pages); err != nil {
 		closeMap(m)
 		return nil, err
 	}

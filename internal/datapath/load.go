@@ -146,7 +146,7 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 	}
 	reused, retired := in.sortOut(spec, existing)
 	o := &objects{unswitched: existing != nil, retired: retired}
-	err = spec.LoadAndAssign(&o.narthexObjects, &ebpf.CollectionOptions{MapReplacements: reused})
+	err = loadObjects(spec, reused, &o.narthexObjects)
 	for _, m := range reused {
 		closeMap(m) // the objects have duplicates
 	}
@@ -177,7 +177,9 @@ func (in *Instance) sortOut(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 	}
 	reused, retired = map[string]*ebpf.Map{}, map[string]*ebpf.Map{}
 	for name, m := range existing {
-		if fits(name, m) && (together || !slices.Contains(roomMaps, name)) {
+		// Who is learned is learned in a slot of class_slots.
+		apart := !slices.Contains(roomMaps, name) && name != narthexMapLearnedClients
+		if fits(name, m) && (together || apart) {
 			reused[name] = m
 		} else {
 			retired[name] = m
@@ -217,6 +219,11 @@ func (in *Instance) size(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Ma
 	spec.Maps[narthexMapServiceCounts].MaxEntries = services
 	spec.Maps[narthexMapRooms].MaxEntries = services
 	spec.Maps[narthexMapSourceSets].MaxEntries = sets
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("finding out how many CPUs there are: %w", err)
+	}
+	spec.Maps[narthexMapReadings].MaxEntries = uint32(cpus)
 	return spec.Variables[narthexVarSourceSetMask].Set(sets - 1)
 }
 
@@ -231,10 +238,12 @@ func (o *objects) makeSecret() error {
 	return o.SourceSecret.Put(zero, &s)
 }
 
-// byName returns duplicates of all pinned maps by name.
+// byName returns duplicates of all pinned maps and those of events by name.
 func (o *objects) byName() (map[string]*ebpf.Map, error) {
 	all := map[string]*ebpf.Map{}
-	for name, m := range o.pinnedMaps() {
+	own := o.pinnedMaps()
+	maps.Copy(own, o.eventMaps()) // whoever listens goes on to
+	for name, m := range own {
 		dup, err := m.Clone()
 		if err != nil {
 			for _, m := range all {
@@ -262,7 +271,10 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapSourceSecret:    o.SourceSecret,
 		narthexMapSourceSets:      o.SourceSets,
 		narthexMapUpperDevices:    o.UpperDevices,
+		narthexMapChunkMarks:      o.ChunkMarks,
 		narthexMapClassSlots:      o.ClassSlots,
+		narthexMapLearnedClients:  o.LearnedClients,
+		narthexMapBlockedClients:  o.BlockedClients,
 		narthexMapFarewells:       o.Farewells,
 		narthexMapWatches:         o.Watches,
 		narthexMapFlows:           o.Flows,
@@ -281,10 +293,12 @@ func (o *objects) programs() map[string]*ebpf.Program {
 		narthexProgNarthexGateIn:      o.NarthexGateIn,
 		narthexProgNarthexGateOut:     o.NarthexGateOut,
 		narthexProgNarthexGateReset:   o.NarthexGateReset,
+		narthexProgNarthexGateSteer:   o.NarthexGateSteer,
 		narthexProgNarthexGateSweep:   o.NarthexGateSweep,
 		narthexProgNarthexGateTick:    o.NarthexGateTick,
 		narthexProgNarthexSockRelease: o.NarthexSockRelease,
 		narthexProgNarthexSockState:   o.NarthexSockState,
+		narthexProgNarthexSockMissed:  o.NarthexSockMissed,
 		narthexProgNarthexSockops:     o.NarthexSockops,
 	}
 }

@@ -59,7 +59,10 @@ func recordSetting(journal *ebpf.Map, setting, was string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(record(journal, keySetting(setting), was), record(journal, keyNamespace, strconv.FormatUint(inode, 10)))
+	if err := record(journal, keyNamespace, strconv.FormatUint(inode, 10)); err != nil {
+		return err
+	}
+	return record(journal, keySetting(setting), was)
 }
 
 // keyNamespace is where the journal has the inode of the namespace whose lo was changed.
@@ -80,7 +83,11 @@ func restoreLoopback(journal *ebpf.Map) error {
 	if err != nil {
 		return nil // nothing was changed
 	}
-	paths := []string{"/proc/thread-self/ns/net"}
+	// To enter one's own takes a privilege, too, which a daemon has given up.
+	if here, err := namespaceInode("/proc/thread-self/ns/net"); err == nil && here == inode {
+		return closeLoopback(journal)
+	}
+	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		more, _ := filepath.Glob(pattern)
 		paths = append(paths, more...)
@@ -126,5 +133,8 @@ func closeLoopback(journal *ebpf.Map) error {
 		}
 		all = errors.Join(all, erase(journal, keySetting(setting)))
 	}
-	return errors.Join(all, erase(journal, keyNamespace))
+	if all != nil {
+		return all // it has to be tried again, in this namespace
+	}
+	return erase(journal, keyNamespace)
 }

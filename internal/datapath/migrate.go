@@ -28,6 +28,10 @@ func (o *objects) migrate() (notes []string, err error) {
 		if now == nil || name == narthexMapPolicyImage || slices.Contains(roomMaps, name) {
 			continue
 		}
+		if name == narthexMapLearnedClients {
+			notes = append(notes, "clients that request rules had learned are forgotten")
+			continue
+		}
 		carry := copies[name]
 		if carry == nil || !sameLayout(old, now) {
 			notes = append(notes, fmt.Sprintf("what map %q held is reset: this version lays it out in another way", name))
@@ -134,8 +138,8 @@ func fullest(set *narthexSourceSet) *narthexSource {
 // same rule's, and moves their buckets on by the tokens that were taken since migrate.
 func (o *objects) takeOver(before, after *slots) error {
 	counts, buckets := o.retired[narthexMapRuleCounts], o.retired[narthexMapRuleBuckets]
-	for name, slot := range before.byRule {
-		now, ok := after.byRule[name]
+	for key, slot := range before.byRule {
+		now, ok := after.byRule[key]
 		if !ok || now != slot {
 			continue
 		}

@@ -20,7 +20,8 @@ const (
 	narthexActionACTION_POLICE   narthexAction = 1
 	narthexActionACTION_DROP     narthexAction = 2
 	narthexActionACTION_PASS     narthexAction = 3
-	narthexActionACTION_LEN      narthexAction = 4
+	narthexActionACTION_REJECT   narthexAction = 4
+	narthexActionACTION_LEN      narthexAction = 5
 )
 
 type narthexClassRoom struct {
@@ -53,12 +54,68 @@ type narthexClassSlot struct {
 	Name [64]uint8
 }
 
+type narthexClient struct {
+	_       structs.HostLayout
+	Address [2]uint64
+	V6      uint8
+	Pad     [7]uint8
+}
+
+type narthexControl struct {
+	_        structs.HostLayout
+	Until    uint64
+	Limit    uint32
+	Safe     uint32
+	Overload uint32
+	Sheds    uint32
+	Keep     [16]uint32
+}
+
 type narthexCounts struct {
 	_         structs.HostLayout
 	Passed    uint64
 	Dropped   uint64
 	WouldDrop uint64
 }
+
+type narthexEvent struct {
+	_         structs.HostLayout
+	Time      uint64
+	Peer      [2]uint64
+	Local     [2]uint64
+	PeerPort  uint16
+	LocalPort uint16
+	V6        uint8
+	Kind      uint8
+	Shadow    uint8
+	Class     uint8
+	Service   uint32
+	Rule      uint32
+	Reason    uint32
+	LocalV6   uint8
+	Pad       [3]uint8
+	Debt      int64
+	Waited    uint64
+}
+
+type narthexEventBudget struct {
+	_      structs.HostLayout
+	Since  uint64
+	Told   uint64
+	Missed uint64
+}
+
+type narthexEventKind uint32
+
+const (
+	narthexEventKindEVENT_SYN      narthexEventKind = 0
+	narthexEventKindEVENT_REJECT   narthexEventKind = 1
+	narthexEventKindEVENT_DEMOTE   narthexEventKind = 2
+	narthexEventKindEVENT_HOLD     narthexEventKind = 3
+	narthexEventKindEVENT_ADMIT    narthexEventKind = 4
+	narthexEventKindEVENT_RELEASE  narthexEventKind = 5
+	narthexEventKindEVENT_KIND_LEN narthexEventKind = 6
+)
 
 type narthexFarewell struct {
 	_      structs.HostLayout
@@ -90,21 +147,26 @@ type narthexFlow struct {
 	Protocol       uint8
 	Watched        uint8
 	Moves          uint8
-	Generation     uint32
-	Mark           uint32
-	Head           struct {
-		_      structs.HostLayout
-		Length uint64
-		Flags  uint8
-		Place  uint8
-		Word   uint8
-		At     uint8
-		Set    uint8
-		Pad    uint8
-		Seen   uint16
-		Size   uint32
-		Pad2   uint32
+	Home           uint8
+	Named          uint8
+	Pad            [2]uint8
+	Rule           uint32
+	Client         struct {
+		_    structs.HostLayout
+		Word [2]uint64
+		V6   uint8
+		Pad  [7]uint8
 	}
+	Proxy struct {
+		_     structs.HostLayout
+		Size  uint16
+		Left  uint16
+		Place uint8
+		Pad   [3]uint8
+	}
+	Generation uint32
+	Mark       uint32
+	Head       narthexHttpHead
 }
 
 type narthexFlowKey struct {
@@ -141,9 +203,131 @@ type narthexHeader struct {
 	Generation uint32
 	Rooms      uint32
 	RoomCount  uint32
+	Match      uint32
 	Shadow     uint8
 	Uppers     uint8
-	Pad        [2]uint8
+	Blocks     uint8
+	Steers     uint8
+}
+
+type narthexHttpHead struct {
+	_      structs.HostLayout
+	Length uint64
+	Flags  uint8
+	Place  uint8
+	Word   uint8
+	At     uint8
+	Set    uint8
+	Pad    uint8
+	Seen   uint16
+	Size   uint32
+	Pad2   uint32
+}
+
+type narthexLearned struct {
+	_     structs.HostLayout
+	Until uint64
+	Class uint32
+	Pad   uint32
+}
+
+type narthexMarkKey struct {
+	_    structs.HostLayout
+	Flow uint64
+	Seq  uint32
+	Pad  uint32
+}
+
+type narthexMatch struct {
+	_         structs.HostLayout
+	Seed      uint64
+	Rules     uint32
+	RuleCount uint32
+	Entries   uint32
+	Mask      uint32
+	Fields    uint32
+	Patterns  uint32
+	Nodes     uint32
+	Classes   uint32
+	States    uint32
+	Width     uint16
+	Headers   uint8
+	Cookies   uint8
+	Graph     uint8
+	Asks      uint8
+	Pad       [2]uint8
+	Letters   uint32
+	Pad2      [4]uint8
+	_         [4]byte
+}
+
+type narthexMatchEntry struct {
+	_    structs.HostLayout
+	Key  uint64
+	Rule uint32
+	To   uint32
+}
+
+type narthexMatchField struct {
+	_             structs.HostLayout
+	Rule          uint32
+	Pattern       uint32
+	Prefixes      uint32
+	Suffixes      uint32
+	PrefixCount   uint16
+	SuffixCount   uint16
+	LongestSuffix uint16
+	Exact         uint8
+	Words         uint8
+	Pad           [40]uint8
+}
+
+type narthexMatchNode struct {
+	_      structs.HostLayout
+	Fields [2]uint64
+	Rule   uint32
+	First  uint32
+	Pad    [8]uint8
+}
+
+type narthexMirrorControl struct {
+	_     structs.HostLayout
+	Until uint64
+	Mask  uint32
+	Seed  uint32
+}
+
+type narthexMirrorFate uint32
+
+const (
+	narthexMirrorFateMIRROR_PASS     narthexMirrorFate = 0
+	narthexMirrorFateMIRROR_DROP     narthexMirrorFate = 1
+	narthexMirrorFateMIRROR_REJECT   narthexMirrorFate = 2
+	narthexMirrorFateMIRROR_DEMOTE   narthexMirrorFate = 3
+	narthexMirrorFateMIRROR_FATE_LEN narthexMirrorFate = 4
+)
+
+type narthexMirrored struct {
+	_         structs.HostLayout
+	Time      uint64
+	Peer      [2]uint64
+	Local     [2]uint64
+	Real      [2]uint64
+	PeerPort  uint16
+	LocalPort uint16
+	V6        uint8
+	RealV6    uint8
+	Proxied   uint8
+	Syn       uint8
+	Fate      uint8
+	Class     uint8
+	Skip      uint16
+	Service   uint32
+	Rule      uint32
+	Reason    uint32
+	Mask      uint32
+	Length    uint32
+	Head      [2048]uint8
 }
 
 type narthexNode struct {
@@ -163,13 +347,29 @@ type narthexNote struct {
 	Text [128]uint8
 }
 
+type narthexOver uint32
+
+const (
+	narthexOverOVER_REJECT narthexOver = 0
+	narthexOverOVER_DROP   narthexOver = 1
+	narthexOverOVER_DEMOTE narthexOver = 2
+	narthexOverOVER_LEN    narthexOver = 3
+)
+
 type narthexPage struct {
 	_    structs.HostLayout
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [32]byte
+		_      [28]byte
 	}
+}
+
+type narthexPattern struct {
+	_      structs.HostLayout
+	Up     uint32
+	Length uint16
+	Flags  uint16
 }
 
 type narthexPool struct {
@@ -214,6 +414,115 @@ type narthexRank struct {
 	Pad            uint8
 }
 
+type narthexReading struct {
+	_    structs.HostLayout
+	Head struct {
+		_         structs.HostLayout
+		Seed      uint64
+		Letters   uint32
+		Place     uint8
+		Header    uint8
+		Flags     uint8
+		Cookies   uint8
+		Forwarded uint8
+		Pad       [7]uint8
+	}
+	Text struct {
+		_        structs.HostLayout
+		Factor   uint64
+		Length   uint32
+		Segment  uint32
+		Segments uint32
+		Place    uint8
+		Digit    uint8
+		Cut      uint8
+		Bad      uint8
+		Byte     [16384]uint8
+		Hash     [1024]uint64
+		Tail     [1024]uint64
+		Begin    [8192]uint16
+	}
+	Names struct {
+		_     structs.HostLayout
+		Frame struct {
+			_      structs.HostLayout
+			Left   uint32
+			Record uint16
+			Place  uint8
+			Header uint8
+		}
+		Sni       uint16
+		Alpn      uint16
+		Item      uint16
+		Extension uint16
+		Number    uint16
+		Flags     uint8
+		Place     uint8
+		Next      uint8
+		At        uint8
+		Pad       [2]uint8
+		Name      [256]uint8
+		Protocols [256]uint8
+	}
+	Present [2]uint64
+	Hit     [128][16]uint32
+	Hits    [128]uint8
+	Asks    uint8
+	Graph   uint8
+	Client  uint8
+	Said    uint8
+	Trusted [2]uint32
+	_       [4]byte
+	From    struct {
+		_    structs.HostLayout
+		Word [2]uint64
+		V6   uint8
+		Pad  [7]uint8
+	}
+	Forwarded struct {
+		_     structs.HostLayout
+		First uint32
+		Rest  uint32
+		Begin uint32
+		End   uint32
+	}
+	Best          uint32
+	Complex       uint32
+	Field         uint32
+	Pos           uint32
+	End           uint32
+	LongestSuffix uint16
+	Words         uint16
+	ReachedCount  uint32
+	Reached       [32]struct {
+		_       structs.HostLayout
+		Pattern uint32
+		End     uint32
+	}
+	SuffixCount uint32
+	Suffix      [16]struct {
+		_       structs.HostLayout
+		Pattern uint32
+		End     uint32
+	}
+	Scan struct {
+		_     structs.HostLayout
+		At    uint32
+		State uint32
+		Word  uint32
+	}
+	_    [4]byte
+	Walk struct {
+		_      structs.HostLayout
+		Left   [2]uint64
+		Node   uint32
+		Field  uint32
+		Hit    uint32
+		Visits uint32
+		Visit  [64]uint32
+	}
+}
+
 type narthexReason uint32
 
 const (
@@ -251,7 +560,10 @@ const (
 	narthexReasonREASON_CUT           narthexReason = 31
 	narthexReasonREASON_GATHERED      narthexReason = 32
 	narthexReasonREASON_UNWATCHED     narthexReason = 33
-	narthexReasonREASON_LEN           narthexReason = 34
+	narthexReasonREASON_BLOCKED       narthexReason = 34
+	narthexReasonREASON_NO_SNI        narthexReason = 35
+	narthexReasonREASON_SHED          narthexReason = 36
+	narthexReasonREASON_LEN           narthexReason = 37
 )
 
 type narthexReject uint32
@@ -267,8 +579,20 @@ const (
 	narthexRejectREJECT_TOO_LARGE  narthexReject = 7
 	narthexRejectREJECT_MALFORMED  narthexReject = 8
 	narthexRejectREJECT_H2C        narthexReject = 9
-	narthexRejectREJECT_LEN        narthexReject = 10
+	narthexRejectREJECT_RULE       narthexReject = 10
+	narthexRejectREJECT_DROPPED    narthexReject = 11
+	narthexRejectREJECT_BLOCKED    narthexReject = 12
+	narthexRejectREJECT_COMPLEX    narthexReject = 13
+	narthexRejectREJECT_LEN        narthexReject = 14
 )
+
+type narthexRequestGuard struct {
+	_     structs.HostLayout
+	Block uint64
+	Learn uint64
+	Over  uint8
+	Pad   [7]uint8
+}
 
 type narthexRoom struct {
 	_    structs.HostLayout
@@ -292,6 +616,7 @@ type narthexRoom struct {
 	GatherHead     uint32
 	GatherTail     uint32
 	EpochBegan     uint64
+	Control        narthexControl
 	Entered        [8][32]uint32
 	Ghost          [256]struct {
 		_        structs.HostLayout
@@ -319,10 +644,19 @@ type narthexRoomConfig struct {
 	Bounded      uint8
 	Protocol     uint8
 	H2c          uint8
-	Pad          [86]uint8
+	Proxies      uint8
+	Adaptive     uint8
+	Pad          [84]uint8
 	Classes      uint32
 	Rank         [16]narthexRank
 	Answer       [256]uint8
+}
+
+type narthexRoots struct {
+	_   structs.HostLayout
+	V4  uint32
+	V6  uint32
+	Pad [2]uint32
 }
 
 type narthexRule struct {
@@ -338,8 +672,16 @@ type narthexRule struct {
 	PerSource uint8
 	BitsV4    uint8
 	BitsV6    uint8
-	Pad       [3]uint8
+	When      uint8
+	Pad       [2]uint8
 }
+
+type narthexRuleKind uint32
+
+const (
+	narthexRuleKindRULE_CONNECTION narthexRuleKind = 0
+	narthexRuleKindRULE_REQUEST    narthexRuleKind = 1
+)
 
 type narthexRuleSlot struct {
 	_         structs.HostLayout
@@ -351,7 +693,7 @@ type narthexRuleSlot struct {
 	PerSource uint8
 	BitsV4    uint8
 	BitsV6    uint8
-	Pad       uint8
+	Kind      uint8
 }
 
 type narthexSecret struct {
@@ -360,15 +702,18 @@ type narthexSecret struct {
 }
 
 type narthexService struct {
-	_      structs.HostLayout
-	Guard  narthexGuard
-	Slot   uint32
-	Group  uint32
-	RootV4 uint32
-	RootV6 uint32
-	Shadow uint8
-	Gate   uint8
-	Pad    [6]uint8
+	_         structs.HostLayout
+	Guard     narthexGuard
+	Slot      uint32
+	Group     uint32
+	RootV4    uint32
+	RootV6    uint32
+	TrustedV4 uint32
+	TrustedV6 uint32
+	Learned   uint32
+	Shadow    uint8
+	Gate      uint8
+	Pad       [2]uint8
 }
 
 type narthexServiceEnd uint32
@@ -400,7 +745,13 @@ type narthexSlot struct {
 	VlanProto    uint16
 	VlanTci      uint16
 	Sealed       uint8
-	Pad          [3]uint8
+	Proxied      uint8
+	FromV6       uint8
+	Pad          [1]uint8
+	By           uint32
+	_            [4]byte
+	Debt         int64
+	From         [2]uint64
 }
 
 type narthexSource struct {
@@ -412,6 +763,12 @@ type narthexSource struct {
 type narthexSourceSet struct {
 	_   structs.HostLayout
 	Way [8]narthexSource
+}
+
+type narthexStateChange struct {
+	_     structs.HostLayout
+	Sk    uint64
+	State uint64
 }
 
 type narthexUpperDevice struct {
@@ -439,6 +796,14 @@ type narthexWatchRing struct {
 		Sent     uint32
 	}
 }
+
+type narthexWhen uint32
+
+const (
+	narthexWhenWHEN_ALWAYS   narthexWhen = 0
+	narthexWhenWHEN_OVERLOAD narthexWhen = 1
+	narthexWhenWHEN_LEN      narthexWhen = 2
+)
 
 type narthexWork struct {
 	_ structs.HostLayout
@@ -488,25 +853,39 @@ type narthexWork struct {
 		At   uint32
 		Left uint32
 	}
-	_     [4]byte
-	Began struct {
-		_      structs.HostLayout
-		Length uint64
-		Flags  uint8
-		Place  uint8
-		Word   uint8
-		At     uint8
-		Set    uint8
-		Pad    uint8
-		Seen   uint16
-		Size   uint32
-		Pad2   uint32
+	_   [4]byte
+	Sum struct {
+		_    structs.HostLayout
+		Sum  uint64
+		At   uint32
+		Left uint32
 	}
+	Began narthexHttpHead
 	Keep  uint32
 	Kept  uint32
-	Says  uint32
-	Watch uint32
-	Look  struct {
+	Grown uint32
+	_     [4]byte
+	From  struct {
+		_          structs.HostLayout
+		Src        [2]uint64
+		Dst        [2]uint64
+		Sport      uint16
+		Dport      uint16
+		Mac        [6]uint8
+		V6         uint8
+		HasAddress uint8
+		HasPorts   uint8
+		Anomaly    uint8
+		_          [2]byte
+	}
+	Proxied uint8
+	Demoted uint8
+	Named   uint8
+	Crowded uint8
+	Says    uint32
+	Watch   uint32
+	_       [4]byte
+	Look    struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey
 		Id       uint64
@@ -522,12 +901,14 @@ type narthexWork struct {
 		Window   uint32
 		Crowded  uint32
 		Orphaned uint32
+		Silent   uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey
@@ -567,22 +948,42 @@ type narthexWork struct {
 		Text     uint8
 		Pad      [1]uint8
 	}
+	By     uint32
+	_      [4]byte
+	Debt   int64
+	Waited uint64
+	Why    uint32
+	Fate   uint8
+	Fresh  uint8
+	Pad    [2]uint8
+	Event  narthexEvent
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	narthexMapAudience            = "audience"
+	narthexMapBlockedClients      = "blocked_clients"
+	narthexMapChunkMarks          = "chunk_marks"
 	narthexMapClassSlots          = "class_slots"
+	narthexMapEventBudgets        = "event_budgets"
+	narthexMapEvents              = "events"
 	narthexMapFarewells           = "farewells"
 	narthexMapFlows               = "flows"
 	narthexMapGatePorts           = "gate_ports"
 	narthexMapGhosts              = "ghosts"
 	narthexMapInterfaceGroups     = "interface_groups"
 	narthexMapJournal             = "journal"
+	narthexMapLearnedClients      = "learned_clients"
+	narthexMapMirror              = "mirror"
+	narthexMapMirrorBudgets       = "mirror_budgets"
+	narthexMapMirrorRing          = "mirror_ring"
+	narthexMapMirroredRecords     = "mirrored_records"
 	narthexMapNesting             = "nesting"
 	narthexMapPolicyImage         = "policy_image"
 	narthexMapPool                = "pool"
+	narthexMapReadings            = "readings"
 	narthexMapReasonCounts        = "reason_counts"
 	narthexMapRooms               = "rooms"
 	narthexMapRuleBuckets         = "rule_buckets"
@@ -594,26 +995,42 @@ const (
 	narthexMapSlots               = "slots"
 	narthexMapSourceSecret        = "source_secret"
 	narthexMapSourceSets          = "source_sets"
+	narthexMapStateChanges        = "state_changes"
 	narthexMapUpperDevices        = "upper_devices"
 	narthexMapWatches             = "watches"
 	narthexMapWorks               = "works"
 	narthexProgNarthexGateIn      = "narthex_gate_in"
 	narthexProgNarthexGateOut     = "narthex_gate_out"
 	narthexProgNarthexGateReset   = "narthex_gate_reset"
+	narthexProgNarthexGateSteer   = "narthex_gate_steer"
 	narthexProgNarthexGateSweep   = "narthex_gate_sweep"
 	narthexProgNarthexGateTick    = "narthex_gate_tick"
+	narthexProgNarthexSockMissed  = "narthex_sock_missed"
 	narthexProgNarthexSockRelease = "narthex_sock_release"
 	narthexProgNarthexSockState   = "narthex_sock_state"
 	narthexProgNarthexSockops     = "narthex_sockops"
 	narthexProgNarthexTcxSyn      = "narthex_tcx_syn"
 	narthexProgNarthexXdpSyn      = "narthex_xdp_syn"
 	narthexVarBtfAction           = "btf_action"
+	narthexVarBtfEvent            = "btf_event"
+	narthexVarBtfEventKind        = "btf_event_kind"
+	narthexVarBtfMatch            = "btf_match"
+	narthexVarBtfMatchEntry       = "btf_match_entry"
+	narthexVarBtfMatchField       = "btf_match_field"
+	narthexVarBtfMatchNode        = "btf_match_node"
+	narthexVarBtfMirrorFate       = "btf_mirror_fate"
+	narthexVarBtfOver             = "btf_over"
 	narthexVarBtfPage             = "btf_page"
+	narthexVarBtfPattern          = "btf_pattern"
 	narthexVarBtfProtocol         = "btf_protocol"
 	narthexVarBtfReason           = "btf_reason"
 	narthexVarBtfReject           = "btf_reject"
+	narthexVarBtfRequestGuard     = "btf_request_guard"
+	narthexVarBtfRoots            = "btf_roots"
+	narthexVarBtfRuleKind         = "btf_rule_kind"
 	narthexVarBtfServiceEnd       = "btf_service_end"
 	narthexVarBtfSlot             = "btf_slot"
+	narthexVarBtfWhen             = "btf_when"
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
@@ -667,8 +1084,10 @@ type narthexProgramSpecs struct {
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer   *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
@@ -680,16 +1099,27 @@ type narthexProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexMapSpecs struct {
+	Audience        *ebpf.MapSpec `ebpf:"audience"`
+	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ChunkMarks      *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
+	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
 	Farewells       *ebpf.MapSpec `ebpf:"farewells"`
 	Flows           *ebpf.MapSpec `ebpf:"flows"`
 	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
 	Ghosts          *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal         *ebpf.MapSpec `ebpf:"journal"`
+	LearnedClients  *ebpf.MapSpec `ebpf:"learned_clients"`
+	Mirror          *ebpf.MapSpec `ebpf:"mirror"`
+	MirrorBudgets   *ebpf.MapSpec `ebpf:"mirror_budgets"`
+	MirrorRing      *ebpf.MapSpec `ebpf:"mirror_ring"`
+	MirroredRecords *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool            *ebpf.MapSpec `ebpf:"pool"`
+	Readings        *ebpf.MapSpec `ebpf:"readings"`
 	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
 	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets     *ebpf.MapSpec `ebpf:"rule_buckets"`
@@ -701,6 +1131,7 @@ type narthexMapSpecs struct {
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
+	StateChanges    *ebpf.MapSpec `ebpf:"state_changes"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
 	Watches         *ebpf.MapSpec `ebpf:"watches"`
 	Works           *ebpf.MapSpec `ebpf:"works"`
@@ -710,19 +1141,32 @@ type narthexMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexVariableSpecs struct {
-	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
-	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
-	BtfProtocol    *ebpf.VariableSpec `ebpf:"btf_protocol"`
-	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
-	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
-	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
-	BtfSlot        *ebpf.VariableSpec `ebpf:"btf_slot"`
-	GateMark       *ebpf.VariableSpec `ebpf:"gate_mark"`
-	HauntedSockets *ebpf.VariableSpec `ebpf:"haunted_sockets"`
-	NetCookie      *ebpf.VariableSpec `ebpf:"net_cookie"`
-	SlotCount      *ebpf.VariableSpec `ebpf:"slot_count"`
-	SlotSize       *ebpf.VariableSpec `ebpf:"slot_size"`
-	SourceSetMask  *ebpf.VariableSpec `ebpf:"source_set_mask"`
+	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
+	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
+	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
+	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
+	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
+	BtfMatchNode    *ebpf.VariableSpec `ebpf:"btf_match_node"`
+	BtfMirrorFate   *ebpf.VariableSpec `ebpf:"btf_mirror_fate"`
+	BtfOver         *ebpf.VariableSpec `ebpf:"btf_over"`
+	BtfPage         *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfPattern      *ebpf.VariableSpec `ebpf:"btf_pattern"`
+	BtfProtocol     *ebpf.VariableSpec `ebpf:"btf_protocol"`
+	BtfReason       *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject       *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfRequestGuard *ebpf.VariableSpec `ebpf:"btf_request_guard"`
+	BtfRoots        *ebpf.VariableSpec `ebpf:"btf_roots"`
+	BtfRuleKind     *ebpf.VariableSpec `ebpf:"btf_rule_kind"`
+	BtfServiceEnd   *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
+	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
+	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
+	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
+	SourceSetMask   *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
 // narthexObjects contains all objects after they have been loaded into the kernel.
@@ -745,16 +1189,27 @@ func (o *narthexObjects) Close() error {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexMaps struct {
+	Audience        *ebpf.Map `ebpf:"audience"`
+	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
+	ChunkMarks      *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
+	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
+	Events          *ebpf.Map `ebpf:"events"`
 	Farewells       *ebpf.Map `ebpf:"farewells"`
 	Flows           *ebpf.Map `ebpf:"flows"`
 	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
 	Ghosts          *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
 	Journal         *ebpf.Map `ebpf:"journal"`
+	LearnedClients  *ebpf.Map `ebpf:"learned_clients"`
+	Mirror          *ebpf.Map `ebpf:"mirror"`
+	MirrorBudgets   *ebpf.Map `ebpf:"mirror_budgets"`
+	MirrorRing      *ebpf.Map `ebpf:"mirror_ring"`
+	MirroredRecords *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting         *ebpf.Map `ebpf:"nesting"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
 	Pool            *ebpf.Map `ebpf:"pool"`
+	Readings        *ebpf.Map `ebpf:"readings"`
 	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
 	Rooms           *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets     *ebpf.Map `ebpf:"rule_buckets"`
@@ -766,6 +1221,7 @@ type narthexMaps struct {
 	Slots           *ebpf.Map `ebpf:"slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
+	StateChanges    *ebpf.Map `ebpf:"state_changes"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
 	Watches         *ebpf.Map `ebpf:"watches"`
 	Works           *ebpf.Map `ebpf:"works"`
@@ -773,16 +1229,27 @@ type narthexMaps struct {
 
 func (m *narthexMaps) Close() error {
 	return _NarthexClose(
+		m.Audience,
+		m.BlockedClients,
+		m.ChunkMarks,
 		m.ClassSlots,
+		m.EventBudgets,
+		m.Events,
 		m.Farewells,
 		m.Flows,
 		m.GatePorts,
 		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.LearnedClients,
+		m.Mirror,
+		m.MirrorBudgets,
+		m.MirrorRing,
+		m.MirroredRecords,
 		m.Nesting,
 		m.PolicyImage,
 		m.Pool,
+		m.Readings,
 		m.ReasonCounts,
 		m.Rooms,
 		m.RuleBuckets,
@@ -794,6 +1261,7 @@ func (m *narthexMaps) Close() error {
 		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.StateChanges,
 		m.UpperDevices,
 		m.Watches,
 		m.Works,
@@ -804,19 +1272,32 @@ func (m *narthexMaps) Close() error {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexVariables struct {
-	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
-	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
-	BtfProtocol    *ebpf.Variable `ebpf:"btf_protocol"`
-	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
-	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
-	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`
-	BtfSlot        *ebpf.Variable `ebpf:"btf_slot"`
-	GateMark       *ebpf.Variable `ebpf:"gate_mark"`
-	HauntedSockets *ebpf.Variable `ebpf:"haunted_sockets"`
-	NetCookie      *ebpf.Variable `ebpf:"net_cookie"`
-	SlotCount      *ebpf.Variable `ebpf:"slot_count"`
-	SlotSize       *ebpf.Variable `ebpf:"slot_size"`
-	SourceSetMask  *ebpf.Variable `ebpf:"source_set_mask"`
+	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
+	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
+	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
+	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
+	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
+	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`
+	BtfMatchNode    *ebpf.Variable `ebpf:"btf_match_node"`
+	BtfMirrorFate   *ebpf.Variable `ebpf:"btf_mirror_fate"`
+	BtfOver         *ebpf.Variable `ebpf:"btf_over"`
+	BtfPage         *ebpf.Variable `ebpf:"btf_page"`
+	BtfPattern      *ebpf.Variable `ebpf:"btf_pattern"`
+	BtfProtocol     *ebpf.Variable `ebpf:"btf_protocol"`
+	BtfReason       *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject       *ebpf.Variable `ebpf:"btf_reject"`
+	BtfRequestGuard *ebpf.Variable `ebpf:"btf_request_guard"`
+	BtfRoots        *ebpf.Variable `ebpf:"btf_roots"`
+	BtfRuleKind     *ebpf.Variable `ebpf:"btf_rule_kind"`
+	BtfServiceEnd   *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
+	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
+	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
+	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
+	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize        *ebpf.Variable `ebpf:"slot_size"`
+	SourceSetMask   *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
 // narthexPrograms contains all programs after they have been loaded into the kernel.
@@ -826,8 +1307,10 @@ type narthexPrograms struct {
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer   *ebpf.Program `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
@@ -840,8 +1323,10 @@ func (p *narthexPrograms) Close() error {
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,
+		p.NarthexGateSteer,
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
+		p.NarthexSockMissed,
 		p.NarthexSockRelease,
 		p.NarthexSockState,
 		p.NarthexSockops,

@@ -57,6 +57,10 @@ var rejectNames = [RejectLen]string{
 	"too_large",  // its head is longer than a slot
 	"malformed",  // servers could read its head in two ways, or it is no HTTP/1
 	"h2c",        // it asks for HTTP/2 without TLS, which the service does not let pass
+	"rule",       // a request rule says so
+	"dropped",    // the same, by a reset
+	"blocked",    // its client, behind a trusted proxy, is blocked by a rule
+	"complex",    // more patterns match it at once than are followed
 }
 
 func (r Reject) String() string { return rejectNames[r] }
@@ -154,7 +158,7 @@ func (in *Instance) Pool() (PoolUse, error) {
 
 // countKeys counts the entries of a hash map.
 func countKeys[K, V any](m *ebpf.Map) (n int, err error) {
-	const batch = 4096
+	const batch = 512
 	keys, values := make([]K, batch), make([]V, batch)
 	var cursor ebpf.MapBatchCursor
 	for {

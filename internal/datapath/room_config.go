@@ -22,7 +22,7 @@ const (
 )
 
 // hasGate reports whether the requests or connections of a service go through a waiting room,
-// be it one in which nobody ever waits.
+// be it one in which nobody ever waits, or have to do with request rules.
 func hasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
 
 // roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
@@ -54,6 +54,14 @@ var protocols = map[policy.Protocol]narthexProtocol{
 	policy.TCP:  narthexProtocolPROTOCOL_TCP,
 }
 
+// isStrict reports whether requests may have to wait whatever a limit that adapts is, or rules may
+// turn them away.
+func isStrict(t *policy.Tables, service int) bool {
+	room := &t.Services[service].Room
+	bounded := slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })
+	return room.Limit > 0 || bounded || room.Ruled
+}
+
 func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 	from := &t.Services[service].Room
 	c := narthexRoomConfig{
@@ -66,9 +74,11 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Shadow:      flag(t.Services[service].Shadow),
 		Ends:        uint8(serviceEnds[from.Ends]),
 		DefaultRank: uint8(t.Default),
-		Strict:      flag(t.HasRoom(service)),
+		Strict:      flag(isStrict(t, service)),
+		Proxies:     flag(t.Services[service].Trusted != (policy.Roots{})),
 		Protocol:    uint8(protocols[from.Protocol]),
 		H2c:         flag(from.H2C == policy.H2CPass),
+		Adaptive:    flag(from.Adaptive),
 		Bounded:     flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })),
 	}
 	for rank, class := range t.Classes {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,9 +165,10 @@ func TestRoomConfigs(t *testing.T) {
 func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots, c *narthexRoomConfig) {
 	t.Helper()
 	from := &tables.Services[service]
+	strict := from.Room.Limit > 0 || slices.ContainsFunc(tables.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })
 	if int(c.Limit) != from.Room.Limit || int(c.QueueSize) != from.Room.Queue.Size || c.MaxWait != uint64(from.Room.Queue.MaxWait) ||
 		c.Epoch != epochLength(from.Room.Queue.MaxService) || c.Mark != from.Room.Mark || (c.Shadow == 1) != from.Shadow ||
-		narthexServiceEnd(c.Ends) != serviceEnds[from.Room.Ends] || (c.Strict == 1) != tables.HasRoom(service) {
+		narthexServiceEnd(c.Ends) != serviceEnds[from.Room.Ends] || (c.Strict == 1) != strict || (c.Adaptive == 1) != from.Room.Adaptive {
 		t.Errorf("service %+v has %+v", from, c)
 	}
 	wantProtocol := map[policy.Protocol]narthexProtocol{policy.HTTP: 0, policy.TLS: 1, policy.TCP: 2}[from.Room.Protocol]

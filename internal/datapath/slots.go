@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -17,23 +18,73 @@ import (
 // maps hold the same, for the next daemon.
 type slots struct {
 	rules    []narthexRuleSlot
-	byRule   map[string]uint32
+	byRule   map[ruleKey]uint32
 	services []string
 	byName   map[string]uint32
 	classes  []string
 	byClass  map[string]uint32
 }
 
+// ruleKey tells rules: one of each table may have the same name.
+type ruleKey struct {
+	kind uint8
+	name string
+}
+
+// The kinds of rules in a struct rule_slot.
+const (
+	connectionRule = uint8(narthexRuleKindRULE_CONNECTION)
+	requestRule    = uint8(narthexRuleKindRULE_REQUEST)
+)
+
+func connectionKey(r *policy.RuleTable) ruleKey { return ruleKey{connectionRule, r.Name} }
+
+func requestKey(r *policy.RequestRule) ruleKey { return ruleKey{requestRule, r.Name} }
+
+// slotKey returns whose a slot is, with no name if it is free.
+func slotKey(s *narthexRuleSlot) ruleKey { return ruleKey{s.Kind, nameString(s.Name[:])} }
+
+// owner is a rule that has a slot, with its bucket.
+type owner struct {
+	ruleKey
+	limit
+}
+
+// limit is what a rule says of its bucket.
+type limit struct {
+	action   policy.Action
+	interval time.Duration
+	burst    uint32
+	per      policy.Per
+}
+
+func connectionLimit(r *policy.RuleTable) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
+
+func requestLimit(r *policy.RequestRule) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
+
+// ruleOwners lists the rules of both tables.
+func ruleOwners(t *policy.Tables) []owner {
+	requests := t.RequestRules()
+	all := make([]owner, 0, len(t.Rules)+len(requests))
+	for i := range t.Rules {
+		all = append(all, owner{connectionKey(&t.Rules[i]), connectionLimit(&t.Rules[i])})
+	}
+	for i := range requests {
+		all = append(all, owner{requestKey(&requests[i]), requestLimit(&requests[i])})
+	}
+	return all
+}
+
 // readSlots reads the owners from the maps.
 func readSlots(o *objects) (*slots, error) {
-	s := &slots{byRule: map[string]uint32{}}
+	s := &slots{byRule: map[ruleKey]uint32{}}
 	s.rules = make([]narthexRuleSlot, o.RuleSlots.MaxEntries())
 	if err := readArray(o.RuleSlots, s.rules); err != nil {
 		return nil, err
 	}
 	for i := range s.rules {
-		if name := nameString(s.rules[i].Name[:]); name != "" {
-			s.byRule[name] = uint32(i)
+		if key := slotKey(&s.rules[i]); key.name != "" {
+			s.byRule[key] = uint32(i)
 		}
 	}
 	services := make([]narthexServiceSlot, o.ServiceSlots.MaxEntries())
@@ -78,10 +129,10 @@ func readArray[T any](m *ebpf.Map, values []T) error {
 func (s *slots) free() int { return len(s.rules) - len(s.byRule) }
 
 // newRules counts the rules that have no slot yet.
-func (s *slots) newRules(rules []policy.RuleTable) int {
+func (s *slots) newRules(rules []owner) int {
 	n := 0
 	for i := range rules {
-		if _, ok := s.byRule[rules[i].Name]; !ok {
+		if _, ok := s.byRule[rules[i].ruleKey]; !ok {
 			n++
 		}
 	}
@@ -94,13 +145,13 @@ func (s *slots) newRules(rules []policy.RuleTable) int {
 func bucketIndex(slot uint32, id uint64) uint32 { return 2*slot + uint32(id&1) }
 
 // form returns the part of a rule's slot that a change of the bucket's form changes.
-func form(r *policy.RuleTable) (f narthexRuleSlot) {
-	if r.Action != policy.ActionPolice {
+func (l limit) form() (f narthexRuleSlot) {
+	if l.action != policy.ActionPolice {
 		return f
 	}
-	f.Interval, f.Burst = uint64(r.Interval), r.Burst
-	if r.Per != policy.PerRule {
-		f.PerSource, f.BitsV4, f.BitsV6 = 1, uint8(r.Per.V4), uint8(r.Per.V6)
+	f.Interval, f.Burst = uint64(l.interval), l.burst
+	if l.per != policy.PerRule {
+		f.PerSource, f.BitsV4, f.BitsV6 = 1, uint8(l.per.V4), uint8(l.per.V6)
 	}
 	return f
 }
@@ -122,10 +173,9 @@ func (s *slots) clone() *slots {
 // room.
 func (c *change) assignRules() error {
 	next := uint32(0)
-	for i := range c.state.Tables.Rules {
-		r := &c.state.Tables.Rules[i]
-		want := form(r)
-		slot, known := c.slots.byRule[r.Name]
+	for _, r := range ruleOwners(c.state.Tables) {
+		want := r.form()
+		slot, known := c.slots.byRule[r.ruleKey]
 		if known && sameForm(&c.slots.rules[slot], &want) {
 			continue
 		}
@@ -135,7 +185,7 @@ func (c *change) assignRules() error {
 			}
 			slot = next
 		}
-		if err := c.takeSlot(slot, known, r.Name, want); err != nil {
+		if err := c.takeSlot(slot, known, r.ruleKey, want); err != nil {
 			return err
 		}
 	}
@@ -144,9 +194,9 @@ func (c *change) assignRules() error {
 
 // takeSlot makes a slot a rule's, with a bucket of the wanted form. The image in force
 // goes on with the slot's other bucket, whatever becomes of this change.
-func (c *change) takeSlot(slot uint32, known bool, name string, want narthexRuleSlot) error {
+func (c *change) takeSlot(slot uint32, known bool, key ruleKey, want narthexRuleSlot) error {
 	old := c.slots.rules[slot]
-	want.Name, want.Id = nameBytes(name), old.Id+1
+	want.Name, want.Kind, want.Id = nameBytes(key.name), key.kind, old.Id+1
 	if known && keepsSources(&old, &want) {
 		want.Id = old.Id
 	}
@@ -160,7 +210,7 @@ func (c *change) takeSlot(slot uint32, known bool, name string, want narthexRule
 	}
 	c.writes = append(c.writes, slotWrite{slot, !known, want, time})
 	c.slots.rules[slot] = want
-	c.slots.byRule[name] = slot
+	c.slots.byRule[key] = slot
 	return nil
 }
 
@@ -191,21 +241,21 @@ func keepsSources(old, want *narthexRuleSlot) bool {
 
 // releaseRules frees the slots of rules that are no more. Their id stays, so that the
 // next owner's sources are told from theirs.
-func (in *Instance) releaseRules(rules []policy.RuleTable) error {
-	keep := make(map[string]bool, len(rules))
+func (in *Instance) releaseRules(rules []owner) error {
+	keep := make(map[ruleKey]bool, len(rules))
 	for i := range rules {
-		keep[rules[i].Name] = true
+		keep[rules[i].ruleKey] = true
 	}
-	for name, slot := range in.slots.byRule {
-		if keep[name] {
+	for key, slot := range in.slots.byRule {
+		if keep[key] {
 			continue
 		}
 		free := narthexRuleSlot{Id: in.slots.rules[slot].Id}
 		if err := in.objects.RuleSlots.Put(slot, &free); err != nil {
-			return fmt.Errorf("freeing the slot of rule %q: %w", name, err)
+			return fmt.Errorf("freeing the slot of rule %q: %w", key.name, err)
 		}
 		in.slots.rules[slot] = free
-		delete(in.slots.byRule, name)
+		delete(in.slots.byRule, key)
 	}
 	return nil
 }
@@ -307,6 +357,9 @@ func (o *objects) writeClasses(before, after *slots) error {
 			continue
 		}
 		if err := o.resetClass(slot); err != nil {
+			return err
+		}
+		if err := o.forgetLearned(slot); err != nil {
 			return err
 		}
 		if err := o.ClassSlots.Put(slot, &narthexClassSlot{Name: nameBytes(name)}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,21 +28,28 @@ type socketLink struct {
 
 const (
 	pinSockState   = "sockstate"
+	pinSockMissed  = "sockmissed"
 	pinSockRelease = "sockrelease"
 	pinSockops     = "sockops"
 )
 
-var socketPins = []string{pinSockState, pinSockRelease, pinSockops}
+// socketPins are in the order in which the programs are attached: what the first misses is for
+// the second.
+var socketPins = []string{pinSockState, pinSockMissed, pinSockRelease, pinSockops}
 
-// attachSockets attaches the programs that hear of sockets, and pins them in place of what
-// is pinned. On error none is attached.
+// attachSockets attaches programs that hear of sockets, and pins them in place of what is
+// pinned. On error none of these is attached; those that were still are.
 func (in *Instance) attachSockets(pins []string) (err error) {
 	if len(pins) == 0 {
 		return nil
 	}
+	before := len(in.sockets)
 	defer func() {
 		if err != nil {
-			in.detachSockets()
+			for _, s := range in.sockets[before:] {
+				release(s.link)
+			}
+			in.sockets = in.sockets[:before]
 		}
 	}()
 	cgroup, err := rootCgroup()
@@ -52,6 +60,9 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 	attach := map[string]func() (link.Link, error){
 		pinSockState: func() (link.Link, error) {
 			return link.AttachTracing(link.TracingOptions{Program: o.NarthexSockState})
+		},
+		pinSockMissed: func() (link.Link, error) {
+			return link.AttachTracing(link.TracingOptions{Program: o.NarthexSockMissed})
 		},
 		pinSockRelease: func() (link.Link, error) {
 			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCgroupInetSockRelease, Program: o.NarthexSockRelease})
@@ -100,14 +111,7 @@ func (s *State) socketPins() []string {
 	if marks || priorities {
 		return slices.Clone(socketPins)
 	}
-	return []string{pinSockState, pinSockRelease}
-}
-
-func (in *Instance) detachSockets() {
-	for _, s := range in.sockets {
-		release(s.link)
-	}
-	in.sockets = nil
+	return []string{pinSockState, pinSockMissed, pinSockRelease}
 }
 
 // rootCgroup returns where the cgroup2 hierarchy is mounted, wherever that is.
@@ -120,11 +124,20 @@ func rootCgroup() (string, error) {
 	for lines := bufio.NewScanner(mounts); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(before)
-		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && isRootCgroup(fields[4]) {
 			return fields[4], nil
 		}
 	}
 	return mountCgroup()
+}
+
+// isRootCgroup reports whether a folder is the root of the hierarchy: all others have a type.
+// What mountinfo says of a mount's root is relative to the cgroup namespace, which a container
+// has of its own.
+func isRootCgroup(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
+	_, untyped := os.Stat(filepath.Join(dir, "cgroup.type"))
+	return err == nil && errors.Is(untyped, fs.ErrNotExist)
 }
 
 // mountCgroup mounts the cgroup2 hierarchy where no one else looks.

@@ -12,6 +12,7 @@ import (
 // Stats is one reading of all counters.
 type Stats struct {
 	Rules    []Counts          // like Tables.Rules of the state in force
+	Requests []Counts          // of requests, like Tables.Requests.Rules
 	Services []Counts          // like Tables.Services
 	Reasons  map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
 }
@@ -52,6 +53,9 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_CUT:           "cut",
 	narthexReasonREASON_GATHERED:      "gathered",
 	narthexReasonREASON_UNWATCHED:     "unwatched",
+	narthexReasonREASON_BLOCKED:       "blocked",
+	narthexReasonREASON_NO_SNI:        "no_sni",
+	narthexReasonREASON_SHED:          "shed",
 }
 
 // ReasonNames returns the names of all reasons, by number.
@@ -65,14 +69,19 @@ func (in *Instance) Stats() (Stats, error) {
 		return Stats{}, errors.New("no policy is in force")
 	}
 	t := in.applied.Tables
-	s := Stats{Rules: make([]Counts, len(t.Rules)), Services: make([]Counts, len(t.Services)), Reasons: map[string]Counts{}}
-	for i := range t.Rules {
-		slot := in.slots.byRule[t.Rules[i].Name]
-		live, err := readCounts(in.objects.RuleCounts, slot)
-		if err != nil {
-			return Stats{}, err
+	s := Stats{Services: make([]Counts, len(t.Services)), Reasons: map[string]Counts{}}
+	rules, err := readAllCounts(in.objects.RuleCounts)
+	if err != nil {
+		return Stats{}, err
+	}
+	for _, r := range ruleOwners(t) {
+		slot := in.slots.byRule[r.ruleKey]
+		live := rules[slot]
+		all := &s.Rules
+		if r.kind == requestRule {
+			all = &s.Requests
 		}
-		s.Rules[i] = live.plus(in.slots.rules[slot].Base)
+		*all = append(*all, live.plus(in.slots.rules[slot].Base))
 	}
 	for i := range t.Services {
 		var err error
@@ -90,6 +99,27 @@ func (in *Instance) Stats() (Stats, error) {
 		}
 	}
 	return s, nil
+}
+
+// readAllCounts sums all slots over the CPUs, read with one call.
+func readAllCounts(m *ebpf.Map) ([]Counts, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, err
+	}
+	perCPU := make([]narthexCounts, cpus*int(m.MaxEntries()))
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, make([]uint32, m.MaxEntries()), perCPU, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("reading counters from map %s: %w", m, err)
+	}
+	sums := make([]Counts, n)
+	for i := range sums {
+		for _, c := range perCPU[i*cpus : (i+1)*cpus] {
+			sums[i] = sums[i].plus(c)
+		}
+	}
+	return sums, nil
 }
 
 // readCounts sums a slot over the CPUs.

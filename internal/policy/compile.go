@@ -28,6 +28,9 @@ func Compile(p *Policy) (*Tables, []Warning, error) {
 		err = c.build(&c.groups[i])
 	}
 	if err == nil {
+		err = c.buildTrusted(t)
+	}
+	if err == nil {
 		err = c.place(t)
 	}
 	if err != nil {
@@ -35,7 +38,12 @@ func Compile(p *Policy) (*Tables, []Warning, error) {
 		return nil, nil, d.err()
 	}
 	c.warnUnreachable(d, t)
-	return t, d.warned(), nil
+	requests, more, err := compileRequests(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Requests = requests
+	return t, MergeWarnings(d.warned(), more), nil
 }
 
 // plainTables returns all of the tables but the nodes.
@@ -45,7 +53,9 @@ func plainTables(p *Policy) *Tables {
 		t.Services = append(t.Services, ServiceTable{
 			Name: s.Name, Listen: s.Listen, Interfaces: s.Interfaces, XDP: s.XDP, Shadow: s.Shadow,
 			Room: RoomTable{
-				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, H2C: s.H2C, Mark: s.SocketMark,
+				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Adaptive: s.Concurrency.Mode == ConcurrencyAuto,
+				Floor: s.Concurrency.floor(), Ceiling: s.Concurrency.ceiling(),
+				Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, H2C: s.H2C, Mark: s.SocketMark,
 			},
 		})
 	}
@@ -54,13 +64,27 @@ func plainTables(p *Policy) *Tables {
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
-		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class}
+		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When}
 	}
 	for i := range t.Services {
 		r := &t.Services[i].Room
-		r.Followed = r.Protocol == HTTP || r.Mark != 0 || t.HasRoom(i)
+		r.Ruled = slices.ContainsFunc(p.Requests, func(q Request) bool { return q.seenIn(r.Protocol) })
+		r.Followed = r.Protocol == HTTP || r.Mark != 0 || r.Ruled || t.HasRoom(i)
 	}
 	return t
+}
+
+// seenIn reports whether a service of that protocol shows what a request rule asks for.
+func (q *Request) seenIn(p Protocol) bool {
+	http := len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header) > 0
+	tls := len(q.SNI)+len(q.ALPN) > 0
+	switch p {
+	case HTTP:
+		return !tls
+	case TLS:
+		return !http
+	}
+	return false
 }
 
 // socketPriority returns the SO_PRIORITY of the i-th of n classes. The kernel's priorities
@@ -82,7 +106,8 @@ func socketPriority(i, n int) int {
 type group struct {
 	services []int
 	own      []int // rules that name the services, ascending; those for all services come on top
-	v4, v6   Entry
+	plain    Roots
+	learned  []Roots // like ServiceTable.Learned
 }
 
 // groupServices finds the groups in the order of their first services.
@@ -127,15 +152,11 @@ type rulePrefix struct {
 	rule int32
 }
 
-// expand lists the prefixes of all rules. A rule for learned clients matches nobody as
-// long as nobody is learned, so it has none.
+// expand lists the prefixes of all rules.
 func (c *compiler) expand() error {
 	most := 0
 	for i := range c.policy.Connections {
 		r := &c.policy.Connections[i]
-		if len(r.Learned) > 0 {
-			continue
-		}
 		entry, err := RuleEntry(i), error(nil)
 		if len(r.FromPort) > 0 {
 			entry, err = c.forest.ports(r.FromPort, entry)
@@ -189,19 +210,51 @@ func sortPrefixes(list []rulePrefix) {
 
 // build makes the tables of a group.
 func (c *compiler) build(g *group) error {
-	applies := make([]bool, len(c.policy.Connections))
-	for i := range applies {
-		applies[i] = len(c.policy.Connections[i].To) == 0
-	}
+	own := make([]bool, len(c.policy.Connections))
 	for _, r := range g.own {
-		applies[r] = true
+		own[r] = true
 	}
+	plain := c.applies(own, NotLearned)
 	var err error
-	if g.v4, err = c.buildFamily(c.v4, applies); err != nil {
+	if g.plain, err = c.buildRoots(plain); err != nil {
 		return err
 	}
-	g.v6, err = c.buildFamily(c.v6, applies)
-	return err
+	learned, asked := make([]Roots, len(c.policy.Classes)), false
+	for class := range learned {
+		applies := c.applies(own, class)
+		learned[class] = g.plain
+		if slices.Equal(applies, plain) {
+			continue
+		}
+		asked = true
+		if learned[class], err = c.buildRoots(applies); err != nil {
+			return err
+		}
+	}
+	if asked {
+		g.learned = learned
+	}
+	return nil
+}
+
+// applies says which rules are for all services or own, and for sources that are remembered
+// in the class or not at all.
+func (c *compiler) applies(own []bool, learned int) []bool {
+	applies := make([]bool, len(c.policy.Connections))
+	for i := range applies {
+		r := &c.policy.Connections[i]
+		applies[i] = (own[i] || len(r.To) == 0) && (len(r.Learned) == 0 || slices.Contains(r.Learned, learned))
+	}
+	return applies
+}
+
+// buildRoots makes the tables of both address families from the rules that apply.
+func (c *compiler) buildRoots(applies []bool) (r Roots, err error) {
+	if r.RootV4, err = c.buildFamily(c.v4, applies); err != nil {
+		return r, err
+	}
+	r.RootV6, err = c.buildFamily(c.v6, applies)
+	return r, err
 }
 
 // buildFamily makes the table of one address family from the rules that apply. Rules of
@@ -245,11 +298,18 @@ func (c *compiler) place(t *Tables) error {
 		}
 		return moved[i]
 	}
+	roots := func(r Roots) Roots { return Roots{place(r.RootV4), place(r.RootV6)} }
 	for _, g := range c.groups {
-		v4, v6 := place(g.v4), place(g.v6)
-		for _, s := range g.services {
-			t.Services[s].RootV4, t.Services[s].RootV6 = v4, v6
+		plain, learned := roots(g.plain), []Roots(nil)
+		for _, r := range g.learned {
+			learned = append(learned, roots(r))
 		}
+		for _, s := range g.services {
+			t.Services[s].Roots, t.Services[s].Learned = plain, learned
+		}
+	}
+	for i := range t.Services {
+		t.Services[i].Trusted = roots(t.Services[i].Trusted)
 	}
 	if len(t.Nodes) > MaxNodes {
 		return errTooLarge

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -14,12 +13,6 @@ import (
 type decoder struct {
 	diagnostics
 	starry int // patterns with more than two stars so far
-}
-
-// field is a key that a mapping may have. Its decode gets the value's node.
-type field struct {
-	key    string
-	decode func(*yaml.Node)
 }
 
 func position(n *yaml.Node) Pos { return Pos{max(n.Line, 1), max(n.Column, 1)} }
@@ -58,31 +51,30 @@ func (d *decoder) plain(n *yaml.Node) bool {
 	return true
 }
 
-// mapping decodes a mapping with the given fields; what names it in errors, with its
-// article. It returns the keys that are there, among them those that were surely meant by
-// an unknown one: to report them as missing too would be noise.
-func (d *decoder) mapping(n *yaml.Node, what string, fields []field) map[string]*yaml.Node {
+// mapping decodes a mapping of the given form, by calling decode with each of its keys and
+// the value's node. It returns the keys that are there, among them those that were surely meant
+// by an unknown one: to report them as missing too would be noise.
+func (d *decoder) mapping(n *yaml.Node, f *form, decode func(key string, value *yaml.Node)) map[string]*yaml.Node {
 	if !d.plain(n) {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		d.errorAt(n, "%s is a mapping of keys to values, not %s", what, kindOf(n))
+		d.errorAt(n, "%s is a mapping of keys to values, not %s", f.what, kindOf(n))
 		return nil
 	}
 	seen := make(map[string]*yaml.Node, len(n.Content)/2)
 	meant := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if !d.key(key, what, seen) {
+		if !d.key(key, f.what, seen) {
 			continue
 		}
-		at := slices.IndexFunc(fields, func(f field) bool { return f.key == key.Value })
-		if at < 0 {
-			meant[d.unknownKey(key, what, fields)] = key
+		if !f.has(key.Value) {
+			meant[d.unknownKey(key, f)] = key
 			continue
 		}
 		seen[key.Value] = key
-		fields[at].decode(value)
+		decode(key.Value, value)
 	}
 	for key, n := range meant {
 		if seen[key] == nil {
@@ -116,31 +108,28 @@ func (d *decoder) key(key *yaml.Node, what string, seen map[string]*yaml.Node) b
 var elsewhere = map[string]map[string]string{
 	"a connection rule": {
 		"path": "request", "host": "request", "method": "request", "cookie": "request", "header": "request",
-		"sni": "request", "over": "request", "block": "request", "learn": "request",
+		"sni": "request", "alpn": "request", "over": "request", "block": "request", "learn": "request",
 	},
-	"a request rule": {"from": "connection", "from_port": "connection", "to": "connection", "per": "connection", "learned": "connection"},
+	"a request rule": {"from": "connection", "from_port": "connection", "to": "connection", "learned": "connection"},
 }
 
 // unknownKey reports a key and returns the one that was meant, if that can be guessed.
-func (d *decoder) unknownKey(key *yaml.Node, what string, fields []field) string {
+func (d *decoder) unknownKey(key *yaml.Node, f *form) string {
 	if d.full() {
 		d.dropped++
 		return ""
 	}
-	if kind := elsewhere[what][key.Value]; kind != "" {
-		d.errorAt(key, "key %q belongs to %s rules and %s cannot have it; move the rule to %q", key.Value, kind, what, kind+"s")
+	if kind := elsewhere[f.what][key.Value]; kind != "" {
+		d.errorAt(key, "key %q belongs to %s rules and %s cannot have it; move the rule to %q", key.Value, kind, f.what, kind+"s")
 		return ""
 	}
-	known := make([]string, len(fields))
-	for i, f := range fields {
-		known[i] = f.key
-	}
+	known := f.names()
 	meant := nearest(key.Value, known)
 	hint := didYouMean(meant)
 	if meant == "" {
 		hint = "; the keys are " + strings.Join(known, ", ")
 	}
-	d.errorAt(key, "unknown key %s in %s%s", quote(key.Value), what, hint)
+	d.errorAt(key, "unknown key %s in %s%s", quote(key.Value), f.what, hint)
 	return meant
 }
 

@@ -21,26 +21,48 @@ type rawRequest struct {
 	class reference
 }
 
+// The parsers of a rule's words.
+var (
+	parseConnectionAction = parseWord(connectionActions...)
+	parseRequestAction    = parseWord(requestActions...)
+	parseSharer           = parseWord(sharers...)
+)
+
 func (d *decoder) connection(n *yaml.Node) rawConnection {
 	c := rawConnection{Connection: Connection{Pos: position(n), Per: PerRule, Class: -1}}
 	act := ""
-	seen := d.mapping(n, "a connection rule", []field{
-		{"name", func(n *yaml.Node) { scalar(d, n, "name", &c.Name, parseName) }},
-		{"from", func(n *yaml.Node) { c.From = distinct(d, n, "from", parseRange) }},
-		{"from_port", func(n *yaml.Node) { c.FromPort = distinct(d, n, "from_port", parsePorts) }},
-		{"to", func(n *yaml.Node) { c.to = d.differing("to", d.refs(n, "to")) }},
-		{"learned", func(n *yaml.Node) { c.learned = d.refs(n, "learned") }},
-		{"action", func(n *yaml.Node) { scalar(d, n, "action", &act, parseWord("drop", "pass")) }},
-		{"rate", func(n *yaml.Node) { scalar(d, n, "rate", &c.Rate, parseRate) }},
-		{"burst", func(n *yaml.Node) { scalar(d, n, "burst", &c.Burst, parseBurst) }},
-		{"per", func(n *yaml.Node) { d.per(n, &c.Per) }},
-		{"class", func(n *yaml.Node) { scalar(d, n, "class", &c.class, ref(n)) }},
+	seen := d.mapping(n, &connectionForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "name":
+			scalar(d, n, key, &c.Name, parseName)
+		case "from":
+			c.From = distinct(d, n, key, parseRange)
+		case "from_port":
+			c.FromPort = distinct(d, n, key, parsePorts)
+		case "to":
+			c.to = d.differing(key, d.refs(n, key))
+		case "learned":
+			c.learned = d.refs(n, key)
+		case "action":
+			scalar(d, n, key, &act, parseConnectionAction)
+		case "rate":
+			scalar(d, n, key, &c.Rate, parseRate)
+		case "burst":
+			scalar(d, n, key, &c.Burst, parseBurst)
+		case "per":
+			d.per(n, &c.Per)
+		case "when":
+			scalar(d, n, key, &c.When, parseWhen)
+		case "class":
+			scalar(d, n, key, &c.class, ref(n))
+		}
 	})
 	if seen == nil {
 		return c
 	}
 	d.required(n, "a connection rule", seen, "name", "a word of your choice")
-	d.ruleDoes(n, "a connection rule", seen, act)
+	d.ruleDoes(n, "a connection rule", seen, act, c.When)
+	d.whenFits(seen, c.When, act)
 	d.needsRate(seen, "burst", "per")
 	c.Action = actionOf(act, c.Rate)
 	c.BurstSet = c.Burst != 0
@@ -55,6 +77,8 @@ func actionOf(act string, rate Rate) Action {
 	switch {
 	case act == "drop":
 		return ActionDrop
+	case act == "reject":
+		return ActionReject
 	case act == "pass":
 		return ActionPass
 	case rate.Tokens != 0:
@@ -64,16 +88,18 @@ func actionOf(act string, rate Rate) Action {
 }
 
 // ruleDoes reports a rule that does nothing and one whose keys contradict its action.
-func (d *decoder) ruleDoes(n *yaml.Node, what string, seen map[string]*yaml.Node, act string) {
+func (d *decoder) ruleDoes(n *yaml.Node, what string, seen map[string]*yaml.Node, act string, when When) {
 	if seen["action"] == nil && seen["rate"] == nil && seen["class"] == nil {
 		d.errorAt(n, `%s without "action", "rate" or "class" does nothing; give it one of them`, what)
 	}
-	because := map[string]string{"drop": "drops all that it matches", "pass": "lets all that it matches go by every control"}[act]
+	because := map[string]string{"drop": "drops all that it matches", "reject": "rejects all that it matches", "pass": "lets all that it matches go by every control"}[act]
 	if because == "" {
 		return
 	}
 	for _, key := range []string{"rate", "burst", "per", "over", "class", "learn"} {
-		if k := seen[key]; k != nil {
+		// What is not enforced at the moment still gives its class.
+		sometimes := when == WhenOverload && (key == "class" || key == "learn")
+		if k := seen[key]; k != nil && !(sometimes && act != "pass") {
 			d.errorAt(k, `"action: %s" %s, so %q has no effect; remove one of the two`, act, because, key)
 		}
 	}
@@ -98,16 +124,20 @@ func (d *decoder) needsRate(seen map[string]*yaml.Node, keys ...string) {
 func (d *decoder) per(n *yaml.Node, per *Per) {
 	if n.Kind != yaml.MappingNode {
 		var word string
-		scalar(d, n, "per", &word, parseWord("rule", "source"))
+		scalar(d, n, "per", &word, parseSharer)
 		if word == "source" {
 			*per = PerSource
 		}
 		return
 	}
 	p := PerSource
-	seen := d.mapping(n, "per", []field{
-		{"v4", func(n *yaml.Node) { scalar(d, n, "v4", &p.V4, parseInt(1, 32)) }},
-		{"v6", func(n *yaml.Node) { scalar(d, n, "v6", &p.V6, parseInt(1, 128)) }},
+	seen := d.mapping(n, &perForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "v4":
+			scalar(d, n, key, &p.V4, parseInt(1, 32))
+		case "v6":
+			scalar(d, n, key, &p.V6, parseInt(1, 128))
+		}
 	})
 	if len(n.Content) == 0 {
 		d.errorAt(n, `"per" is empty; write source, rule or prefix lengths, as {v4: 24, v6: 56}`)
@@ -119,34 +149,26 @@ func (d *decoder) per(n *yaml.Node, per *Per) {
 
 // request decodes a request rule.
 func (d *decoder) request(n *yaml.Node) rawRequest {
-	r := rawRequest{Request: Request{Pos: position(n), Class: -1}}
+	r := rawRequest{Request: Request{Pos: position(n), Per: PerRule, Class: -1}}
 	act := ""
-	seen := d.mapping(n, "a request rule", []field{
-		{"name", func(n *yaml.Node) { scalar(d, n, "name", &r.Name, parseName) }},
-		{"path", func(n *yaml.Node) { r.Path = d.patterns(n, "path", parsePath) }},
-		{"host", func(n *yaml.Node) { r.Host = d.patterns(n, "host", parseHost) }},
-		{"method", func(n *yaml.Node) { r.Method = d.patterns(n, "method", parseMethod) }},
-		{"sni", func(n *yaml.Node) { r.SNI = d.patterns(n, "sni", parseHost) }},
-		{"cookie", func(n *yaml.Node) { r.Cookie = d.pairs(n, "cookie", parseToken) }},
-		{"header", func(n *yaml.Node) { r.Header = d.pairs(n, "header", parseHeaderName) }},
-		{"action", func(n *yaml.Node) { scalar(d, n, "action", &act, parseWord("drop", "pass")) }},
-		{"rate", func(n *yaml.Node) { scalar(d, n, "rate", &r.Rate, parseRate) }},
-		{"burst", func(n *yaml.Node) { scalar(d, n, "burst", &r.Burst, parseBurst) }},
-		{"over", func(n *yaml.Node) { scalar(d, n, "over", &r.Over, parseWord(OverReject, OverDrop, OverDemote)) }},
-		{"block", func(n *yaml.Node) {
-			scalar(d, n, "block", &r.Block, parseDuration(time.Second, 24*time.Hour, time.Millisecond))
-		}},
-		{"class", func(n *yaml.Node) { scalar(d, n, "class", &r.class, ref(n)) }},
-		{"learn", func(n *yaml.Node) {
-			scalar(d, n, "learn", &r.Learn, parseDuration(time.Second, 30*24*time.Hour, time.Second))
-		}},
+	seen := d.mapping(n, &requestForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "action":
+			scalar(d, n, key, &act, parseRequestAction)
+		case "class":
+			scalar(d, n, key, &r.class, ref(n))
+		default:
+			d.matches(key, n, &r.Request)
+			d.limits(key, n, &r.Request)
+		}
 	})
 	if seen == nil {
 		return r
 	}
 	d.required(n, "a request rule", seen, "name", "a word of your choice")
-	d.ruleDoes(n, "a request rule", seen, act)
-	d.requestFits(seen, r.Over)
+	d.ruleDoes(n, "a request rule", seen, act, r.When)
+	d.whenFits(seen, r.When, act)
+	d.requestFits(seen, r.Over, r.When)
 	r.Action = actionOf(act, r.Rate)
 	r.BurstSet = r.Burst != 0
 	if r.Rate.Tokens != 0 {
@@ -160,18 +182,68 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	return r
 }
 
+// matches decodes the keys that say which requests a rule is for.
+func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
+	switch key {
+	case "name":
+		scalar(d, n, key, &r.Name, parseName)
+	case "path":
+		r.Path = d.patterns(n, key, parsePath)
+	case "host":
+		r.Host = d.patterns(n, key, parseHost)
+	case "method":
+		r.Method = d.patterns(n, key, parseMethod)
+	case "sni":
+		r.SNI = d.patterns(n, key, parseHost)
+	case "alpn":
+		r.ALPN = d.patterns(n, key, parseGlob)
+	case "cookie":
+		r.Cookie = d.pairs(n, key, parseToken)
+	case "header":
+		r.Header = d.pairs(n, key, parseHeaderName)
+	}
+}
+
+// limits decodes the keys that say what a rule does to them.
+func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
+	switch key {
+	case "rate":
+		scalar(d, n, key, &r.Rate, parseRate)
+	case "burst":
+		scalar(d, n, key, &r.Burst, parseBurst)
+	case "per":
+		d.per(n, &r.Per)
+	case "when":
+		scalar(d, n, key, &r.When, parseWhen)
+	case "over":
+		scalar(d, n, key, &r.Over, parseOver)
+	case "block":
+		scalar(d, n, key, &r.Block, parseDuration(time.Second, 24*time.Hour, time.Millisecond))
+	case "learn":
+		scalar(d, n, key, &r.Learn, parseDuration(time.Second, 30*24*time.Hour, time.Second))
+	}
+}
+
 // requestFits reports keys of a request rule that do not go together.
-func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over) {
-	d.needsRate(seen, "burst", "over", "block")
-	if k := seen["learn"]; k != nil && seen["class"] == nil && seen["action"] == nil {
+func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over, when When) {
+	d.needsRate(seen, "burst", "per", "over")
+	if k := seen["block"]; k != nil && seen["rate"] == nil && seen["action"] == nil {
+		d.errorAt(k, `"block" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: drop" or "action: reject", or remove it`)
+	}
+	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || when == WhenOverload) {
 		d.errorAt(k, `"learn" remembers clients in the rule's class; add "class"`)
 	}
 	if over == OverDemote && seen["block"] != nil {
 		d.errorAt(seen["block"], `"over: demote" rejects nobody, so "block" has no effect; remove one of the two`)
 	}
-	for _, key := range []string{"path", "host", "method", "cookie", "header"} {
-		if seen["sni"] != nil && seen[key] != nil {
-			d.errorAt(seen[key], `"sni" is seen in TLS and %q in HTTP, so no request can match both; make it two rules`, key)
+	for _, tls := range []string{"sni", "alpn"} {
+		if tls == "alpn" && seen["sni"] != nil {
+			break
+		}
+		for _, key := range []string{"path", "host", "method", "cookie", "header"} {
+			if seen[tls] != nil && seen[key] != nil {
+				d.errorAt(seen[key], `%q is seen in TLS and %q in HTTP, so no request can match both; make it two rules`, tls, key)
+			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +16,10 @@ const (
 	defaultMaxWait    = 5 * time.Second
 	defaultStatus     = 503
 	defaultRetryAfter = time.Second
+	leastStatus       = 400
+	mostStatus        = 599
+	maxPriority       = 65_535
 	maxQueueSize      = 65_536
-	maxConcurrency    = 1_000_000
 	maxWaitBound      = 60 * time.Second // request sockets die at 63 s
 	maxInterfaceBytes = 15               // IFNAMSIZ less the NUL
 )
@@ -33,7 +34,14 @@ func (d *decoder) service(n *yaml.Node) Service {
 		Queue: Queue{defaultQueueSize, defaultMaxWait, DefaultMaxService},
 	}
 	rejectAt := (*yaml.Node)(nil)
-	seen := d.mapping(n, "a service", slices.Concat(d.whereFields(&s), d.roomFields(&s, &rejectAt)))
+	seen := d.mapping(n, &serviceForm, func(key string, n *yaml.Node) {
+		if key == "reject" {
+			s.Reject, rejectAt = d.reject(n), n
+			return
+		}
+		d.where(key, n, &s)
+		d.room(key, n, &s)
+	})
 	if seen == nil {
 		return s
 	}
@@ -45,41 +53,51 @@ func (d *decoder) service(n *yaml.Node) Service {
 	return s
 }
 
-// whereFields are the keys that say what a service is and where it is policed.
-func (d *decoder) whereFields(s *Service) []field {
-	return []field{
-		{"name", func(n *yaml.Node) { scalar(d, n, "name", &s.Name, parseName) }},
-		{"listen", func(n *yaml.Node) { d.listens(n, s) }},
-		{"interfaces", func(n *yaml.Node) { s.Interfaces = distinct(d, n, "interfaces", parseInterface) }},
-		{"xdp", func(n *yaml.Node) {
-			scalar(d, n, "xdp", &s.XDP, parseWord(XDPAuto, XDPNative, XDPGeneric, XDPOff))
-			s.xdpAt = position(n)
-		}},
-		{"protocol", func(n *yaml.Node) { scalar(d, n, "protocol", &s.Protocol, parseWord(HTTP, TLS, TCP)) }},
+// The parsers of a service's words.
+var (
+	parseXDP        = parseWord(xdpModes...)
+	parseProtocol   = parseWord(protocols...)
+	parseServiceEnd = parseWord(serviceEnds...)
+	parseH2C        = parseWord(h2cs...)
+	parseMode       = parseWord(modes...)
+)
+
+// where decodes the keys that say what a service is and where it is policed.
+func (d *decoder) where(key string, n *yaml.Node, s *Service) {
+	switch key {
+	case "name":
+		scalar(d, n, key, &s.Name, parseName)
+	case "listen":
+		d.listens(n, s)
+	case "interfaces":
+		s.Interfaces = distinct(d, n, key, parseInterface)
+	case "xdp":
+		scalar(d, n, key, &s.XDP, parseXDP)
+		s.xdpAt = position(n)
+	case "protocol":
+		scalar(d, n, key, &s.Protocol, parseProtocol)
 	}
 }
 
-// roomFields are the keys of a service's waiting room, and mode.
-func (d *decoder) roomFields(s *Service, rejectAt **yaml.Node) []field {
-	return []field{
-		{"concurrency", func(n *yaml.Node) {
-			scalar(d, n, "concurrency", &s.Concurrency, parseConcurrency)
-		}},
-		{"queue", func(n *yaml.Node) { d.queue(n, &s.Queue) }},
-		{"service_ends", func(n *yaml.Node) {
-			scalar(d, n, "service_ends", &s.ServiceEnds, parseWord(EndAuto, EndFirstByte, EndClose))
-		}},
-		{"reject", func(n *yaml.Node) { s.Reject, *rejectAt = d.reject(n), n }},
-		{"trusted_proxies", func(n *yaml.Node) { s.TrustedProxies = values(d, n, "trusted_proxies", parseRange) }},
-		{"h2c", func(n *yaml.Node) { scalar(d, n, "h2c", &s.H2C, parseWord(H2CReject, H2CPass)) }},
-		{"socket_mark", func(n *yaml.Node) {
-			scalar(d, n, "socket_mark", &s.SocketMark, parseMark)
-		}},
-		{"mode", func(n *yaml.Node) {
-			var mode string
-			scalar(d, n, "mode", &mode, parseWord("enforce", "shadow"))
-			s.Shadow = mode == "shadow"
-		}},
+// room decodes the keys of a service's waiting room, and mode.
+func (d *decoder) room(key string, n *yaml.Node, s *Service) {
+	switch key {
+	case "concurrency":
+		d.concurrency(n, &s.Concurrency)
+	case "queue":
+		d.queue(n, &s.Queue)
+	case "service_ends":
+		scalar(d, n, key, &s.ServiceEnds, parseServiceEnd)
+	case "trusted_proxies":
+		s.TrustedProxies = values(d, n, key, parseRange)
+	case "h2c":
+		scalar(d, n, key, &s.H2C, parseH2C)
+	case "socket_mark":
+		scalar(d, n, key, &s.SocketMark, parseMark)
+	case "mode":
+		var mode string
+		scalar(d, n, key, &mode, parseMode)
+		s.Shadow = mode == "shadow"
 	}
 }
 
@@ -90,9 +108,12 @@ func (d *decoder) required(n *yaml.Node, what string, seen map[string]*yaml.Node
 	}
 }
 
-// protocolFits sets the reject that a service without one has. It reports a setting that
+// protocolFits sets the reject and the limit that a service without them has. It reports a setting that
 // means nothing to the service's protocol, and warns of values that mean another there.
 func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]*yaml.Node) {
+	if s.Protocol != HTTP && seen["concurrency"] == nil {
+		s.Concurrency = Concurrency{Mode: ConcurrencyUnlimited}
+	}
 	if s.Protocol == HTTP {
 		if rejectAt == nil {
 			s.Reject = Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
@@ -109,31 +130,6 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 	if n := seen["h2c"]; n != nil {
 		d.errorAt(n, `"h2c" is about HTTP, and this is a %s service; remove it`, s.Protocol)
 	}
-}
-
-func parseConcurrency(s string) (Concurrency, error) {
-	switch s {
-	case "auto":
-		return Concurrency{Mode: ConcurrencyAuto}, nil
-	case "unlimited":
-		return Concurrency{Mode: ConcurrencyUnlimited}, nil
-	}
-	limit, err := parseInt(1, maxConcurrency)(s)
-	if err != nil {
-		return Concurrency{}, fmt.Errorf("%w, unlimited or auto", err)
-	}
-	return Concurrency{Mode: ConcurrencyFixed, Limit: limit}, nil
-}
-
-// String returns the limit as in a policy.
-func (c Concurrency) String() string {
-	switch c.Mode {
-	case ConcurrencyUnlimited:
-		return "unlimited"
-	case ConcurrencyFixed:
-		return fmt.Sprint(c.Limit)
-	}
-	return "auto"
 }
 
 // parseInterface checks a name as the kernel's dev_valid_name does.
@@ -155,26 +151,32 @@ var (
 )
 
 func (d *decoder) queue(n *yaml.Node, q *Queue) {
-	d.mapping(n, "queue", []field{
-		{"size", func(n *yaml.Node) { scalar(d, n, "size", &q.Size, parseQueueSize) }},
-		{"max_wait", func(n *yaml.Node) {
-			scalar(d, n, "max_wait", &q.MaxWait, parseMaxWait)
+	d.mapping(n, &queueForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "size":
+			scalar(d, n, key, &q.Size, parseQueueSize)
+		case "max_wait":
+			scalar(d, n, key, &q.MaxWait, parseMaxWait)
 			if q.MaxWait > defaultMaxWait {
 				d.warnf(position(n), "max_wait: after %s the kernel may have given a waiting connection up: it keeps them for 7 s when many wait", span(q.MaxWait))
 			}
-		}},
-		{"max_service", func(n *yaml.Node) { scalar(d, n, "max_service", &q.MaxService, parseMaxService) }},
+		case "max_service":
+			scalar(d, n, key, &q.MaxService, parseMaxService)
+		}
 	})
 }
 
 func (d *decoder) reject(n *yaml.Node) Reject {
 	r := Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
-	seen := d.mapping(n, "reject", []field{
-		{"status", func(n *yaml.Node) { scalar(d, n, "status", &r.Status, parseInt(400, 599)) }},
-		{"retry_after", func(n *yaml.Node) {
-			scalar(d, n, "retry_after", &r.RetryAfter, parseDuration(0, 24*time.Hour, time.Second))
-		}},
-		{"reset", func(n *yaml.Node) { scalar(d, n, "reset", &r.Reset, parseBool) }},
+	seen := d.mapping(n, &rejectForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "status":
+			scalar(d, n, key, &r.Status, parseInt(leastStatus, mostStatus))
+		case "retry_after":
+			scalar(d, n, key, &r.RetryAfter, parseDuration(0, 24*time.Hour, time.Second))
+		case "reset":
+			scalar(d, n, key, &r.Reset, parseBool)
+		}
 	})
 	if !r.Reset {
 		return r
@@ -192,19 +194,19 @@ var parseMax = parseInt(1, maxConcurrency)
 
 func (d *decoder) class(n *yaml.Node) Class {
 	c := Class{Pos: position(n)}
-	seen := d.mapping(n, "a class", []field{
-		{"name", func(n *yaml.Node) { scalar(d, n, "name", &c.Name, parseName) }},
-		{"priority", func(n *yaml.Node) {
-			scalar(d, n, "priority", &c.Priority, parseInt(1, 65_535))
+	seen := d.mapping(n, &classForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "name":
+			scalar(d, n, key, &c.Name, parseName)
+		case "priority":
+			scalar(d, n, key, &c.Priority, parseInt(1, maxPriority))
 			c.priorityAt = position(n)
-		}},
-		{"reserve", func(n *yaml.Node) {
-			scalar(d, n, "reserve", &c.Reserve, parsePercent)
+		case "reserve":
+			scalar(d, n, key, &c.Reserve, parsePercent)
 			c.reserveAt = position(n)
-		}},
-		{"max", func(n *yaml.Node) {
-			scalar(d, n, "max", &c.Max, parseMax)
-		}},
+		case "max":
+			scalar(d, n, key, &c.Max, parseMax)
+		}
 	})
 	if seen == nil {
 		return c

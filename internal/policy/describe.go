@@ -34,6 +34,10 @@ func Describe(w io.Writer, p *Policy, t *Tables) error {
 	describeRequests(b, p)
 	s := t.size()
 	fmt.Fprintf(b, "\ntables: %s, %d KiB; a look-up takes at most %s\n", count(s.Nodes, "node"), (s.Bytes+1023)/1024, count(s.Steps, "step"))
+	if r := s.Requests; r != nil {
+		fmt.Fprintf(b, "tables of the request rules: %s, %s, %s, %d KiB\n",
+			count(r.Keys, "key"), count(r.Nodes, "node"), count(r.States, "state"), (r.Bytes+1023)/1024)
+	}
 	return b.Flush()
 }
 
@@ -115,11 +119,15 @@ func (p *Policy) describeConnection(r *Connection) string {
 		for _, c := range r.Learned {
 			names = append(names, p.Classes[c].Name)
 		}
-		s += "if learned in " + inWords(names, "or") + " (nobody is, in this version): "
+		s += "if learned in " + inWords(names, "or") + ": "
 	}
+	s += r.When.inWords()
 	switch r.Action {
 	case ActionDrop:
-		return s + "drop"
+		if r.When == WhenAlways {
+			return s + "drop"
+		}
+		s += "drop; else "
 	case ActionPass:
 		return s + "pass, whatever limits there are"
 	case ActionPolice:
@@ -151,8 +159,13 @@ func describeRequests(b io.Writer, p *Policy) {
 	for i := range p.Requests[:show] {
 		fmt.Fprintf(b, "  %d. %s\n", i+1, p.describeRequest(&p.Requests[i]))
 	}
-	if rest := len(p.Requests) - show; rest > 0 {
-		fmt.Fprintf(b, "  … and %d more\n", rest)
+	if rest := p.Requests[show:]; len(rest) > 0 {
+		var n [5]int
+		for _, r := range rest {
+			n[r.Action]++
+		}
+		fmt.Fprintf(b, "  … and %d more: %d limit a rate, %d reset, %d reject, %d pass, %d only name a class\n",
+			len(rest), n[ActionPolice], n[ActionDrop], n[ActionReject], n[ActionPass], n[ActionClassify])
 	}
 }
 
@@ -168,6 +181,7 @@ func (p *Policy) describeRequest(r *Request) string {
 	ask("host", r.Host)
 	ask("method", r.Method)
 	ask("server name", r.SNI)
+	ask("application protocol", r.ALPN)
 	for _, c := range r.Cookie {
 		ask("cookie "+c.Name, c.Values)
 	}
@@ -185,10 +199,13 @@ func (p *Policy) describeOutcome(r *Request) string {
 	switch r.Action {
 	case ActionDrop:
 		does = append(does, "reset")
+	case ActionReject:
+		does = append(does, "reject")
 	case ActionPass:
 		does = append(does, "pass, never held, never counted")
 	case ActionPolice:
-		does = append(does, fmt.Sprintf("at most %s, burst %d, beyond that %s", r.Rate, r.Burst, r.Over))
+		beyond := map[Over]string{OverReject: "reject", OverDrop: "reset", OverDemote: "the lowest class"}[r.Over]
+		does = append(does, fmt.Sprintf("at most %s, burst %d, %s, beyond that %s", r.Rate, r.Burst, r.Per, beyond))
 	}
 	if r.Block > 0 {
 		does = append(does, "block the client for "+span(r.Block))
@@ -199,7 +216,15 @@ func (p *Policy) describeOutcome(r *Request) string {
 	if r.Learn > 0 {
 		does = append(does, "remember the client for "+span(r.Learn))
 	}
-	return strings.Join(does, ", ")
+	return r.When.inWords() + strings.Join(does, ", ")
+}
+
+// inWords says of a rule that it is not always enforced.
+func (w When) inWords() string {
+	if w == WhenOverload {
+		return "while overloaded, "
+	}
+	return ""
 }
 
 // inWords lists values as in a sentence, the first few of many.

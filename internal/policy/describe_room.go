@@ -14,7 +14,11 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 	if s.SocketMark != 0 {
 		fmt.Fprintf(b, "  marks its sockets: %s\n", t.marksInWords(s.SocketMark))
 	}
+	if proxies := s.TrustedProxies; len(proxies) > 0 && t.Services[service].Room.Ruled {
+		fmt.Fprintf(b, "  takes the word of %s for who a client is\n", inWords(words(proxies), "and"))
+	}
 	if !t.HasRoom(service) {
+		t.describeRuled(b, service, s)
 		return
 	}
 	if q := s.Queue; q.Size > 0 {
@@ -24,6 +28,18 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 	}
 	fmt.Fprintf(b, "  %s\n", t.orderInWords())
 	fmt.Fprintf(b, "  a %s leaves service %s; at the latest after %s\n", s.Protocol.unit(), s.endInWords(), span(s.Queue.MaxService))
+	s.describeH2C(b)
+}
+
+// describeRuled writes what request rules may bring about where nobody waits.
+func (t *Tables) describeRuled(b io.Writer, service int, s *Service) {
+	if t.Services[service].Room.Ruled {
+		fmt.Fprintf(b, "  who is rejected gets %s\n", s.Reject)
+		s.describeH2C(b)
+	}
+}
+
+func (s *Service) describeH2C(b io.Writer) {
 	if s.Protocol == HTTP {
 		h2c := map[H2C]string{H2CReject: "is answered 400", H2CPass: "counts as one request until its connection closes"}[s.H2C]
 		fmt.Fprintf(b, "  HTTP/2 without TLS %s\n", h2c)
@@ -59,17 +75,22 @@ func (s *Service) limitInWords(room bool) string {
 	if s.Concurrency.Mode == ConcurrencyFixed {
 		return "at most " + count(s.Concurrency.Limit, unit) + " in service"
 	}
+	if s.Concurrency.Mode == ConcurrencyAuto {
+		return "auto: as many " + unit + "s in service as the server works best with, " + s.Concurrency.boundsInWords()
+	}
 	words := "any number of " + unit + "s in service"
 	if room {
 		words += " except where a class has a max"
 	}
-	switch {
-	case s.Concurrency.Mode == ConcurrencyUnlimited:
-		return words
-	case room:
-		return words + " (auto: unlimited until limits set themselves)"
+	return words
+}
+
+// boundsInWords says between which numbers a limit sets itself.
+func (c Concurrency) boundsInWords() string {
+	if c.Max == 0 {
+		return fmt.Sprintf("at least %d", c.floor())
 	}
-	return words + " (auto: unlimited until limits set themselves; give a number for a waiting room)"
+	return fmt.Sprintf("%d to %d", c.floor(), c.Max)
 }
 
 // marksInWords says which SO_MARK the sockets of each class get.

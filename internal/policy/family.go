@@ -43,7 +43,7 @@ func familySentence(p *Policy, r *Connection, served families, rules map[int]boo
 	case served.v4 && served.v6 || never == "IPv4" && !asked.v4 || never == "IPv6" && !asked.v6:
 		return ""
 	case asked.v4 && asked.v6:
-		return fmt.Sprintf("its services listen on %s alone, so no %s source comes, and earlier rules match the others first: %s; move it up or remove it", only, never, ruleNames(p, rules))
+		return fmt.Sprintf("its services listen on %s alone, so no %s source comes, and earlier rules match the others first: %s; move it up or remove it", only, never, ruleNames(p.connectionAt, rules))
 	}
 	return fmt.Sprintf(`its "from" is %s alone, and its services listen on %s alone; correct "from", add a listen, or remove it`, never, only)
 }

@@ -41,6 +41,12 @@ func FuzzParse(f *testing.F) {
 		if err := Describe(io.Discard, p, tables); err != nil {
 			t.Fatal(err)
 		}
+		for i := range p.Requests {
+			q := newExample(&p.Requests[i]).view()
+			if got, want := tables.Requests.Match(q), p.MatchRequest(q); got != want {
+				t.Fatalf("%+v: tables say request rule %d, one by one it is %d", q, got, want)
+			}
+		}
 		for service := range p.Services {
 			for _, from := range []netip.Addr{bases[0], bases[5], bases[6], bases[11]} {
 				if got, want := tables.Lookup(service, from, 1024), oracle(p, service, from, 1024); got != want {

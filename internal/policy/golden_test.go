@@ -64,9 +64,6 @@ func saidAbout(t *testing.T, file string) []byte {
 		fmt.Fprintf(&b, "error: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nerror: "))
 		return b.Bytes()
 	}
-	for _, e := range p.NotEnforced() {
-		fmt.Fprintln(&b, "not enforced:", e)
-	}
 	if err := Describe(&b, p, tables); err != nil {
 		t.Fatal(err)
 	}

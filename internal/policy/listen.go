@@ -97,7 +97,7 @@ func (b *listenBuilder) build(is4 bool, root, any *Entry) error {
 				everywhere = append(everywhere, newPrefix(l.prefix, b.anyEntry(l.service%len(b.services))))
 			}
 		}
-		e, err := b.addresses(list)
+		e, err := b.forest.trie(list)
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (b *listenBuilder) build(is4 bool, root, any *Entry) error {
 		roots = append(roots, e)
 	}
 	var err error
-	if *any, err = b.addresses(everywhere); err != nil {
+	if *any, err = b.forest.trie(everywhere); err != nil {
 		return err
 	}
 	*root, err = b.portTrie(ports, roots)
@@ -118,15 +118,6 @@ func (b *listenBuilder) anyEntry(service int) Entry {
 		return RuleEntry(len(b.services) + service)
 	}
 	return RuleEntry(service)
-}
-
-// addresses builds the trie of one port's addresses.
-func (b *listenBuilder) addresses(list []prefix) (Entry, error) {
-	list, err := b.forest.merge(list)
-	if err != nil {
-		return none, err
-	}
-	return b.forest.build(list, 0, none)
 }
 
 // portTrie builds the trie that leads from each port to its root: one over addresses of

@@ -19,7 +19,7 @@ type Meaning struct {
 	Connections  []ConnectionMeaning `json:"connections"`
 	Requests     []RequestMeaning    `json:"requests"`
 	Tables       TablesMeaning       `json:"tables"`
-	NotEnforced  []string            `json:"not_enforced"` // sentences; `narthex run` refuses the policy unless empty
+	NotEnforced  []string            `json:"not_enforced"` // always empty: everything that is valid is enforced
 }
 
 // ServiceMeaning is one service.
@@ -30,7 +30,9 @@ type ServiceMeaning struct {
 	Interfaces     []string       `json:"interfaces,omitempty"` // absent: those with an address
 	XDP            XDPMode        `json:"xdp"`
 	Protocol       Protocol       `json:"protocol"`
-	Concurrency    string         `json:"concurrency"`
+	Concurrency    string         `json:"concurrency"`               // a number, unlimited or auto
+	MinConcurrency int            `json:"min_concurrency,omitempty"` // of auto
+	MaxConcurrency int            `json:"max_concurrency,omitempty"` // of auto; absent: none
 	Queue          QueueMeaning   `json:"queue"`
 	ServiceEnds    ServiceEnd     `json:"service_ends"`
 	Reject         *RejectMeaning `json:"reject"` // null: reset
@@ -80,7 +82,8 @@ type ConnectionMeaning struct {
 	Learned  []string       `json:"learned,omitempty"`
 	Action   string         `json:"action"` // police, drop, pass or classify
 	Bucket   *BucketMeaning `json:"bucket,omitempty"`
-	Per      *PerMeaning    `json:"per,omitempty"` // absent: one bucket for the rule
+	Per      *PerMeaning    `json:"per,omitempty"`  // absent: one bucket for the rule
+	When     string         `json:"when,omitempty"` // absent: always
 	Class    string         `json:"class,omitempty"`
 }
 
@@ -98,10 +101,13 @@ type RequestMeaning struct {
 	Host   []string            `json:"host,omitempty"`
 	Method []string            `json:"method,omitempty"`
 	SNI    []string            `json:"sni,omitempty"`
+	ALPN   []string            `json:"alpn,omitempty"`
 	Cookie map[string][]string `json:"cookie,omitempty"`
 	Header map[string][]string `json:"header,omitempty"`
 	Action string              `json:"action"`
 	Bucket *BucketMeaning      `json:"bucket,omitempty"`
+	Per    *PerMeaning         `json:"per,omitempty"`  // absent: one bucket for the rule
+	When   string              `json:"when,omitempty"` // absent: always
 	Over   Over                `json:"over,omitempty"`
 	Block  float64             `json:"block_seconds,omitempty"`
 	Class  string              `json:"class,omitempty"`
@@ -113,6 +119,16 @@ type TablesMeaning struct {
 	Nodes int `json:"nodes"`
 	Bytes int `json:"bytes"`
 	Steps int `json:"steps"` // of the longest look-up
+
+	Requests *RequestTablesMeaning `json:"requests,omitempty"` // absent: there are no request rules
+}
+
+// RequestTablesMeaning is the size of the tables that request rules compile to.
+type RequestTablesMeaning struct {
+	Keys   int `json:"keys"`   // of the hash table
+	Nodes  int `json:"nodes"`  // of the graph of rules with several keys
+	States int `json:"states"` // of the automaton that finds what stands between stars
+	Bytes  int `json:"bytes"`
 }
 
 // String returns the action in a word.
@@ -124,6 +140,8 @@ func (a Action) String() string {
 		return "drop"
 	case ActionPass:
 		return "pass"
+	case ActionReject:
+		return "reject"
 	}
 	return "classify"
 }
@@ -147,16 +165,13 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 	for i := range p.Requests {
 		m.Requests = append(m.Requests, p.requestMeaning(&p.Requests[i]))
 	}
-	for _, e := range p.NotEnforced() {
-		m.NotEnforced = append(m.NotEnforced, e.Error())
-	}
 	return m
 }
 
 func (s *Service) meaning() ServiceMeaning {
 	m := ServiceMeaning{
 		Name: s.Name, Line: s.Pos.Line, Listen: words(s.Listen), Interfaces: s.Interfaces, XDP: s.XDP,
-		Protocol: s.Protocol, Concurrency: s.Concurrency.String(), ServiceEnds: s.ServiceEnds,
+		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(), ServiceEnds: s.ServiceEnds,
 		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
 		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce", SocketMark: s.SocketMark,
 	}
@@ -172,7 +187,7 @@ func (s *Service) meaning() ServiceMeaning {
 func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 	m := ConnectionMeaning{
 		Name: r.Name, Line: r.Pos.Line, From: words(r.From), FromPort: words(r.FromPort),
-		To: p.serviceNames(r.To), Action: r.Action.String(), Bucket: bucketMeaning(r.Rate, r.Burst),
+		To: p.serviceNames(r.To), Action: r.Action.String(), Bucket: bucketMeaning(r.Rate, r.Burst), When: r.When.meaning(),
 	}
 	for _, c := range r.Learned {
 		m.Learned = append(m.Learned, p.Classes[c].Name)
@@ -188,14 +203,25 @@ func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 
 func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 	m := RequestMeaning{
-		Name: r.Name, Line: r.Pos.Line, Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI,
+		Name: r.Name, Line: r.Pos.Line, Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
 		Cookie: pairMap(r.Cookie), Header: pairMap(r.Header), Action: r.Action.String(),
-		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(),
+		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),
+	}
+	if r.Rate.Tokens != 0 && r.Per != PerRule {
+		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
 	}
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name
 	}
 	return m
+}
+
+// meaning returns the word in a policy, empty for the default.
+func (w When) meaning() string {
+	if w == WhenAlways {
+		return ""
+	}
+	return w.String()
 }
 
 func bucketMeaning(r Rate, burst int) *BucketMeaning {
@@ -251,7 +277,23 @@ func (t *Tables) size() TablesMeaning {
 	}
 	steps := 0
 	for _, s := range t.Services {
-		steps = max(steps, longest(s.RootV4), longest(s.RootV6))
+		for _, r := range append(s.Learned, s.Roots, s.Trusted) {
+			steps = max(steps, longest(r.RootV4), longest(r.RootV6))
+		}
 	}
-	return TablesMeaning{len(t.Nodes), len(t.Nodes) * int(unsafe.Sizeof(Node{})), steps}
+	return TablesMeaning{len(t.Nodes), len(t.Nodes) * int(unsafe.Sizeof(Node{})), steps, t.Requests.size()}
+}
+
+// size measures the tables of the request rules.
+func (t *RequestTables) size() *RequestTablesMeaning {
+	if t == nil {
+		return nil
+	}
+	m := &RequestTablesMeaning{Nodes: len(t.Nodes), States: len(t.States) / max(t.Width, 1), Bytes: t.Bytes()}
+	for i := range t.Entries {
+		if t.Entries[i].Key != 0 {
+			m.Keys++
+		}
+	}
+	return m
 }

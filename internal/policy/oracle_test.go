@@ -10,9 +10,14 @@ import (
 // oracle finds the first rule that matches by trying one after the other. It shares
 // nothing with the compiler and is written to be obviously right.
 func oracle(p *Policy, service int, from netip.Addr, port uint16) int {
+	return learnedOracle(p, service, NotLearned, from, port)
+}
+
+// learnedOracle is the same for a source that is remembered in a class.
+func learnedOracle(p *Policy, service, class int, from netip.Addr, port uint16) int {
 	for i, r := range p.Connections {
-		if len(r.Learned) > 0 {
-			continue // nobody is learned
+		if len(r.Learned) > 0 && !slices.Contains(r.Learned, class) {
+			continue
 		}
 		to := len(r.To) == 0 || slices.Contains(r.To, service)
 		addr := len(r.From) == 0 || slices.ContainsFunc(r.From, func(a Range) bool {

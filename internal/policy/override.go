@@ -10,17 +10,15 @@ import (
 
 // Setting is one value of a policy that `narthex set` may change.
 type Setting struct {
-	Path     string // as connections.NAME.rate
-	Value    string // as in a policy, or none
-	Enforced bool   // Override accepts it, or some values of it, in this version
+	Path  string // as connections.NAME.rate
+	Value string // as in a policy, or none
 }
 
 // setting is a Setting with the way to change it. The parser's error says what would be
 // right.
 type setting struct {
 	Setting
-	set   func(value string) error
-	later string // what is not enforced yet, as a subject; empty if Enforced
+	set func(value string) error
 }
 
 // Settings lists what can be set, with the values in force if p holds the overrides.
@@ -32,65 +30,53 @@ func (p *Policy) Settings() []Setting {
 	return out
 }
 
-// Paths lists the paths that Override accepts in this version.
+// Paths lists the paths that Override accepts.
 func (p *Policy) Paths() []string {
 	var out []string
 	for _, s := range p.settings() {
-		if s.Enforced {
-			out = append(out, s.Path)
-		}
+		out = append(out, s.Path)
 	}
 	return out
 }
 
 // Override sets the value at a path as if the policy file held it. The error names what
-// would be right, and wraps ErrNotEnforced if the value is fine but this version does not
-// enforce it. On error p is unchanged.
+// would be right. On error p is unchanged.
 func (p *Policy) Override(path, value string) error {
 	all := p.settings()
 	at := slices.IndexFunc(all, func(s setting) bool { return s.Path == path })
 	if at < 0 {
-		return p.noPath(path, all)
+		return p.noPath(path)
 	}
-	before := p.Clone()
 	if err := all[at].set(value); err != nil {
 		return fmt.Errorf("set %s: %w", path, err)
-	}
-	if !all[at].Enforced {
-		*p = *before
-		return fmt.Errorf("set %s: %s is %w", path, all[at].later, ErrNotEnforced)
 	}
 	return nil
 }
 
-// noPath says which paths there are instead of one that is not: first those of use now.
-func (p *Policy) noPath(path string, all []setting) error {
-	if part := strings.Split(path, "."); len(part) == 3 && part[0] == "connections" {
-		i := slices.IndexFunc(p.Connections, func(c Connection) bool { return c.Name == part[1] })
-		if i >= 0 && p.Connections[i].Action != ActionPolice && (part[2] == "rate" || part[2] == "burst") {
-			return fmt.Errorf("set %s: rule %q has no rate; give it one in the policy first", path, part[1])
-		}
+// noPath says which paths there are instead of one that is not.
+func (p *Policy) noPath(path string) error {
+	if part := strings.Split(path, "."); len(part) == 3 && p.hasNoRate(part[0], part[1], part[2]) {
+		return fmt.Errorf("set %s: rule %q has no rate; give it one in the policy first", path, part[1])
 	}
-	var now, later []string
-	for _, s := range all {
-		if s.Enforced {
-			now = append(now, s.Path)
-		} else {
-			later = append(later, s.Path)
-		}
-	}
+	paths := p.Paths()
 	const typo = 2 // edits; more and another setting may be meant
-	if guess := nearestWithin(typo, path, now); guess != "" {
+	if guess := nearestWithin(typo, path, paths); guess != "" {
 		return fmt.Errorf("set %s: there is no such path%s", quote(path), didYouMean(guess))
 	}
-	hint := ""
-	if len(now) > 0 {
-		hint = "; what can be set now: " + firstOf(now)
+	return fmt.Errorf("set %s: there is no such path; what can be set: %s", quote(path), firstOf(paths))
+}
+
+// hasNoRate reports whether a path would be about the rate of a rule without one.
+func (p *Policy) hasNoRate(table, rule, key string) bool {
+	switch table {
+	case "connections":
+		return (key == "rate" || key == "burst") &&
+			slices.ContainsFunc(p.Connections, func(c Connection) bool { return c.Name == rule && c.Action != ActionPolice })
+	case "requests":
+		return (key == "rate" || key == "burst" || key == "over") &&
+			slices.ContainsFunc(p.Requests, func(q Request) bool { return q.Name == rule && q.Action != ActionPolice })
 	}
-	if len(later) > 0 {
-		hint += "; in a later version: " + firstOf(later)
-	}
-	return fmt.Errorf("set %s: there is no such path%s", quote(path), hint)
+	return false
 }
 
 // firstOf lists the first names, and how many more there are.
@@ -102,51 +88,55 @@ func firstOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// settingList collects settings. What is not enforced yet, if anything, is said as a subject.
+// settingList collects settings.
 type settingList []setting
 
-func (l *settingList) add(later, value string, set func(string) error, path ...string) {
-	*l = append(*l, setting{Setting{strings.Join(path, "."), value, later == ""}, set, later})
+func (l *settingList) add(value string, set func(string) error, path ...string) {
+	*l = append(*l, setting{Setting{strings.Join(path, "."), value}, set})
 }
 
-// settings lists everything that can be set: first the limits of connections, then the rest
-// in the order of the policy file.
+// settings lists everything that can be set: first the limits of connections and requests,
+// then the rest in the order of the policy file.
 func (p *Policy) settings() []setting {
 	var l settingList
 	for i := range p.Connections {
 		c := &p.Connections[i]
 		if c.Action == ActionPolice {
-			l.add("", c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
-			l.add("", fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
+			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
+			l.add(fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
+		}
+	}
+	for i := range p.Requests {
+		q := &p.Requests[i]
+		if q.Action == ActionPolice {
+			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
+			l.add(fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+			l.add(string(q.Over), setTo(&q.Over, parseOver), "requests", q.Name, "over")
 		}
 	}
 	for i := range p.Services {
 		l.addService(&p.Services[i])
 	}
 	p.addClasses(&l)
-	for i := range p.Requests {
-		q := &p.Requests[i]
-		if q.Action == ActionPolice {
-			l.add("the rate of a request rule", q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
-			l.add("the burst of a request rule", fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
-		}
-	}
 	return l
 }
 
 func (l *settingList) addService(s *Service) {
 	q := &s.Queue
-	l.add("", s.Concurrency.String(), setTo(&s.Concurrency, parseConcurrency), "services", s.Name, "concurrency")
-	l.add("", fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
-	l.add("", span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
-	l.add("", span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
+	c := &s.Concurrency
+	l.add(c.word(), setConcurrency(c), "services", s.Name, "concurrency")
+	l.add(fmt.Sprint(max(c.Min, defaultFloor)), setTo(&c.Min, parseLimit), "services", s.Name, "concurrency", "min")
+	l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseLimit)), "services", s.Name, "concurrency", "max")
+	l.add(fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
+	l.add(span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
+	l.add(span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
 }
 
 func (p *Policy) addClasses(l *settingList) {
 	for i := range p.Classes {
 		c := &p.Classes[i]
-		l.add("", orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
-		l.add("", orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
+		l.add(orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
+		l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
 	}
 }
 
@@ -183,6 +173,8 @@ func setBurst(burst *int, burstSet *bool) func(string) error {
 		return nil
 	}
 }
+
+var parseOver = parseWord(overs...)
 
 // setTo changes a value that nothing else depends on.
 func setTo[T any](into *T, parse func(string) (T, error)) func(string) error {

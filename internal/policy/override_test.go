@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -25,6 +24,7 @@ connections:
   - {name: everyone, rate: 300/s}
 requests:
   - {name: index, path: /, rate: 15/m}
+  - {name: cgi, path: /cgi, action: drop}
 `
 
 func parsed(t *testing.T, text string) *Policy {
@@ -86,35 +86,30 @@ func TestOverrideBurstStaysWhenRateFollows(t *testing.T) {
 }
 
 func TestOverrideErrors(t *testing.T) {
-	tests := []struct {
-		path, value, wrong string
-		notEnforced        bool
-	}{
-		{"connections.everyone.rate", "fast", `set connections.everyone.rate: "fast" is not a rate; write a whole number`, false},
-		{"connections.everyone.burst", "0", `set connections.everyone.burst: 0 is out of range; write a number from 1 to 1000000`, false},
-		{"connections.block.rate", "1/s", `set connections.block.rate: rule "block" has no rate`, false},
-		{"connections.evryone.rate", "1/s", `did you mean "connections.everyone.rate"?`, false},
-		{"connections.evryone.brst", "1", `did you mean "connections.everyone.burst"?`, false},
-		{"connections.nobody.rate", "1/s", `"connections.nobody.rate": there is no such path; what can be set now: connections.partner.rate, `, false},
-		{"connections.everyone", "1/s", `there is no such path; what can be set now: `, false},
-		{"classes.gold.maxx", "1", `did you mean "classes.gold.max"?`, false},
-		{"requests.index.ratee", "1/s", `there is no such path; what can be set now: `, false}, // requests.index.rate cannot
-		{"", "", `"": there is no such path; what can be set now: `, false},
-		{"services.web.concurrency", "some", `"some" is not a whole number`, false},
-		{"classes.bronze.reserve", "41%", `"41%" brings the reserves to 101%`, false},
-		{"classes.bronze.max", "0", `0 is out of range`, false},
-		{"requests.index.rate", "1/s", `set requests.index.rate: the rate of a request rule is not enforced by this version yet`, true},
-		{"requests.index.burst", "9", `the burst of a request rule is not enforced`, true},
-		{"requests.index.burst", "x", `"x" is not a whole number`, false},
+	tests := []struct{ path, value, wrong string }{
+		{"connections.everyone.rate", "fast", `set connections.everyone.rate: "fast" is not a rate; write a whole number`},
+		{"connections.everyone.burst", "0", `set connections.everyone.burst: 0 is out of range; write a number from 1 to 1000000`},
+		{"connections.block.rate", "1/s", `set connections.block.rate: rule "block" has no rate`},
+		{"connections.evryone.rate", "1/s", `did you mean "connections.everyone.rate"?`},
+		{"connections.evryone.brst", "1", `did you mean "connections.everyone.burst"?`},
+		{"connections.nobody.rate", "1/s", `"connections.nobody.rate": there is no such path; what can be set: connections.partner.rate, `},
+		{"connections.everyone", "1/s", `there is no such path; what can be set: `},
+		{"classes.gold.maxx", "1", `did you mean "classes.gold.max"?`},
+		{"requests.index.ratee", "1/s", `did you mean "requests.index.rate"?`},
+		{"", "", `"": there is no such path; what can be set: `},
+		{"services.web.concurrency", "some", `"some" is not a whole number`},
+		{"classes.bronze.reserve", "41%", `"41%" brings the reserves to 101%`},
+		{"classes.bronze.max", "0", `0 is out of range`},
+		{"requests.cgi.rate", "1/s", `set requests.cgi.rate: rule "cgi" has no rate`},
+		{"requests.cgi.over", "drop", `set requests.cgi.over: rule "cgi" has no rate`},
+		{"requests.index.burst", "x", `"x" is not a whole number`},
+		{"requests.index.over", "x", `set requests.index.over: `},
 	}
 	for _, test := range tests {
 		p := parsed(t, overridable)
 		err := p.Override(test.path, test.value)
 		if err == nil || !strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("set %s %s: error %v, want one with %q", test.path, test.value, err, test.wrong)
-		}
-		if errors.Is(err, ErrNotEnforced) != test.notEnforced {
-			t.Errorf("set %s %s: error %v, not enforced: want %v", test.path, test.value, err, test.notEnforced)
 		}
 		if !reflect.DeepEqual(p, parsed(t, overridable)) {
 			t.Errorf("set %s %s: failed and changed the policy", test.path, test.value)
@@ -124,13 +119,14 @@ func TestOverrideErrors(t *testing.T) {
 
 func TestOverrideUnknownPath(t *testing.T) {
 	tests := []struct{ policy, want string }{
-		{overridable, `set "nonsense": there is no such path; what can be set now: connections.partner.rate, connections.partner.burst, ` +
-			`connections.everyone.rate, connections.everyone.burst, services.web.concurrency, services.web.queue.size, ` +
-			`services.web.queue.max_wait, services.web.queue.max_service and 4 more; in a later version: requests.index.rate, requests.index.burst`},
-		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set now: services.web.concurrency, ` +
-			`services.web.queue.size, services.web.queue.max_wait, services.web.queue.max_service, classes.default.reserve, classes.default.max`},
-		{manyRated(5), `set "nonsense": there is no such path; what can be set now: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
-			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 8 more`},
+		{overridable, `set "nonsense": there is no such path; what can be set: connections.partner.rate, connections.partner.burst, ` +
+			`connections.everyone.rate, connections.everyone.burst, requests.index.rate, requests.index.burst, ` +
+			`requests.index.over, services.web.concurrency and 9 more`},
+		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set: services.web.concurrency, ` +
+			`services.web.concurrency.min, services.web.concurrency.max, services.web.queue.size, services.web.queue.max_wait, ` +
+			`services.web.queue.max_service, classes.default.reserve, classes.default.max`},
+		{manyRated(5), `set "nonsense": there is no such path; what can be set: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
+			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 10 more`},
 	}
 	for _, test := range tests {
 		if err := parsed(t, test.policy).Override("nonsense", "1"); err == nil || err.Error() != test.want {
@@ -148,6 +144,25 @@ func manyRated(n int) string {
 	return text
 }
 
+func TestOverrideRequests(t *testing.T) {
+	p := parsed(t, overridable)
+	for path, value := range map[string]string{"requests.index.rate": "50/s", "requests.index.over": "demote"} {
+		if err := p.Override(path, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q := p.Requests[0]; q.Rate.String() != "50/s" || q.Burst != 5 || q.Over != OverDemote { // the burst follows
+		t.Errorf("rule %+v", q)
+	}
+	tables, _, err := Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := tables.Requests.Rules[0]; r.Interval != 20*time.Millisecond || r.Burst != 5 || r.Over != OverDemote {
+		t.Errorf("compiled to %+v", r)
+	}
+}
+
 // TestOverrideConcurrency takes a limit away, whatever the policy says.
 func TestOverrideConcurrency(t *testing.T) {
 	const path = "services.web.concurrency"
@@ -160,7 +175,7 @@ func TestOverrideConcurrency(t *testing.T) {
 				continue
 			}
 			i := slices.IndexFunc(p.Settings(), func(s Setting) bool { return s.Path == path })
-			if got := p.Settings()[i]; got != (Setting{path, value, true}) {
+			if got := p.Settings()[i]; got != (Setting{path, value}) {
 				t.Errorf("%s over %s: setting %+v", value, written, got)
 			}
 			if got := p.Services[0].Concurrency; got.Limit != 0 {
@@ -174,21 +189,20 @@ func TestOverrideConcurrency(t *testing.T) {
 // a value comes from.
 func TestSettings(t *testing.T) {
 	p := parsed(t, overridable)
-	var enforced []string
+	var paths []string
 	for _, s := range p.Settings() {
-		if s.Enforced {
-			enforced = append(enforced, s.Path)
-		}
-		err := p.Clone().Override(s.Path, s.Value)
-		if (err == nil) != s.Enforced {
-			t.Errorf("set %s %s: error %v, enforced: %v", s.Path, s.Value, err, s.Enforced)
+		paths = append(paths, s.Path)
+		if err := p.Clone().Override(s.Path, s.Value); err != nil {
+			t.Errorf("set %s %s: %v", s.Path, s.Value, err)
 		}
 	}
 	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst",
-		"services.web.concurrency", "services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+		"requests.index.rate", "requests.index.burst", "requests.index.over",
+		"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max",
+		"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		"classes.gold.reserve", "classes.gold.max", "classes.bronze.reserve", "classes.bronze.max"}
-	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(enforced, want) {
-		t.Errorf("paths %q, enforced settings %q, want %q", got, enforced, want)
+	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(paths, want) {
+		t.Errorf("paths %q, of settings %q, want %q", got, paths, want)
 	}
 }
 

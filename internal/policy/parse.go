@@ -17,16 +17,25 @@ import (
 
 // Load reads, parses and checks the policy file at path.
 func Load(path string) (*Policy, []Warning, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Parse(path, data)
+}
+
+// ReadFile reads the policy file at path, not beyond what a policy may have.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 // pathCause drops operation and path from an error that will name them anyway.
@@ -85,13 +94,21 @@ type raw struct {
 
 func (d *decoder) policy(root *yaml.Node) *raw {
 	r := &raw{}
-	seen := d.mapping(root, "a policy", []field{
-		{"version", d.version},
-		{"services", func(n *yaml.Node) { r.services = each(d, n, "services", MaxServices, d.service) }},
-		{"classes", func(n *yaml.Node) { r.classes = each(d, n, "classes", MaxClasses, d.class) }},
-		{"default_class", func(n *yaml.Node) { scalar(d, n, "default_class", &r.defaultClass, ref(n)) }},
-		{"connections", func(n *yaml.Node) { r.connections = each(d, n, "connections", MaxRules, d.connection) }},
-		{"requests", func(n *yaml.Node) { r.requests = each(d, n, "requests", MaxRules, d.request) }},
+	seen := d.mapping(root, &policyForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "version":
+			d.version(n)
+		case "services":
+			r.services = each(d, n, key, MaxServices, d.service)
+		case "classes":
+			r.classes = each(d, n, key, MaxClasses, d.class)
+		case "default_class":
+			scalar(d, n, key, &r.defaultClass, ref(n))
+		case "connections":
+			r.connections = each(d, n, key, MaxRules, d.connection)
+		case "requests":
+			r.requests = each(d, n, key, MaxRules, d.request)
+		}
 	})
 	if seen == nil {
 		return r

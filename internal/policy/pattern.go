@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxPatternBytes = 1024
+	maxPatternBytes = MaxLiteral
 	// maxStarry bounds the patterns with more than two stars: an automaton for many of
 	// them together grows exponentially.
 	maxStarry = 64
@@ -127,6 +127,9 @@ func parseMethod(s string) (string, error) {
 var tokenForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 func parseToken(s string) (string, error) {
+	if len(s) > MaxLiteral {
+		return "", fmt.Errorf("%s has %d bytes; a name has at most %d", quote(s), len(s), MaxLiteral)
+	}
 	if !tokenForm.MatchString(s) {
 		return "", fmt.Errorf("%s cannot be a name here; use letters, digits and punctuation without separators", quote(s))
 	}
@@ -135,7 +138,8 @@ func parseToken(s string) (string, error) {
 
 // parseHeaderName reads a header's name, in lower case.
 func parseHeaderName(s string) (string, error) {
-	s, err := parseToken(strings.ToLower(s))
+	s, err := parseToken(s) // before the case: ToLower makes letters of what is none of ASCII
+	s = strings.ToLower(s)
 	switch {
 	case err != nil:
 		return "", err

@@ -99,6 +99,8 @@ type Service struct {
 type Concurrency struct {
 	Mode  ConcurrencyMode
 	Limit int // requests; 0 unless Mode is ConcurrencyFixed
+	Min   int // requests, the floor of ConcurrencyAuto; 0: not given
+	Max   int // requests, the ceiling of ConcurrencyAuto; 0: none
 }
 
 // ConcurrencyMode says who sets the limit.
@@ -106,7 +108,7 @@ type ConcurrencyMode uint8
 
 // The modes of a concurrency limit.
 const (
-	ConcurrencyAuto ConcurrencyMode = iota // Narthex
+	ConcurrencyAuto ConcurrencyMode = iota // Narthex, between Min and Max
 	ConcurrencyUnlimited
 	ConcurrencyFixed // the policy
 )
@@ -149,6 +151,7 @@ type Connection struct {
 	Burst    int  // bucket depth in tokens; 0 unless Action is ActionPolice
 	BurstSet bool // Burst was given; else it follows from Rate
 	Per      Per
+	When     When
 	Class    int // index into Policy.Classes, or -1
 }
 
@@ -160,16 +163,36 @@ type Request struct {
 	Host     []string // lower case
 	Method   []string
 	SNI      []string // lower case
-	Cookie   []Pair   // all must match
-	Header   []Pair   // names in lower case; all must match
+	ALPN     []string
+	Cookie   []Pair // all must match
+	Header   []Pair // names in lower case; all must match
 	Action   Action
 	Rate     Rate // zero unless Action is ActionPolice
 	Burst    int  // tokens; 0 unless Action is ActionPolice
+	Per      Per
+	When     When
 	Over     Over
 	Block    time.Duration // 0: none
 	Class    int           // index into Policy.Classes, or -1
 	Learn    time.Duration // 0: none
 	BurstSet bool          // Burst was given; else it follows from Rate
+}
+
+// When says when a rule is enforced. It matches and gives its class in any case.
+type When uint8
+
+// When rules are enforced.
+const (
+	WhenAlways   When = iota
+	WhenOverload      // while the service is overloaded
+)
+
+// String returns the word in a policy.
+func (w When) String() string {
+	if w == WhenOverload {
+		return "overload"
+	}
+	return "always"
 }
 
 // Pair is a cookie or header that a request must have.

@@ -70,7 +70,7 @@ func receives(s *Service, from netip.Addr) bool {
 
 // drawPolicy draws connection rules for up to four services.
 func drawPolicy(t *rapid.T, from func(*rapid.T) Range) *Policy {
-	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}}
+	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: "gold", Priority: 1}, {Name: "silver", Priority: 2}, {Name: "bronze", Priority: 3}}}
 	for i := range rapid.IntRange(1, 3).Draw(t, "services") {
 		p.Services = append(p.Services, Service{Name: fmt.Sprint("s", i), Listen: rapid.SampledFrom(listenSets).Draw(t, "listen")})
 	}
@@ -89,8 +89,8 @@ func drawPolicy(t *rapid.T, from func(*rapid.T) Range) *Policy {
 				r.To = append(r.To, s)
 			}
 		}
-		if rapid.IntRange(0, 15).Draw(t, "learned") == 0 {
-			r.Learned = []int{0}
+		if rapid.IntRange(0, 7).Draw(t, "learned") == 0 {
+			r.Learned = rapid.SampledFrom([][]int{{0}, {1}, {1, 0}}).Draw(t, "in")
 		}
 		p.Connections = append(p.Connections, r)
 	}
@@ -153,9 +153,7 @@ func TestLookupMatchesOracle(t *testing.T) {
 		for service := range p.Services {
 			for _, from := range addressEdges(p) {
 				for _, port := range ports {
-					if got, want := tables.Lookup(service, from, port), oracle(p, service, from, port); got != want {
-						t.Fatalf("service %d, %s port %d: tables say rule %d, the oracle %d", service, from, port, got, want)
-					}
+					checkLookups(t, p, tables, service, from, port)
 				}
 				if n := steps(tables, service, from, ports[0]); n > MaxSteps {
 					t.Fatalf("service %d, %s: %d steps, at most %d", service, from, n, MaxSteps)
@@ -163,6 +161,15 @@ func TestLookupMatchesOracle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkLookups looks up a source that is remembered in no class, or in any.
+func checkLookups(t *rapid.T, p *Policy, tables *Tables, service int, from netip.Addr, port uint16) {
+	for class := NotLearned; class < len(p.Classes); class++ {
+		if got, want := tables.LookupLearned(service, class, from, port), learnedOracle(p, service, class, from, port); got != want {
+			t.Fatalf("service %d, %s port %d, learned in %d: tables say rule %d, the oracle %d", service, from, port, class, got, want)
+		}
+	}
 }
 
 // TestUnreachableIsExact compares with every elementary region: between neighbouring edges
@@ -181,13 +188,15 @@ func TestUnreachableIsExact(t *testing.T) {
 					continue
 				}
 				for _, port := range portEdges(p) {
-					matches[oracle(p, service, from, port)] = true
+					for class := NotLearned; class < len(p.Classes); class++ {
+						matches[learnedOracle(p, service, class, from, port)] = true
+					}
 				}
 			}
 		}
 		var want []int
-		for i, r := range p.Connections {
-			if !matches[i] && len(r.Learned) == 0 {
+		for i := range p.Connections {
+			if !matches[i] {
 				want = append(want, i)
 			}
 		}
@@ -216,9 +225,7 @@ func TestCoverIsExact(t *testing.T) {
 			for service := range p.Services {
 				for _, from := range addressEdges(p) {
 					for _, port := range portEdges(p) {
-						if receives(&p.Services[service], from) && oracle(only, service, from, port) == 0 {
-							want[oracle(p, service, from, port)] = true
-						}
+						winners(p, only, service, from, port, want)
 					}
 				}
 			}
@@ -227,6 +234,20 @@ func TestCoverIsExact(t *testing.T) {
 			}
 		}
 	})
+}
+
+// winners adds the rules that match where the only rule of a policy would. A source that is
+// not remembered is one where the rule does not ask.
+func winners(p, only *Policy, service int, from netip.Addr, port uint16, into map[int]bool) {
+	for class := NotLearned; class < len(p.Classes); class++ {
+		asked := class != NotLearned
+		if (len(only.Connections[0].Learned) > 0) != asked || !receives(&p.Services[service], from) {
+			continue
+		}
+		if learnedOracle(only, service, class, from, port) == 0 {
+			into[learnedOracle(p, service, class, from, port)] = true
+		}
+	}
 }
 
 // whyNever says why a rule never matches, from the rules that win where it would.
@@ -241,5 +262,34 @@ func whyNever(p *Policy, rule int, rules map[int]bool) string {
 	if s := familySentence(p, &p.Connections[rule], served, rules); s != "" {
 		return s
 	}
-	return coverSentence(p, rules)
+	return coverSentence(p.connectionAt, rules)
+}
+
+func TestTrustsMatchesRanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawPolicy(t, drawRange)
+		for i := range p.Services {
+			for range rapid.IntRange(0, 4).Draw(t, "trusted") {
+				p.Services[i].TrustedProxies = append(p.Services[i].TrustedProxies, drawRange(t))
+			}
+		}
+		tables, _, err := Compile(p)
+		if err != nil {
+			t.Fatalf("compile: %v", err)
+		}
+		edges := addressEdges(p)
+		for _, s := range p.Services {
+			edges = append(edges, addressEdges(&Policy{Connections: []Connection{{From: s.TrustedProxies}}})...)
+		}
+		for i, s := range p.Services {
+			for _, from := range edges {
+				want := slices.ContainsFunc(s.TrustedProxies, func(r Range) bool {
+					return r.First.Is4() == from.Is4() && r.First.Compare(from) <= 0 && from.Compare(r.Last) <= 0
+				})
+				if got := tables.Trusts(i, from); got != want {
+					t.Fatalf("service %d trusts %s: %v, want %v", i, from, got, want)
+				}
+			}
+		}
+	})
 }

@@ -44,10 +44,10 @@ func compiled(t *testing.T, text string) *Tables {
 func TestRoomTables(t *testing.T) {
 	usual := Queue{4096, 5 * time.Second, time.Minute}
 	want := []RoomTable{
-		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Reject{Status: 429}, H2CReject, 0x100, true},
-		{HTTP, 0, usual, EndAuto, Reject{Reset: true}, H2CPass, 0, true},
-		{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false},
-		{TLS, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false},
+		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Reject{Status: 429}, H2CReject, 0x100, true, false, false, 0, 0},
+		{HTTP, 0, usual, EndAuto, Reject{Reset: true}, H2CPass, 0, true, false, true, 1, 0},
+		{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0},
+		{TLS, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0},
 	}
 	tables := compiled(t, roomy)
 	for i, s := range tables.Services {
@@ -69,14 +69,17 @@ func TestRoomTables(t *testing.T) {
 func TestHasRoom(t *testing.T) {
 	replace := func(old, with string) string { return strings.Replace(roomy, old, with, 1) }
 	for text, want := range map[string]struct{ room, followed []bool }{
-		roomy: {[]bool{true, false, false, false}, []bool{true, true, false, false}},
-		replace("concurrency: 64", "concurrency: unlimited"):                         {[]bool{false, false, false, false}, []bool{true, true, false, false}},
-		replace("concurrency: 64", "concurrency: auto"):                              {[]bool{false, false, false, false}, []bool{true, true, false, false}},
-		replace("bronze, priority: 3", "bronze, priority: 3, max: 8"):                {[]bool{true, true, true, true}, []bool{true, true, true, true}},
-		replace("protocol: tcp", "concurrency: 5"):                                   {[]bool{true, false, true, false}, []bool{true, true, true, false}},
-		replace("protocol: tcp", "protocol: tcp, concurrency: 5"):                    {[]bool{true, false, true, false}, []bool{true, true, true, false}},
-		replace("protocol: tls", "protocol: tls, concurrency: 5, mode: shadow"):      {[]bool{true, false, false, true}, []bool{true, true, false, true}},
-		replace("protocol: tls", "protocol: tls, concurrency: auto, socket_mark: 9"): {[]bool{true, false, false, false}, []bool{true, true, false, true}},
+		roomy: {[]bool{true, true, false, false}, []bool{true, true, false, false}},
+		replace("concurrency: 64", "concurrency: unlimited"):                    {[]bool{false, true, false, false}, []bool{true, true, false, false}},
+		replace("concurrency: 64", "concurrency: auto"):                         {[]bool{true, true, false, false}, []bool{true, true, false, false}},
+		replace("h2c: pass", "concurrency: unlimited"):                          {[]bool{true, false, false, false}, []bool{true, true, false, false}},
+		replace("bronze, priority: 3", "bronze, priority: 3, max: 8"):           {[]bool{true, true, true, true}, []bool{true, true, true, true}},
+		replace("protocol: tcp", "concurrency: 5"):                              {[]bool{true, true, true, false}, []bool{true, true, true, false}},
+		replace("protocol: tcp", "protocol: tcp, concurrency: 5"):               {[]bool{true, true, true, false}, []bool{true, true, true, false}},
+		replace("protocol: tcp", "protocol: tcp, concurrency: {max: 5}"):        {[]bool{true, true, true, false}, []bool{true, true, true, false}},
+		replace("protocol: tls", "protocol: tls, concurrency: 5, mode: shadow"): {[]bool{true, true, false, true}, []bool{true, true, false, true}},
+		replace("protocol: tls", "protocol: tls, concurrency: auto"):            {[]bool{true, true, false, true}, []bool{true, true, false, true}},
+		replace("protocol: tls", "protocol: tls, socket_mark: 9"):               {[]bool{true, true, false, false}, []bool{true, true, false, true}},
 	} {
 		tables := compiled(t, text)
 		var room, followed []bool
@@ -85,6 +88,26 @@ func TestHasRoom(t *testing.T) {
 		}
 		if !slices.Equal(room, want.room) || !slices.Equal(followed, want.followed) {
 			t.Errorf("services with a waiting room %v, want %v; followed %v, want %v, in %s", room, want.room, followed, want.followed, text)
+		}
+	}
+}
+
+// TestRuled tells services in which request rules may match: they are followed, also where
+// nobody can have to wait.
+func TestRuled(t *testing.T) {
+	for rules, want := range map[string][]bool{ // shop, blog: http; mail: tcp; front: tls
+		`{name: a, path: /x, action: drop}`: {true, true, false, false},
+		`{name: a, alpn: h2, action: drop}`: {false, false, false, true},
+		`{name: a, sni: x, action: drop}`:   {false, false, false, true},
+		`{name: a, class: gold}`:            {true, true, false, true},
+		`{name: a, cookie: {x: y}, class: gold}, {name: b, sni: x.example, class: gold}`: {true, true, false, true},
+	} {
+		tables := compiled(t, roomy+"requests: ["+rules+"]\n")
+		for i, s := range tables.Services {
+			followed := s.Room.Protocol == HTTP || want[i]
+			if s.Room.Ruled != want[i] || s.Room.Followed != followed {
+				t.Errorf("%s: service %s is ruled %v, want %v; followed %v, want %v", rules, s.Name, s.Room.Ruled, want[i], s.Room.Followed, followed)
+			}
 		}
 	}
 }
@@ -128,38 +151,6 @@ func TestParseMark(t *testing.T) {
 	}
 }
 
-// TestNotEnforced asks for each thing that this version cannot do.
-func TestNotEnforced(t *testing.T) {
-	tests := []struct {
-		name, policy string
-		want         []string
-	}{
-		{"rooms of http", roomy, nil},
-		{"class max", strings.Replace(roomy, "priority: 3", "priority: 3, max: 8", 1), nil},
-		{"trusted proxies", strings.Replace(roomy, "name: blog,", "name: blog, trusted_proxies: 10.0.0.1, concurrency: 3,", 1), nil},
-		{"tcp", strings.Replace(roomy, "protocol: tcp", "protocol: tcp, concurrency: 8", 1), nil},
-		{"tls", strings.Replace(roomy, "protocol: tls", "protocol: tls, concurrency: 1, socket_mark: 7", 1), nil},
-		{"class max without http", `
-version: 1
-services: [{name: mail, listen: "*:25", protocol: tcp}]
-classes: [{name: all, priority: 1, max: 3}]
-`, nil},
-		{"learned", roomy + "connections:\n  - {name: known, learned: [gold], class: gold}\n",
-			[]string{`test.yaml:19:5: "learned" of connection rule "known" is not enforced by this version yet: nobody is learned without request rules; remove the rule`}},
-		{"requests", roomy + "requests:\n  - {name: a, path: /a, action: drop}\n  - {name: b, path: /b, class: gold}\n",
-			[]string{`test.yaml:19:5: 2 request rules are not enforced by this version yet: leave "requests" out`}},
-	}
-	for _, test := range tests {
-		var got []string
-		for _, e := range parsed(t, test.policy).NotEnforced() {
-			got = append(got, e.Error())
-		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%s: not enforced %q\nwant %q", test.name, got, test.want)
-		}
-	}
-}
-
 // TestOverrideRoom changes waiting rooms and compiles what comes of it.
 func TestOverrideRoom(t *testing.T) {
 	type sets [][2]string
@@ -177,9 +168,9 @@ func TestOverrideRoom(t *testing.T) {
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}}, shop, 0},
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}, {"services.shop.concurrency", "2"}}, shop, 2},
 		{sets{{"services.shop.concurrency", "auto"}}, shop, 0},
-		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, true}},
-		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false}},
-		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute}, EndAuto, Reject{Reset: true}, H2CReject, 0, false}},
+		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, true, false, false, 0, 0}},
+		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0}},
+		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute}, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0}},
 		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second}},
 		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour}},
 		{sets{{"classes.bronze.max", "8"}}, bronze, [2]int{20, 8}},
@@ -196,7 +187,7 @@ func TestOverrideRoom(t *testing.T) {
 				t.Errorf("%v: %v", test.sets, err)
 			}
 			i := slices.IndexFunc(p.Settings(), func(s Setting) bool { return s.Path == set[0] })
-			if got := p.Settings()[i]; got != (Setting{set[0], set[1], true}) {
+			if got := p.Settings()[i]; got != (Setting{set[0], set[1]}) {
 				t.Errorf("%v: setting %+v", set, got)
 			}
 		}
@@ -206,9 +197,6 @@ func TestOverrideRoom(t *testing.T) {
 		}
 		if got := test.of(tables); got != test.want {
 			t.Errorf("%v: %+v, want %+v", test.sets, got, test.want)
-		}
-		if missing := p.NotEnforced(); missing != nil {
-			t.Errorf("%v: not enforced: %v", test.sets, missing)
 		}
 		if again := parsed(t, roomy); fmt.Sprint(again) != fmt.Sprint(written) {
 			t.Errorf("%v: changed the policy that was cloned", test.sets)
@@ -221,7 +209,7 @@ func TestOverrideRoomErrors(t *testing.T) {
 	tests := []struct {
 		path, value, wrong string
 	}{
-		{"services.shop.concurrency", "0", `0 is out of range; write a number from 1 to 1000000, unlimited or auto`},
+		{"services.shop.concurrency", "0", `0 is out of range; write a number from 1 to 1000000, unlimited, auto`},
 		{"services.mail.queue.size", "-8", `-8 is out of range; write a number from 0 to 65536`},
 		{"services.shop.queue.max_wait", "5", `"5" has no unit; write 5s or 5ms`},
 		{"services.shop.queue.max_service", "1ms", `1ms is out of range; write 1s to 1h`},

@@ -24,10 +24,11 @@ const (
 type Tables struct {
 	Hash     string // hex SHA-256 of the policy file's bytes
 	Services []ServiceTable
-	Classes  []ClassTable // most important first
-	Default  int          // index into Classes of the default class
-	Rules    []RuleTable  // connection rules in file order
-	Nodes    []Node       // shared by every service and both families
+	Classes  []ClassTable   // most important first
+	Default  int            // index into Classes of the default class
+	Rules    []RuleTable    // connection rules in file order
+	Nodes    []Node         // shared by every service and both families
+	Requests *RequestTables // nil: there are no request rules
 }
 
 // ServiceTable is one service as the data path sees it.
@@ -37,23 +38,50 @@ type ServiceTable struct {
 	Interfaces []string // empty: those with an address
 	XDP        XDPMode
 	Shadow     bool
-	RootV4     Entry // where the look-up of an IPv4 source starts
-	RootV6     Entry // where the look-up of an IPv6 source starts
-	Room       RoomTable
+	Roots      // where the look-up of a source starts
+	// Learned is where it starts for sources that are remembered in a class, like
+	// Tables.Classes; nil: no rule asks for that.
+	Learned []Roots
+	// Trusted is where the look-up of a trusted proxy starts: one ends at RuleEntry(0), which
+	// stands for no rule here, all others at no entry.
+	Trusted Roots
+	Room    RoomTable
+}
+
+// Roots are where look-ups of sources start.
+type Roots struct {
+	RootV4 Entry // of IPv4
+	RootV6 Entry // of IPv6
+}
+
+// of returns the root for an address.
+func (r Roots) of(from netip.Addr) Entry {
+	if from.Unmap().Is4() {
+		return r.RootV4
+	}
+	return r.RootV6
 }
 
 // RoomTable is the waiting room of a service.
 type RoomTable struct {
 	Protocol Protocol // what is seen of a connection
-	Limit    int      // requests in service at once, or connections; 0: unlimited
-	Queue    Queue
-	Ends     ServiceEnd
-	Reject   Reject
-	H2C      H2C
-	Mark     uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
+	// Limit bounds the requests in service at once, or connections; 0: unlimited. Where it is
+	// Adaptive it is what to begin with, and what is safe when nobody adapts it any more.
+	Limit  int
+	Queue  Queue
+	Ends   ServiceEnd
+	Reject Reject
+	H2C    H2C
+	Mark   uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
 	// Followed says that what the service's connections carry is looked at and counted, whether
 	// or not anybody can have to wait; else it is policed by its SYNs alone.
 	Followed bool
+	// Ruled says that request rules may match what the service's connections carry.
+	Ruled bool
+	// Adaptive says that the limit follows the server, between Floor and Ceiling.
+	Adaptive bool
+	Floor    int // requests, at least 1; 0 unless Adaptive
+	Ceiling  int // requests; 0: none, or not Adaptive
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of
@@ -80,17 +108,21 @@ type RuleTable struct {
 	Burst    uint32        // bucket depth in tokens
 	Per      Per           // who shares a bucket
 	Class    int           // index into Tables.Classes, or -1
+	// When says when the action is enforced and the bucket charged. The rule matches and gives
+	// its class in any case.
+	When When
 }
 
-// Action is what a connection rule does with a SYN.
+// Action is what a connection rule does with a SYN, or a request rule with a request.
 type Action uint8
 
 // The actions. The data path uses the same numbers.
 const (
 	ActionClassify Action = iota // only names a class
 	ActionPolice                 // takes a token or drops
-	ActionDrop                   // drops
+	ActionDrop                   // drops; a request's connection is reset
 	ActionPass                   // goes by every control
+	ActionReject                 // answers as the service's reject says; request rules only
 )
 
 // Per says which sources share a bucket: all of them when both lengths are negative,
@@ -159,13 +191,27 @@ func NewKey(from netip.Addr, port uint16) Key {
 	return k
 }
 
+// NotLearned stands for the class of a source that is not remembered in any.
+const NotLearned = -1
+
 // Lookup returns the index of the first rule that matches a SYN to the service, or -1.
 func (t *Tables) Lookup(service int, from netip.Addr, port uint16) int {
-	root := t.Services[service].RootV6
-	if from.Unmap().Is4() {
-		root = t.Services[service].RootV4
+	return t.LookupLearned(service, NotLearned, from, port)
+}
+
+// LookupLearned is Lookup for a source that is remembered in the class with that index.
+func (t *Tables) LookupLearned(service, class int, from netip.Addr, port uint16) int {
+	s := &t.Services[service]
+	roots := s.Roots
+	if class != NotLearned && s.Learned != nil {
+		roots = s.Learned[class]
 	}
-	return lookup(t.Nodes, root, NewKey(from, port))
+	return lookup(t.Nodes, roots.of(from), NewKey(from, port))
+}
+
+// Trusts reports whether an address is that of a proxy that the service trusts.
+func (t *Tables) Trusts(service int, from netip.Addr) bool {
+	return lookup(t.Nodes, t.Services[service].Trusted.of(from), NewKey(from, 0)) >= 0
 }
 
 // lookup walks from an entry to its outcome for the key, -1 if there is none.
@@ -189,10 +235,19 @@ func lookup(nodes []Node, e Entry, key Key) int {
 	return i
 }
 
+// RequestRules returns the request rules in file order.
+func (t *Tables) RequestRules() []RequestRule {
+	if t.Requests == nil {
+		return nil
+	}
+	return t.Requests.Rules
+}
+
 // HasRoom reports whether a service has a waiting room: whether something bounds how many
 // of its requests or connections are in service, so that others can have to wait.
 func (t *Tables) HasRoom(service int) bool {
-	return t.Services[service].Room.Limit > 0 || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 })
+	room := &t.Services[service].Room
+	return room.Limit > 0 || room.Adaptive || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 })
 }
 
 // ServiceAt returns the index of the service that a connection to an address and port

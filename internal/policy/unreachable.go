@@ -22,23 +22,26 @@ func (c *compiler) warnUnreachable(d *diagnostics, t *Tables) {
 			cover = c.coverOf(t, i)
 			explained++
 		}
-		d.warnf(r.Pos, "connection rule %q can never match: %s", r.Name, cmp.Or(cover, coverSentence(c.policy, nil)))
+		d.warnf(r.Pos, "connection rule %q can never match: %s", r.Name, cmp.Or(cover, coverSentence(c.policy.connectionAt, nil)))
 	}
 }
 
 // unreachable returns the rules that can never match, ascending, because of earlier ones
-// or of the address families that the services listen on.
+// or of the address families that the services listen on. It takes it that sources can be
+// learned in every class.
 func unreachable(p *Policy, t *Tables) []int {
 	matches := make([]bool, len(t.Rules))
 	seen := make([]bool, len(t.Nodes))
 	var todo []Entry
 	for i := range t.Services {
 		f := p.Services[i].families()
-		if f.v4 {
-			todo = append(todo, t.Services[i].RootV4)
-		}
-		if f.v6 {
-			todo = append(todo, t.Services[i].RootV6)
+		for _, r := range append(t.Services[i].Learned, t.Services[i].Roots) {
+			if f.v4 {
+				todo = append(todo, r.RootV4)
+			}
+			if f.v6 {
+				todo = append(todo, r.RootV6)
+			}
 		}
 	}
 	for len(todo) > 0 {
@@ -53,8 +56,8 @@ func unreachable(p *Policy, t *Tables) []int {
 		}
 	}
 	var out []int
-	for i, r := range p.Connections {
-		if !matches[i] && len(r.Learned) == 0 {
+	for i := range p.Connections {
+		if !matches[i] {
 			out = append(out, i)
 		}
 	}
@@ -91,28 +94,37 @@ func (c *compiler) coverOf(t *Tables, rule int) string {
 	if s := familySentence(c.policy, r, served, w.rules); s != "" {
 		return s
 	}
-	return coverSentence(c.policy, w.rules)
+	return coverSentence(c.policy.connectionAt, w.rules)
 }
 
+// connectionAt returns name and position of a connection rule.
+func (p *Policy) connectionAt(i int) (string, Pos) {
+	return p.Connections[i].Name, p.Connections[i].Pos
+}
+
+// requestAt returns name and position of a request rule.
+func (p *Policy) requestAt(i int) (string, Pos) { return p.Requests[i].Name, p.Requests[i].Pos }
+
 // coverSentence says which rules cover another one, if they are known.
-func coverSentence(p *Policy, rules map[int]bool) string {
+func coverSentence(ruleAt func(int) (string, Pos), rules map[int]bool) string {
 	const advice = " all of it first; move it up or remove it"
 	switch len(rules) {
 	case 0:
 		return "earlier rules match" + advice
 	case 1:
-		return "rule " + ruleNames(p, rules) + " matches" + advice
+		return "rule " + ruleNames(ruleAt, rules) + " matches" + advice
 	}
-	return "rules " + ruleNames(p, rules) + " match" + advice
+	return "rules " + ruleNames(ruleAt, rules) + " match" + advice
 }
 
 // ruleNames names the first rules of a set with their lines.
-func ruleNames(p *Policy, rules map[int]bool) string {
+func ruleNames(ruleAt func(int) (string, Pos), rules map[int]bool) string {
 	const most = 3
 	in := slices.Sorted(maps.Keys(rules))
 	named := make([]string, 0, most)
 	for _, i := range in[:min(len(in), most)] {
-		named = append(named, fmt.Sprintf("%q (line %d)", p.Connections[i].Name, p.Connections[i].Pos.Line))
+		name, pos := ruleAt(i)
+		named = append(named, fmt.Sprintf("%q (line %d)", name, pos.Line))
 	}
 	if len(in) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(named, ", "), len(in)-most)
@@ -131,8 +143,18 @@ type walk struct {
 // service walks all that a rule asks for in the tables of one service, for the families
 // that packets to it can have.
 func (w *walk) service(s int, r *Connection, f families) {
+	table := &w.tables.Services[s]
+	if len(r.Learned) == 0 {
+		w.roots(table.Roots, r, f)
+	}
+	for _, class := range r.Learned {
+		w.roots(table.Learned[class], r, f)
+	}
+}
+
+// roots walks what a rule asks for from the roots of one service.
+func (w *walk) roots(roots Roots, r *Connection, f families) {
 	ports := portPrefixes(r.FromPort)
-	roots := w.tables.Services[s]
 	if len(r.From) == 0 && f.v4 {
 		w.region(roots.RootV4, Key{}, Key{}, ports)
 	}
@@ -140,15 +162,11 @@ func (w *walk) service(s int, r *Connection, f families) {
 		w.region(roots.RootV6, Key{}, Key{}, ports)
 	}
 	for _, from := range r.From {
-		root := roots.RootV6
-		if from.First.Is4() {
-			root = roots.RootV4
-		}
 		if w.left <= 0 || !f.of(from) {
 			continue
 		}
 		for _, p := range from.Prefixes() {
-			w.region(root, NewKey(p.Addr(), 0), prefixMask(p.Bits()), ports)
+			w.region(roots.of(from.First), NewKey(p.Addr(), 0), prefixMask(p.Bits()), ports)
 		}
 	}
 }

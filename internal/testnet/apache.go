@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"text/template"
 	"time"
@@ -28,8 +29,14 @@ type ApacheConfig struct {
 	Backlog     int           // of each listener; Apache's 511 if 0
 	IdleTimeout time.Duration // after which an idle connection is closed; Apache's 5 s if 0
 	Backend     string        // address and port of a server that it asks for what begins with /wait; none if empty
+	CGI         string        // text of a script that answers what begins with CGIPath; of Prefork only; none if empty
 	CPUs        []int         // cores of all its processes; any if empty
+	Directives  string        // further ones, of the main server
+	Kill        bool          // stop it by SIGKILL: with some modules it does not end, see mod_qos in package peers
 }
+
+// CGIPath is the path of Apache's CGI script.
+const CGIPath = "/cgi"
 
 // apacheThreads is how many threads each process of the event MPM has, at most.
 const apacheThreads = 64
@@ -77,6 +84,11 @@ DirectoryIndex 8k.html
 {{- if .Backend}}
 ProxyPass /wait http://{{.Backend}}/wait
 {{- end}}
+{{- if .CGI}}
+ScriptAlias {{.CGI}} {{.Dir}}/script
+SetEnv ap_trust_cgilike_cl 1
+{{- end}}
+{{.Directives}}
 `))
 
 // StartApache starts the distribution's Apache with a configuration of its own and waits
@@ -88,11 +100,14 @@ func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 	}
 	workers := defaultTo(cfg.Workers, 32)
 	threads := min(workers, apacheThreads)
+	if mpm == Event && cfg.CGI != "" {
+		return nil, errors.New("start apache: mod_cgi needs the prefork MPM")
+	}
 	if mpm == Event && workers%threads != 0 {
 		return nil, errors.New("start apache: its event MPM has threads in multiples of " + fmt.Sprint(apacheThreads))
 	}
 	return foreign{
-		name: "apache", program: "/usr/sbin/apache2", pkg: "apache2-bin", listen: cfg.Listen, cpus: cfg.CPUs,
+		name: "apache", program: "/usr/sbin/apache2", pkg: "apache2-bin", listen: cfg.Listen, cpus: cfg.CPUs, kill: cfg.Kill,
 		args: func(dir string) []string {
 			return []string{"-DFOREGROUND", "-d", dir, "-f", filepath.Join(dir, "apache.conf")}
 		},
@@ -104,10 +119,19 @@ func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 			if cfg.Backend != "" {
 				modules = append(modules, "proxy", "proxy_http")
 			}
+			cgi := ""
+			if cfg.CGI != "" {
+				modules, cgi = append(modules, "alias", "cgi", "env"), CGIPath
+				if err := os.WriteFile(filepath.Join(dir, "script"), []byte(cfg.CGI), 0o755); err != nil {
+					return err
+				}
+			}
 			return writeConf(filepath.Join(dir, "apache.conf"), apacheConf, map[string]any{
 				"Dir":         dir,
 				"Modules":     modules,
 				"Backend":     cfg.Backend,
+				"CGI":         cgi,
+				"Directives":  cfg.Directives,
 				"Listen":      cfg.Listen,
 				"MPM":         string(mpm),
 				"Workers":     workers,

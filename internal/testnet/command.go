@@ -17,7 +17,8 @@ type Cmd struct {
 	*exec.Cmd
 	CPUs []int // cores it may run on; all of them if empty
 
-	ns *Namespace
+	ns   *Namespace
+	kill bool // a server that heads a process group: end it by killing that
 }
 
 // Command prepares a command to start in the namespace. It gets SIGTERM when this

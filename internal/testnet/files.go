@@ -30,6 +30,7 @@ type foreign struct {
 	pkg     string // Debian's name of what to install
 	listen  []netip.AddrPort
 	cpus    []int
+	kill    bool // it with all its processes, instead of asking it to end
 	args    func(dir string) []string
 	prepare func(dir string) error // fills the server's folder
 }
@@ -56,6 +57,7 @@ func (f foreign) start(n *Namespace) (*Server, error) {
 	cmd := n.Command(program, f.args(dir)...)
 	cmd.CPUs = f.cpus
 	cmd.SysProcAttr.Setpgid = true // Apache ends by a signal to its whole process group
+	cmd.kill = f.kill
 	s, err := n.Serve(cmd, f.listen...)
 	if err != nil {
 		return fail("start", err)

@@ -21,6 +21,9 @@ type HAProxyConfig struct {
 	Origin     netip.AddrPort    // the server behind it; none: it answers by itself
 	MaxConn    int               // requests at the origin at once, beyond which they queue; unlimited if 0
 	Priorities []HAProxyPriority // first match wins; what matches none has priority 0
+
+	Frontend, Backend string // further lines of the sections
+	Sections          string // further sections
 }
 
 // HAProxyPriority gives requests from some sources a place in the queue for the origin.
@@ -51,14 +54,17 @@ frontend web
 {{- range .Priorities}}
 	http-request set-priority-class int({{.Priority}}) if { src {{.From}} }
 {{- end}}
+	{{.Frontend}}
 	default_backend origin
 backend origin
 	http-reuse always
+	{{.Backend}}
 	server origin {{.Origin}}{{if .MaxConn}} maxconn {{.MaxConn}}{{end}}
 {{- else}}
 	http-request return status 200 content-type text/html file {{.File}} if { path / {{.Path}} }
 	http-request return status 404
 {{- end}}
+{{.Sections}}
 `))
 
 // StartHAProxy starts the distribution's HAProxy with a configuration of its own and
@@ -89,6 +95,9 @@ func (n *Namespace) StartHAProxy(cfg HAProxyConfig) (*Server, error) {
 				"Priorities":     priorities,
 				"File":           filepath.Join(dir, "html", File),
 				"Path":           File,
+				"Frontend":       cfg.Frontend,
+				"Backend":        cfg.Backend,
+				"Sections":       cfg.Sections,
 			})
 		},
 	}.start(n)

@@ -24,6 +24,8 @@ type NginxConfig struct {
 	Backend     string        // address and port of a server that it asks for what begins with /wait; none if empty
 	CPUs        []int         // cores of all its processes; any if empty
 	TLS         bool          // over TLS, with HTTP/2 for those who want it
+
+	Main, HTTP, Server string // further directives, of each context
 }
 
 var nginxConf = template.Must(template.New("nginx.conf").Parse(`
@@ -33,6 +35,7 @@ worker_processes {{.Workers}};
 pid {{.Dir}}/nginx.pid;
 error_log stderr crit;
 worker_rlimit_nofile 16384;
+{{.Main}}
 events { worker_connections 8192; }
 http {
 	access_log off;
@@ -46,6 +49,7 @@ http {
 	fastcgi_temp_path {{.Dir}}/fastcgi;
 	uwsgi_temp_path {{.Dir}}/uwsgi;
 	scgi_temp_path {{.Dir}}/scgi;
+	{{.HTTP}}
 	server {
 {{- range .Listen}}
 		listen {{.}} backlog={{$.Backlog}}{{if .Addr.Is6}} ipv6only=on{{end}}{{if $.TLS}} ssl http2{{end}};
@@ -61,6 +65,7 @@ http {
 			proxy_pass http://{{.Backend}};
 		}
 {{- end}}
+		{{.Server}}
 	}
 }
 `))
@@ -90,6 +95,9 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 				"TLS":         cfg.TLS,
 				"Backend":     cfg.Backend,
 				"IdleTimeout": milliseconds(defaultTo(cfg.IdleTimeout, 75*time.Second)),
+				"Main":        cfg.Main,
+				"HTTP":        cfg.HTTP,
+				"Server":      cfg.Server,
 			})
 		},
 	}.start(n)

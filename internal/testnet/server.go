@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,7 +37,12 @@ type Server struct {
 // error says what it wrote to its standard error.
 func (n *Namespace) Serve(cmd *Cmd, listen ...netip.AddrPort) (*Server, error) {
 	s := &Server{cmd: cmd, done: make(chan struct{})}
-	s.stop = sync.OnceValue(func() error { return Terminate(cmd.Process, s.done) })
+	s.stop = sync.OnceValue(func() error {
+		if cmd.kill {
+			return s.kill()
+		}
+		return Terminate(cmd.Process, s.done)
+	})
 	cmd.Stderr = &s.stderr
 	cmd.WaitDelay = time.Second // not for others that inherited its stderr
 	if err := cmd.Start(); err != nil {
@@ -103,6 +109,33 @@ func (s *Server) stopped() error {
 		}
 	}
 	return fmt.Errorf("stop the server: it did not within %v", stopTimeout)
+}
+
+// kill kills all processes of the server, and waits until none has its sockets any more.
+func (s *Server) kill() error {
+	pids, err := s.PIDs()
+	if !alive(s.PID()) {
+		pids, err = nil, nil
+	}
+	if killErr := syscall.Kill(-s.PID(), syscall.SIGKILL); killErr != nil && killErr != syscall.ESRCH {
+		err = errors.Join(err, killErr)
+	}
+	<-s.done
+	for end := time.Now().Add(stopTimeout); err == nil && slices.ContainsFunc(pids, alive); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			err = fmt.Errorf("of the processes %v some did not end within %v", pids, stopTimeout)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("kill process group %d: %w", s.PID(), err)
+	}
+	return nil
+}
+
+// alive reports whether there is a process, other than one that nobody has waited for.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z ")) && !bytes.Contains(stat, []byte(") X "))
 }
 
 // Close stops the server at once, with the connections it has. Closing twice is no error.

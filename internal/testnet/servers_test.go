@@ -207,3 +207,30 @@ func TestHAProxyPutsSourcesInOrder(t *testing.T) {
 		release <- struct{}{}
 	}
 }
+
+func TestApacheCGI(t *testing.T) {
+	n := nettest.Namespace(t, "cgi")
+	listen := netip.MustParseAddrPort("127.0.0.1:80")
+	script := "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\nContent-Length: 8\\r\\n\\r\\nnarthex\\n'\n"
+	_, err := n.StartApache(testnet.ApacheConfig{Listen: []netip.AddrPort{listen}, MPM: testnet.Prefork, Workers: 2, CGI: script})
+	nettest.Check(t, err)
+	var conn net.Conn
+	nettest.Check(t, n.Do(func() (err error) {
+		conn, err = net.Dial("tcp", listen.String())
+		return err
+	}))
+	defer conn.Close()
+	nettest.Check(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", testnet.CGIPath)
+	nettest.Check(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	nettest.Check(t, err)
+	body, err := io.ReadAll(resp.Body)
+	nettest.Check(t, err)
+	if string(body) != "narthex\n" || resp.ContentLength != 8 {
+		t.Errorf("%q of length %d, want %q with its length", body, resp.ContentLength, "narthex\n")
+	}
+	if _, err := n.StartApache(testnet.ApacheConfig{Listen: []netip.AddrPort{listen}, CGI: script}); err == nil {
+		t.Error("the event MPM has mod_cgi")
+	}
+}

@@ -35,7 +35,11 @@ func sweep(gone func(pid int) bool) (removed []string, err error) {
 			if pid, ok := maker(e.Name()); !ok || !gone(pid) {
 				continue
 			}
-			if err := remove(path); err != nil {
+			err := remove(path)
+			if errors.Is(err, unix.EBUSY) {
+				continue // another mount covers it, such as that of the first ip netns add: it goes with a later sweep
+			}
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}

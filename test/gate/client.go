@@ -222,7 +222,9 @@ func (w *world) toClient(o *out, frame []byte) {
 	if o.own != 0 {
 		w.logf("  gate to %d: %s", c.number, c.describe(&s, true))
 	}
-	if w.cfg.loss > 0 && !w.quiet && s.flags&flagSYN == 0 && (loseRejections || o.own == 0) && int(w.d.word()%uint64(w.cfg.loss)) == 0 {
+	// A reset is not sent again to who has nothing to send: nobody would ever hear of it.
+	last := s.flags&flagRST != 0 && c.acked == c.sent
+	if w.cfg.loss > 0 && !w.quiet && s.flags&flagSYN == 0 && !last && (loseRejections || o.own == 0) && int(w.d.word()%uint64(w.cfg.loss)) == 0 {
 		return
 	}
 	if c.reset { // there is no socket any more

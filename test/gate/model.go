@@ -140,10 +140,14 @@ func (c *conn) turn(s *span, end int) []outcome {
 			{drop, []int{none, idle}, s.begin}, // no memory, or a server that is behind
 		}
 	}
+	answered := []int{none}
+	if end > s.end {
+		answered = append(answered, held, served) // it is acknowledged, for more is sent behind it
+	}
 	return []outcome{
 		{next, []int{served, idle}, s.end},
 		{drop, []int{held, served, none, idle}, s.begin},
-		{redirect, []int{none}, s.begin},
+		{redirect, answered, s.begin},
 		{next, []int{held, served, none}, s.begin}, // what it acknowledges passes
 	}
 }
@@ -151,6 +155,9 @@ func (c *conn) turn(s *span, end int) []outcome {
 // outcomes are all that may become of a segment.
 func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 	anything := []int{none, idle, held, served, gathering, paused}
+	if begin == end && was.state == idle && was.flags&C.FLOW_NEW != 0 {
+		return []outcome{{drop, anything, 0}} // it would establish the connection before its request
+	}
 	if begin == end && (was.state == served || was.state == idle || was.state == paused) {
 		return []outcome{{next, anything, end}}
 	}
@@ -166,14 +173,18 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 		return c.toGatherer(begin, end, was)
 	case served:
 		may := []outcome{{next, []int{served, idle, paused}, min(end, was.next)}}
+		dropped := []int{served, idle, paused}
+		if was.flags&C.FLOW_COOKIE != 0 && was.socket != established { // the listener may have dropped it
+			dropped = append(dropped, none)
+		}
 		// What the kernel cannot cut is not cut: it comes again in smaller segments.
 		if c.headAgain(begin, was) || end > was.next && was.next-begin > C.MOST_CUT {
-			may = append(may, outcome{drop, []int{served, idle, paused}, 0})
+			may = append(may, outcome{drop, dropped, 0})
 		}
 		if begin < was.next {
 			return may
 		}
-		return []outcome{{drop, []int{served, idle, paused}, 0}}
+		return []outcome{{drop, dropped, 0}}
 	case idle:
 		switch {
 		case begin < was.next && c.headAgain(begin, was):

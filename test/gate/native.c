@@ -64,6 +64,8 @@ static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcph
 static __u64 k_get_socket_cookie(void *ctx);
 static __u64 k_get_netns_cookie(void *ctx);
 static long k_setsockopt(void *ctx, int level, int name, void *value, int size);
+static long k_ringbuf_output(void *ring, void *data, __u64 size, __u64 flags);
+static __u32 k_get_prandom_u32(void);
 static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length);
 static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 
@@ -88,6 +90,8 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_get_socket_cookie(ctx) k_get_socket_cookie((void *)(ctx))
 #define bpf_get_netns_cookie(ctx) k_get_netns_cookie((void *)(ctx))
 #define bpf_setsockopt k_setsockopt
+#define bpf_ringbuf_output k_ringbuf_output
+#define bpf_get_prandom_u32 k_get_prandom_u32
 #define bpf_xdp_load_bytes k_xdp_load_bytes
 #define bpf_xdp_get_buff_len k_xdp_get_buff_len
 /* Like a function's, for the struct has the helper's name. */
@@ -375,7 +379,14 @@ static void open_maps(const struct sizes *s) {
   OPEN(pool, 1);
   OPEN(flows, s->flows);
   OPEN(farewells, s->farewells);
+  OPEN(chunk_marks, 4096);
   OPEN(ghosts, 64);
+  OPEN(state_changes, 1);
+  OPEN(audience, 1);
+  OPEN(event_budgets, 1);
+  OPEN(mirror, 1);
+  OPEN(mirror_budgets, 1);
+  OPEN(mirrored_records, MIRROR_RECORDS);
   OPEN(works, DECLARED(works, max_entries));
   OPEN(nesting, 1);
   OPEN(watches, 1);
@@ -931,6 +942,26 @@ static __u64 k_get_netns_cookie(void *ctx) {
   return ctx ? NETNS_COOKIE : 0;
 }
 
+/* Of what is told one in EVENT_SAMPLE, in turns. */
+static __u32 k_get_prandom_u32(void) {
+  static __u32 turn;
+  CALLED();
+  return turn++;
+}
+
+static long k_ringbuf_output(void *ring, void *data, __u64 size, __u64 flags) {
+  CALLED();
+  const struct event *e = data;
+  const struct mirrored *m = data;
+  bool is_event = ring == &events && size == sizeof(*e) && e->kind < EVENT_KIND_LEN;
+  bool is_copy = ring == &mirror_ring && size >= offsetof(struct mirrored, head) &&
+                 size == offsetof(struct mirrored, head) + m->length && m->length <= MIRROR_HEAD &&
+                 m->fate < MIRROR_FATE_LEN;
+  if (flags || !(is_event || is_copy))
+    fault("bpf_ringbuf_output() of %llu bytes", (unsigned long long)size);
+  return starved() ? -1 : 0;
+}
+
 static long k_setsockopt(void *ctx, int level, int name, void *value, int size) {
   CALLED();
   return ctx && value && level == SOL_SOCKET && (name == SO_MARK || name == SO_PRIORITY) && size == 4
@@ -1011,6 +1042,9 @@ void world_open(const struct sizes *s, const struct policy *p) {
   the_world.now = 1000000000000;
   configure(s);
   open_maps(s);
+  __u32 zero = 0;
+  *(__u64 *)k_map_lookup_elem(&audience, &zero) = ~0ULL >> 1; /* somebody listens */
+  *(struct mirror_control *)k_map_lookup_elem(&mirror, &zero) = (struct mirror_control){.until = ~0ULL >> 1};
   world_policy(p);
   __u32 index = p->port / 64;
   *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
@@ -1096,18 +1130,29 @@ void world_sweep(void) {
   take_backlog();
 }
 
+/* Runs the programs that hear of sockets; the first of them misses some changes, as it does where it would
+ * run within itself. */
+static void tell_state(struct kernel_socket *k, int state) {
+  static int turn;
+  __u64 ctx[3] = {(unsigned long)&k->sk, BPF_TCP_ESTABLISHED, state};
+  if (++turn % 3)
+    narthex_sock_state(ctx);
+  narthex_sock_missed(ctx);
+}
+
 void world_closed(__u32 socket) {
   begin();
   the_world.socket[socket].state = BPF_TCP_CLOSE;
   struct kernel_socket *k = kernel_socket(socket);
-  __u64 ctx[3] = {(unsigned long)&k->sk, BPF_TCP_ESTABLISHED, BPF_TCP_CLOSE};
-  narthex_sock_state(ctx);
+  tell_state(k, BPF_TCP_CLOSE);
   checked(TCX_NEXT, "narthex_sock_state");
   take_backlog();
 }
 
 void world_released(__u32 socket) {
   begin();
+  struct kernel_socket *k = kernel_socket(socket);
+  tell_state(k, BPF_TCP_FIN_WAIT1);
   narthex_sock_release(&kernel_socket(socket)->seen);
   checked(TCX_NEXT, "narthex_sock_release");
   take_backlog();
@@ -1273,4 +1318,10 @@ void world_census(struct census *c) {
     is_wrong(c, "%u nodes are used, %u are in lists and %u kept", c->used, c->in_lists, c->kept);
   struct watch_ring *ring = the_watches();
   c->watched = ring->end - ring->first;
+}
+
+bool world_mirrors(__u64 high, __u64 low, bool v6, __u32 mask, __u32 seed) {
+  const struct mirror_control m = {.until = 1, .mask = mask, .seed = seed};
+  const __u64 source[2] = {high, v6 ? 0 : low};
+  return is_chosen(&m, source);
 }

@@ -16,7 +16,12 @@ package gate
 */
 import "C"
 
-import "unsafe"
+import (
+	"net/netip"
+	"unsafe"
+
+	"narthex/internal/policy"
+)
 
 // Verdicts.
 const (
@@ -85,3 +90,9 @@ func (n native) flow(k *key) (f known, ok bool) {
 }
 
 func (n native) room() *C.struct_room { return C.world_room() }
+
+// mirrors reports whether what a source does is copied, under a mask of so many bits.
+func mirrors(source netip.Addr, bits int, seed uint32) bool {
+	key := policy.NewKey(source, 0)
+	return bool(C.world_mirrors(C.__u64(key[0]), C.__u64(key[1]), C.bool(source.Is6()), C.__u32(1<<bits-1), C.__u32(seed)))
+}

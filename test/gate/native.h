@@ -130,3 +130,4 @@ struct room *world_room(void);
 bool world_flow(const struct flow_key *k, struct known *to);
 __u64 world_reason(__u32 reason, __u32 dropped);
 __u32 world_cookie(const struct flow_key *k, __u32 isn);
+bool world_mirrors(__u64 high, __u64 low, bool v6, __u32 mask, __u32 seed);

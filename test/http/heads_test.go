@@ -128,6 +128,7 @@ var heads = []struct {
 	{"space before the colon", "GET / HTTP/1.1\r\nContent-Length ", Lost, Framing{}},
 	{"VT before the colon", "GET / HTTP/1.1\r\nContent-Length\x0b", Lost, Framing{}},
 	{"no-break space before the colon", "GET / HTTP/1.1\r\nContent-Length\xa0", Lost, Framing{}},
+	{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nhOST:", Lost, Framing{}},
 	{"folded line", "GET / HTTP/1.1\r\nHost: a\r\n ", Lost, Framing{}},
 	{"NUL", "GET / HTTP/1.1\r\nHost: a\x00", Lost, Framing{}},
 	{"bare CR", "GET / HTTP/1.1\r\nHost: a\rb", Lost, Framing{}},

@@ -16,6 +16,7 @@ type oracle struct {
 	framing      Framing
 	old          bool // HTTP/1.0
 	lengths      int  // Content-Length headers
+	hosts        int  // Host headers
 	connection   []string
 	upgrade      bool
 	protocols    []string // of Upgrade
@@ -162,6 +163,9 @@ func (o *oracle) header(line string, whole bool) bool {
 		return true
 	}
 	switch strings.ToLower(name) {
+	case "host":
+		o.hosts++
+		return o.hosts == 1
 	case "content-length":
 		return o.contentLength(value, whole)
 	case "transfer-encoding":

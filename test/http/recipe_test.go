@@ -144,7 +144,7 @@ func (r *recipe) field() (name, value string) {
 	case 8:
 		return "Accept-Language-" + strings.Repeat("x", r.below(30)), "en"
 	}
-	return "Host", "a"
+	return pick(r, "Host", "Hosts", "Hos", "X-Host", "H", "Via", "Referer", "Origin"), "a"
 }
 
 // list returns some of the tokens, with what a list may have around them.

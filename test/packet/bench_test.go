@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/cilium/ebpf"
 
 	"narthex/internal/datapath"
 	"narthex/test/packet/benchprog"
@@ -23,61 +20,41 @@ const (
 	benchRepeat = 100_000
 )
 
-const benchSources = 16_384
+const benchSources = benchprog.Sources
 
 // bench are the benchmark programs over an instance's own maps.
 type bench struct {
-	s    *subject
-	coll *ebpf.Collection
+	s *subject
+	*benchprog.Programs
 }
 
 func loadBench(b *testing.B, text string, sources int) *bench {
 	b.Helper()
 	s := loadConfig(b, datapath.Config{Sources: sources}, text)
-	spec, err := benchprog.LoadBench()
+	programs, err := benchprog.Load(s.pin())
 	if err != nil {
 		b.Fatal(err)
 	}
-	shared := map[string]*ebpf.Map{}
-	for name, m := range spec.Maps {
-		p, err := ebpf.LoadPinnedMap(s.pin("maps", name), nil)
-		if err != nil {
-			continue // the benchmark's own
-		}
-		defer p.Close()
-		m.MaxEntries, shared[name] = p.MaxEntries(), p
-	}
-	if err := spec.Variables["source_set_mask"].Set(shared["source_sets"].MaxEntries() - 1); err != nil {
-		b.Fatal(err)
-	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(coll.Close)
-	return &bench{s, coll}
+	b.Cleanup(programs.Close)
+	return &bench{s, programs}
 }
 
 // from puts the sources into the table of the benchmark programs.
 func (n *bench) from(b *testing.B, list []netip.Addr) {
 	b.Helper()
-	for i := range uint32(benchSources) {
-		var a [16]byte
-		copy(a[:], list[int(i)%len(list)].AsSlice())
-		if err := n.coll.Maps["bench_sources"].Put(i, a); err != nil {
-			b.Fatal(err)
-		}
+	if err := n.From(list); err != nil {
+		b.Fatal(err)
 	}
 }
 
 // once times a test run of benchRepeat frames and returns ns for one.
 func (n *bench) once(b *testing.B, prog string, f []byte, want uint32) float64 {
 	b.Helper()
-	verdict, d, err := n.coll.Programs[prog].Benchmark(f, benchRepeat, nil)
-	if err != nil || verdict != want {
-		b.Fatalf("%s: verdict %d, %v", prog, verdict, err)
+	d, err := n.Time(prog, f, benchRepeat, want)
+	if err != nil {
+		b.Fatal(err)
 	}
-	return float64(d) / float64(time.Nanosecond)
+	return float64(d)
 }
 
 // measure reports the cost of a program over that of another, run in turns: ns/decision
@@ -237,5 +214,51 @@ func BenchmarkPassing(b *testing.B) {
 			n := loadBench(b, text, 0)
 			n.measure(b, "narthex_xdp_syn", "bench_empty", c.frame.bytes(b))
 		})
+	}
+}
+
+// BenchmarkMirror is the cost of a decision that is copied, if the budget and the choice of sources allow
+// it, in relation to one that is not, in turns: at worst one source makes all of a flood, and is chosen; else
+// so many sources do that one of 64 is.
+func BenchmarkMirror(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		sources int
+		mask    uint32
+	}{{"one source", 1, 0}, {"many sources", benchSources, 63}} {
+		b.Run(c.name, func(b *testing.B) {
+			n := loadBench(b, bucketPolicy(generous+", per: source"), 0)
+			var from []netip.Addr
+			for i := range c.sources {
+				from = append(from, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+			}
+			n.from(b, from)
+			f := syn("203.0.113.1:4000", "10.0.0.1:80").bytes(b)
+			n.once(b, "bench_known", f, xdpPass)
+			var ratios []float64
+			for range benchRuns {
+				bare := n.once(b, "bench_known", f, xdpPass) - n.once(b, "bench_nothing", f, xdpPass)
+				n.copyUntil(b, ^uint64(0)>>1, c.mask)
+				copied := n.once(b, "bench_known", f, xdpPass) - n.once(b, "bench_nothing", f, xdpPass)
+				n.copyUntil(b, 0, 0)
+				ratios = append(ratios, copied/bare)
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[benchRuns/2], "copied/not")
+			b.ReportMetric(ratios[benchRuns*3/4]-ratios[benchRuns/4], "iqr")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// copyUntil has the benchmark programs copy what they decide about until then, in ns of their clock.
+func (n *bench) copyUntil(b *testing.B, until uint64, mask uint32) {
+	b.Helper()
+	if err := n.Map("mirror").Put(uint32(0), struct {
+		Until uint64
+		Mask  uint32
+		_     uint32
+	}{Until: until, Mask: mask}); err != nil {
+		b.Fatal(err)
 	}
 }

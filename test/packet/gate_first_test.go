@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
 	"narthex/internal/testnet"
@@ -133,7 +134,12 @@ func TestGateAppends(t *testing.T) {
 				p := r.clientAt(t, base)
 				s := p.says(c.parts[0])
 				whole := s
-				p.drops(s, waits.and(known))
+				more := len(c.parts[0]) > len(c.whole) // behind the request, which so is acknowledged
+				if more {
+					p.acknowledged(s, p.Next+uint32(len(c.whole)), waits.and(known))
+				} else {
+					p.drops(s, waits.and(known))
+				}
 				for _, part := range c.parts[1:] {
 					p.drops(after(after(s, part), part), dropsFor("held")) // a gap
 					s = after(s, part)
@@ -143,7 +149,13 @@ func TestGateAppends(t *testing.T) {
 				first.replies(ok, ends)
 				whole.PSH = len(c.parts) > 1 || len(c.parts[0]) == len(c.whole)
 				whole.Payload = []byte(c.whole)
-				p.released(p.frame(whole))
+				if more {
+					p.releasedKept(p.frame(whole))
+					p.Next += uint32(len(c.whole))
+					p.replies(ok, endsKept)
+				} else {
+					p.released(p.frame(whole))
+				}
 			})
 		}
 	}
@@ -193,6 +205,62 @@ func TestGateGivesUp(t *testing.T) {
 		res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + size + 1}, ""))
 		c.isGone()
 		c.drops(testnet.Segment{Seq: c.Next + size + 1, Ack: c.Ack + 1, ACK: true}, dropsFor("farewell"))
+	}
+}
+
+// Where the accept queue is full the stack would drop a request that is let in: it waits.
+func TestGateCrowded(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 5")
+		raw, err := r.listen.SyscallConn()
+		nettest.Check(t, err)
+		nettest.Check(t, raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), 0) }))
+		nettest.Check(t, err)
+		first, second := r.clientAt(t, base), r.clientAt(t, base)
+		frame := first.frame(first.says(get))
+		first.send(first.says(get), serves.and(known)).is(t, tcxNext, frame)
+		nettest.Check(t, first.SendFrame(frame)) // nobody accepts it
+		state, err := first.Await(patience, func(s *testnet.Segment) bool { return s.ACK && !s.SYN && s.Ack == first.Next+uint32(len(get)) })
+		nettest.Check(t, err)
+		if state == nil {
+			t.Fatal("the kernel does not acknowledge what it got")
+		}
+		second.drops(second.says(get), waits.and(known))
+		r.kick(t, dropsFor("accept_queue")).is(t, tcxDrop, nil)
+		first.reads(get)
+		time.Sleep(20 * time.Millisecond) // a queue that was full is looked at again with the kernel's next tick
+		second.released(second.frame(second.says(get)))
+	}
+}
+
+// A client leaves whose request was let in, and which the stack has dropped: no socket will tell that
+// it is over.
+func TestGateLeavesEarly(t *testing.T) {
+	g := newGate(t)
+	for _, cookies := range []bool{false, true} {
+		if cookies {
+			nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+			defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+		}
+		for _, base := range []string{lowBase, v6Base} {
+			r := g.room(t, "concurrency: 1")
+			c := r.clientAt(t, base)
+			frame := c.frame(c.says(get))
+			c.send(c.says(get), serves.and(known)).is(t, tcxNext, frame)
+			c.drops(testnet.Segment{Seq: c.Next + 1, RST: true}, dropsFor("forged"))
+			if cookies {
+				c.drops(testnet.Segment{Seq: c.Next, RST: true}, dropsFor("race"))
+			}
+			time.Sleep(120 * time.Millisecond)
+			bad := c.frame(testnet.Segment{Seq: c.Next, RST: true})
+			bad[14+map[string]int{lowBase: 20, v6Base: 40}[base]+16] ^= 1 // its checksum
+			if res := c.sendFrame(bad, dropsFor("checksum")); res.verdict != tcxDrop {
+				t.Errorf("a reset with a wrong checksum: verdict %d", int32(res.verdict))
+			}
+			reset := testnet.Segment{Seq: c.Next, RST: true}
+			c.send(reset, ends.and(change{"flows": -1})).is(t, tcxNext, c.frame(reset))
+		}
 	}
 }
 
@@ -458,7 +526,7 @@ func TestGateExempt(t *testing.T) {
 // Where nobody can have to wait, and in shadow mode, no byte is changed.
 func TestGateLenient(t *testing.T) {
 	g := newGate(t)
-	for name, settings := range map[string][]string{"unlimited": nil, "shadow": {"concurrency: 1", "mode: shadow"}} {
+	for name, settings := range map[string][]string{"unlimited": {unlimited}, "shadow": {"concurrency: 1", "mode: shadow"}} {
 		t.Run(name, func(t *testing.T) {
 			shadow := change{}
 			if name == "shadow" {

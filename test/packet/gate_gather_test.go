@@ -256,7 +256,7 @@ func TestGateRefuses(t *testing.T) {
 func TestGateLenientRefusesNothing(t *testing.T) {
 	g := newGate(t)
 	for _, c := range refused {
-		r := g.room(t)
+		r := g.room(t, unlimited)
 		p := r.idle(t, lowBase)
 		f := p.frame(p.says(c.request))
 		before := r.reading(t)

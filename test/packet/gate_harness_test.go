@@ -152,6 +152,9 @@ connections:
   - {name: exempt, from: [10.77.128.0/18], action: pass}
 `
 
+// unlimited is the setting of a service at which nobody ever waits.
+const unlimited = "concurrency: unlimited"
+
 // room opens a waiting room with settings as in a policy.
 func (g *gate) room(t *testing.T, settings ...string) *room {
 	t.Helper()

@@ -145,7 +145,7 @@ func TestGateBody(t *testing.T) {
 // A head that comes in pieces passes as it comes where nothing can wait.
 func TestGateLenientPieces(t *testing.T) {
 	g := newGate(t)
-	r := g.room(t)
+	r := g.room(t, unlimited)
 	c := r.client(t)
 	c.asks("G", serves.and(known))
 	for _, b := range "ET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n123" {
@@ -195,7 +195,7 @@ func TestGateBadChunks(t *testing.T) {
 		}
 	}
 	// Where nothing can wait it goes on.
-	r := g.room(t)
+	r := g.room(t, unlimited)
 	c := r.client(t)
 	c.asks(chunkedPost, serves.and(known))
 	c.asks("x", nothing)

@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
 )
 
 // silence is long enough for a flow to be looked at again.
@@ -362,5 +363,68 @@ func TestGateTCPRejects(t *testing.T) {
 		c.isGone()
 		s := c.says("hello")
 		c.send(s, dropsFor("farewell")).is(t, tcxRedirect, c.reset(c.Next+5))
+	}
+}
+
+// A request that came with a SYN cookie, and that the stack drops, has nothing whose end would say that it is
+// over: it leaves service all the same. If its client sends it again it takes its turn as if it had not come
+// before; and one that did become a connection is served until it is answered.
+func TestGateCookieIsLost(t *testing.T) {
+	g := newGate(t)
+	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	for _, protocol := range []string{"http", "tls"} {
+		for _, base := range []string{lowBase, v6Base} {
+			t.Run(protocol+" "+base, func(t *testing.T) {
+				r := g.room(t, "concurrency: 2", "protocol: "+protocol)
+				c, other := r.clientAt(t, base), r.clientAt(t, base)
+				other.asks(get, serves.and(known))
+				c.send(c.says(get), serves.and(known)).is(t, tcxNext, c.frame(c.says(get)))
+				other.looks(ends.and(change{"flows": -1}))
+				c.asks(get, serves.and(known))
+				other.looks(nothing)
+				if protocol == "http" {
+					c.replies(ok, ends)
+					other.replies(ok, ends)
+					return
+				}
+				c.replies("hello", nothing) // for nobody to be watched beyond this test
+				other.replies("hello", nothing)
+				other.looks(nothing) // the server has spoken
+				other.looks(change{"in service": -2, "served": 2})
+			})
+		}
+	}
+}
+
+// Where nothing waits, pieces of a ClientHello pass as they come. Whose client leaves out the rest is not in
+// service: the server owes nothing. One that is whole is, for as long as it takes.
+func TestGateHelloIsLeftOut(t *testing.T) {
+	g := newGate(t)
+	h := hello(t)
+	for _, base := range []string{lowBase, v6Base} {
+		t.Run(base, func(t *testing.T) {
+			r := g.room(t, "concurrency: 1", "protocol: tls", "mode: shadow")
+			c, other := r.clientAt(t, base), r.clientAt(t, base)
+			for _, c := range []*client{c, other} {
+				nettest.Check(t, c.SendACK())
+				c.accept()
+			}
+			c.asks(h[:11], serves.and(known))
+			c.looks(ends)
+			c.looks(nothing)
+			c.asks(h[11:], serves)
+			c.looks(nothing)
+			c.replies("hello, client", nothing)
+			c.looks(nothing) // the server has spoken
+			c.looks(ends)
+
+			other.asks(h[:11], serves.and(known))
+			other.asks(h[11:], nothing)
+			other.looks(nothing)
+			other.replies("hello, client", nothing)
+			other.looks(nothing)
+			other.looks(ends)
+		})
 	}
 }

@@ -106,7 +106,7 @@ func TestGateStripsSYNs(t *testing.T) {
 			}
 		})
 	}
-	for name, settings := range map[string][]string{"unlimited": nil, "shadow": {"concurrency: 1", "mode: shadow"}} {
+	for name, settings := range map[string][]string{"unlimited": {unlimited}, "shadow": {"concurrency: 1", "mode: shadow"}} {
 		limited.set(t, settings...)
 		t.Run(name, func(t *testing.T) {
 			for _, c := range optionSets {

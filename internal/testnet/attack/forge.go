@@ -36,7 +36,7 @@ type Aim int
 // What forgers guess.
 const (
 	Blind   Aim    = iota // any numbers
-	Inside                // within the receiver's window, but not the next; the acknowledged number is right
+	Inside                // within the receiver's window, further on than the client gets meanwhile; the acknowledged number is right
 	Outside               // beyond the window; the acknowledged number is right
 	Exact                 // the next, but acknowledging what was never sent
 	Aims    = iota        // how many there are
@@ -96,7 +96,8 @@ func (f Forgery) segment(s *Segment, i uint64, random *rand.Rand) {
 	case ForgeFragment:
 		s.Flags, s.Payload, s.Fragment = ACK|PSH, f.Payload, true
 	}
-	// Windows are below 64 KiB until the receiver has seen more than a few requests.
+	// Windows are below 64 KiB until the receiver has seen more than a few requests. Nearer by
+	// would be what a client that goes on sends next, at some time.
 	switch f.Aim {
 	case Blind:
 		s.Seq, s.Ack = random.Uint32(), random.Uint32()
@@ -104,7 +105,7 @@ func (f Forgery) segment(s *Segment, i uint64, random *rand.Rand) {
 			s.Seq++
 		}
 	case Inside:
-		s.Seq += 1 + random.Uint32N(60_000)
+		s.Seq += 40_000 + random.Uint32N(20_000)
 	case Outside:
 		s.Seq += 1<<30 + random.Uint32N(1<<30)
 	case Exact:

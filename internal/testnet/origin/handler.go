@@ -28,6 +28,7 @@ const longestWait = time.Minute
 type handler struct {
 	cfg    Config
 	rounds int // of work per request
+	slower pace
 	body   []byte
 
 	mu    sync.Mutex
@@ -59,6 +60,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mu.Unlock()
 		answerJSON(w, asked)
 		return
+	case "/slower":
+		h.slower.set(r)
+		return
 	case "/forget":
 		h.mu.Lock()
 		h.asked = nil
@@ -82,8 +86,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/socket":
 		socket(w, r)
 	default:
-		burn(h.rounds)
-		time.Sleep(h.cfg.Sleep)
+		burn(h.rounds * h.slower.work())
+		time.Sleep(h.cfg.Sleep * time.Duration(h.slower.sleep()))
 		answer(w, h.body)
 	}
 }

@@ -13,6 +13,7 @@
 //	/early          answers without waiting for the body of the request, which it reads then
 //	/early?for=NAME the same, once somebody has asked for /go?for=NAME
 //	/upgrade        switches to the protocol that the request asks for, and echoes in it
+//	/slower?work=N&sleep=M  has each later request work N times and sleep M times as long as configured; 1 if left out
 //	/socket         answers with SO_PRIORITY and SO_MARK of the connection, as Socket
 //	/asked          answers with the requests that have come, in order, as []Request
 //	/forget         empties that record

@@ -214,3 +214,15 @@ func TestConnectionsEnd(t *testing.T) {
 		})
 	}
 }
+
+func TestSlower(t *testing.T) {
+	n, _ := start(t, origin.Config{Sleep: time.Millisecond})
+	fetch(t, n, addr, "GET", "/slower?sleep=60000", "")
+	if line, ok := answer(t, ask(t, n), 200*time.Millisecond); ok {
+		t.Errorf("answered %q by a server that sleeps for a minute", line)
+	}
+	fetch(t, n, addr, "GET", "/slower", "")
+	if line, ok := answer(t, ask(t, n), 10*time.Second); !ok {
+		t.Errorf("answered %q by a server that is fast again", line)
+	}
+}

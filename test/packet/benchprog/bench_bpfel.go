@@ -18,11 +18,25 @@ type BenchClassSlot struct {
 	Name [64]uint8
 }
 
+type BenchClient struct {
+	_       structs.HostLayout
+	Address [2]uint64
+	V6      uint8
+	Pad     [7]uint8
+}
+
 type BenchCounts struct {
 	_         structs.HostLayout
 	Passed    uint64
 	Dropped   uint64
 	WouldDrop uint64
+}
+
+type BenchEventBudget struct {
+	_      structs.HostLayout
+	Since  uint64
+	Told   uint64
+	Missed uint64
 }
 
 type BenchFarewell struct {
@@ -55,21 +69,26 @@ type BenchFlow struct {
 	Protocol       uint8
 	Watched        uint8
 	Moves          uint8
-	Generation     uint32
-	Mark           uint32
-	Head           struct {
-		_      structs.HostLayout
-		Length uint64
-		Flags  uint8
-		Place  uint8
-		Word   uint8
-		At     uint8
-		Set    uint8
-		Pad    uint8
-		Seen   uint16
-		Size   uint32
-		Pad2   uint32
+	Home           uint8
+	Named          uint8
+	Pad            [2]uint8
+	Rule           uint32
+	Client         struct {
+		_    structs.HostLayout
+		Word [2]uint64
+		V6   uint8
+		Pad  [7]uint8
 	}
+	Proxy struct {
+		_     structs.HostLayout
+		Size  uint16
+		Left  uint16
+		Place uint8
+		Pad   [3]uint8
+	}
+	Generation uint32
+	Mark       uint32
+	Head       BenchHttpHead
 }
 
 type BenchFlowKey struct {
@@ -86,6 +105,64 @@ type BenchHaunted struct {
 	_      structs.HostLayout
 	Room   uint32
 	Number uint32
+}
+
+type BenchHttpHead struct {
+	_      structs.HostLayout
+	Length uint64
+	Flags  uint8
+	Place  uint8
+	Word   uint8
+	At     uint8
+	Set    uint8
+	Pad    uint8
+	Seen   uint16
+	Size   uint32
+	Pad2   uint32
+}
+
+type BenchLearned struct {
+	_     structs.HostLayout
+	Until uint64
+	Class uint32
+	Pad   uint32
+}
+
+type BenchMarkKey struct {
+	_    structs.HostLayout
+	Flow uint64
+	Seq  uint32
+	Pad  uint32
+}
+
+type BenchMirrorControl struct {
+	_     structs.HostLayout
+	Until uint64
+	Mask  uint32
+	Seed  uint32
+}
+
+type BenchMirrored struct {
+	_         structs.HostLayout
+	Time      uint64
+	Peer      [2]uint64
+	Local     [2]uint64
+	Real      [2]uint64
+	PeerPort  uint16
+	LocalPort uint16
+	V6        uint8
+	RealV6    uint8
+	Proxied   uint8
+	Syn       uint8
+	Fate      uint8
+	Class     uint8
+	Skip      uint16
+	Service   uint32
+	Rule      uint32
+	Reason    uint32
+	Mask      uint32
+	Length    uint32
+	Head      [2048]uint8
 }
 
 type BenchNote struct {
@@ -117,6 +194,115 @@ type BenchPool struct {
 	}
 }
 
+type BenchReading struct {
+	_    structs.HostLayout
+	Head struct {
+		_         structs.HostLayout
+		Seed      uint64
+		Letters   uint32
+		Place     uint8
+		Header    uint8
+		Flags     uint8
+		Cookies   uint8
+		Forwarded uint8
+		Pad       [7]uint8
+	}
+	Text struct {
+		_        structs.HostLayout
+		Factor   uint64
+		Length   uint32
+		Segment  uint32
+		Segments uint32
+		Place    uint8
+		Digit    uint8
+		Cut      uint8
+		Bad      uint8
+		Byte     [16384]uint8
+		Hash     [1024]uint64
+		Tail     [1024]uint64
+		Begin    [8192]uint16
+	}
+	Names struct {
+		_     structs.HostLayout
+		Frame struct {
+			_      structs.HostLayout
+			Left   uint32
+			Record uint16
+			Place  uint8
+			Header uint8
+		}
+		Sni       uint16
+		Alpn      uint16
+		Item      uint16
+		Extension uint16
+		Number    uint16
+		Flags     uint8
+		Place     uint8
+		Next      uint8
+		At        uint8
+		Pad       [2]uint8
+		Name      [256]uint8
+		Protocols [256]uint8
+	}
+	Present [2]uint64
+	Hit     [128][16]uint32
+	Hits    [128]uint8
+	Asks    uint8
+	Graph   uint8
+	Client  uint8
+	Said    uint8
+	Trusted [2]uint32
+	_       [4]byte
+	From    struct {
+		_    structs.HostLayout
+		Word [2]uint64
+		V6   uint8
+		Pad  [7]uint8
+	}
+	Forwarded struct {
+		_     structs.HostLayout
+		First uint32
+		Rest  uint32
+		Begin uint32
+		End   uint32
+	}
+	Best          uint32
+	Complex       uint32
+	Field         uint32
+	Pos           uint32
+	End           uint32
+	LongestSuffix uint16
+	Words         uint16
+	ReachedCount  uint32
+	Reached       [32]struct {
+		_       structs.HostLayout
+		Pattern uint32
+		End     uint32
+	}
+	SuffixCount uint32
+	Suffix      [16]struct {
+		_       structs.HostLayout
+		Pattern uint32
+		End     uint32
+	}
+	Scan struct {
+		_     structs.HostLayout
+		At    uint32
+		State uint32
+		Word  uint32
+	}
+	_    [4]byte
+	Walk struct {
+		_      structs.HostLayout
+		Left   [2]uint64
+		Node   uint32
+		Field  uint32
+		Hit    uint32
+		Visits uint32
+		Visit  [64]uint32
+	}
+}
+
 type BenchRoom struct {
 	_    structs.HostLayout
 	Lock struct {
@@ -139,8 +325,17 @@ type BenchRoom struct {
 	GatherHead     uint32
 	GatherTail     uint32
 	EpochBegan     uint64
-	Entered        [8][32]uint32
-	Ghost          [256]struct {
+	Control        struct {
+		_        structs.HostLayout
+		Until    uint64
+		Limit    uint32
+		Safe     uint32
+		Overload uint32
+		Sheds    uint32
+		Keep     [16]uint32
+	}
+	Entered [8][32]uint32
+	Ghost   [256]struct {
 		_        structs.HostLayout
 		Deadline uint64
 		Cookie   uint64
@@ -183,7 +378,7 @@ type BenchRuleSlot struct {
 	PerSource uint8
 	BitsV4    uint8
 	BitsV6    uint8
-	Pad       uint8
+	Kind      uint8
 }
 
 type BenchSecret struct {
@@ -203,6 +398,12 @@ type BenchSourceSet struct {
 		Tag  uint64
 		Time uint64
 	}
+}
+
+type BenchStateChange struct {
+	_     structs.HostLayout
+	Sk    uint64
+	State uint64
 }
 
 type BenchUpperDevice struct {
@@ -279,25 +480,39 @@ type BenchWork struct {
 		At   uint32
 		Left uint32
 	}
-	_     [4]byte
-	Began struct {
-		_      structs.HostLayout
-		Length uint64
-		Flags  uint8
-		Place  uint8
-		Word   uint8
-		At     uint8
-		Set    uint8
-		Pad    uint8
-		Seen   uint16
-		Size   uint32
-		Pad2   uint32
+	_   [4]byte
+	Sum struct {
+		_    structs.HostLayout
+		Sum  uint64
+		At   uint32
+		Left uint32
 	}
+	Began BenchHttpHead
 	Keep  uint32
 	Kept  uint32
-	Says  uint32
-	Watch uint32
-	Look  struct {
+	Grown uint32
+	_     [4]byte
+	From  struct {
+		_          structs.HostLayout
+		Src        [2]uint64
+		Dst        [2]uint64
+		Sport      uint16
+		Dport      uint16
+		Mac        [6]uint8
+		V6         uint8
+		HasAddress uint8
+		HasPorts   uint8
+		Anomaly    uint8
+		_          [2]byte
+	}
+	Proxied uint8
+	Demoted uint8
+	Named   uint8
+	Crowded uint8
+	Says    uint32
+	Watch   uint32
+	_       [4]byte
+	Look    struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey
 		Id       uint64
@@ -313,12 +528,14 @@ type BenchWork struct {
 		Window   uint32
 		Crowded  uint32
 		Orphaned uint32
+		Silent   uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey
@@ -358,23 +575,61 @@ type BenchWork struct {
 		Text     uint8
 		Pad      [1]uint8
 	}
+	By     uint32
+	_      [4]byte
+	Debt   int64
+	Waited uint64
+	Why    uint32
+	Fate   uint8
+	Fresh  uint8
+	Pad    [2]uint8
+	Event  struct {
+		_         structs.HostLayout
+		Time      uint64
+		Peer      [2]uint64
+		Local     [2]uint64
+		PeerPort  uint16
+		LocalPort uint16
+		V6        uint8
+		Kind      uint8
+		Shadow    uint8
+		Class     uint8
+		Service   uint32
+		Rule      uint32
+		Reason    uint32
+		LocalV6   uint8
+		Pad       [3]uint8
+		Debt      int64
+		Waited    uint64
+	}
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	BenchMapAudience            = "audience"
 	BenchMapBenchSources        = "bench_sources"
+	BenchMapBlockedClients      = "blocked_clients"
+	BenchMapChunkMarks          = "chunk_marks"
 	BenchMapClassSlots          = "class_slots"
+	BenchMapEventBudgets        = "event_budgets"
+	BenchMapEvents              = "events"
 	BenchMapFarewells           = "farewells"
 	BenchMapFlows               = "flows"
 	BenchMapGatePorts           = "gate_ports"
 	BenchMapGhosts              = "ghosts"
 	BenchMapInterfaceGroups     = "interface_groups"
 	BenchMapJournal             = "journal"
+	BenchMapLearnedClients      = "learned_clients"
+	BenchMapMirror              = "mirror"
+	BenchMapMirrorBudgets       = "mirror_budgets"
+	BenchMapMirrorRing          = "mirror_ring"
+	BenchMapMirroredRecords     = "mirrored_records"
 	BenchMapNesting             = "nesting"
 	BenchMapPolicyImage         = "policy_image"
 	BenchMapPool                = "pool"
+	BenchMapReadings            = "readings"
 	BenchMapReasonCounts        = "reason_counts"
 	BenchMapRooms               = "rooms"
 	BenchMapRuleBuckets         = "rule_buckets"
@@ -386,18 +641,29 @@ const (
 	BenchMapSlots               = "slots"
 	BenchMapSourceSecret        = "source_secret"
 	BenchMapSourceSets          = "source_sets"
+	BenchMapStateChanges        = "state_changes"
 	BenchMapUpperDevices        = "upper_devices"
 	BenchMapWatches             = "watches"
 	BenchMapWorks               = "works"
+	BenchProgBenchClass         = "bench_class"
+	BenchProgBenchClock         = "bench_clock"
+	BenchProgBenchConnection    = "bench_connection"
 	BenchProgBenchEmpty         = "bench_empty"
+	BenchProgBenchFlow          = "bench_flow"
 	BenchProgBenchFresh         = "bench_fresh"
 	BenchProgBenchKnown         = "bench_known"
 	BenchProgBenchNothing       = "bench_nothing"
+	BenchProgBenchRule          = "bench_rule"
+	BenchProgBenchRules         = "bench_rules"
+	BenchProgBenchSegment       = "bench_segment"
+	BenchProgBenchUrl           = "bench_url"
 	BenchProgNarthexGateIn      = "narthex_gate_in"
 	BenchProgNarthexGateOut     = "narthex_gate_out"
 	BenchProgNarthexGateReset   = "narthex_gate_reset"
+	BenchProgNarthexGateSteer   = "narthex_gate_steer"
 	BenchProgNarthexGateSweep   = "narthex_gate_sweep"
 	BenchProgNarthexGateTick    = "narthex_gate_tick"
+	BenchProgNarthexSockMissed  = "narthex_sock_missed"
 	BenchProgNarthexSockRelease = "narthex_sock_release"
 	BenchProgNarthexSockState   = "narthex_sock_state"
 	BenchProgNarthexSockops     = "narthex_sockops"
@@ -405,12 +671,25 @@ const (
 	BenchProgNarthexXdpSyn      = "narthex_xdp_syn"
 	BenchVarBenchTurn           = "bench_turn"
 	BenchVarBtfAction           = "btf_action"
+	BenchVarBtfEvent            = "btf_event"
+	BenchVarBtfEventKind        = "btf_event_kind"
+	BenchVarBtfMatch            = "btf_match"
+	BenchVarBtfMatchEntry       = "btf_match_entry"
+	BenchVarBtfMatchField       = "btf_match_field"
+	BenchVarBtfMatchNode        = "btf_match_node"
+	BenchVarBtfMirrorFate       = "btf_mirror_fate"
+	BenchVarBtfOver             = "btf_over"
 	BenchVarBtfPage             = "btf_page"
+	BenchVarBtfPattern          = "btf_pattern"
 	BenchVarBtfProtocol         = "btf_protocol"
 	BenchVarBtfReason           = "btf_reason"
 	BenchVarBtfReject           = "btf_reject"
+	BenchVarBtfRequestGuard     = "btf_request_guard"
+	BenchVarBtfRoots            = "btf_roots"
+	BenchVarBtfRuleKind         = "btf_rule_kind"
 	BenchVarBtfServiceEnd       = "btf_service_end"
 	BenchVarBtfSlot             = "btf_slot"
+	BenchVarBtfWhen             = "btf_when"
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
@@ -461,15 +740,25 @@ type BenchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchProgramSpecs struct {
+	BenchClass         *ebpf.ProgramSpec `ebpf:"bench_class"`
+	BenchClock         *ebpf.ProgramSpec `ebpf:"bench_clock"`
+	BenchConnection    *ebpf.ProgramSpec `ebpf:"bench_connection"`
 	BenchEmpty         *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFlow          *ebpf.ProgramSpec `ebpf:"bench_flow"`
 	BenchFresh         *ebpf.ProgramSpec `ebpf:"bench_fresh"`
 	BenchKnown         *ebpf.ProgramSpec `ebpf:"bench_known"`
 	BenchNothing       *ebpf.ProgramSpec `ebpf:"bench_nothing"`
+	BenchRule          *ebpf.ProgramSpec `ebpf:"bench_rule"`
+	BenchRules         *ebpf.ProgramSpec `ebpf:"bench_rules"`
+	BenchSegment       *ebpf.ProgramSpec `ebpf:"bench_segment"`
+	BenchUrl           *ebpf.ProgramSpec `ebpf:"bench_url"`
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer   *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
@@ -481,17 +770,28 @@ type BenchProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchMapSpecs struct {
+	Audience        *ebpf.MapSpec `ebpf:"audience"`
 	BenchSources    *ebpf.MapSpec `ebpf:"bench_sources"`
+	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ChunkMarks      *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
+	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
 	Farewells       *ebpf.MapSpec `ebpf:"farewells"`
 	Flows           *ebpf.MapSpec `ebpf:"flows"`
 	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
 	Ghosts          *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal         *ebpf.MapSpec `ebpf:"journal"`
+	LearnedClients  *ebpf.MapSpec `ebpf:"learned_clients"`
+	Mirror          *ebpf.MapSpec `ebpf:"mirror"`
+	MirrorBudgets   *ebpf.MapSpec `ebpf:"mirror_budgets"`
+	MirrorRing      *ebpf.MapSpec `ebpf:"mirror_ring"`
+	MirroredRecords *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool            *ebpf.MapSpec `ebpf:"pool"`
+	Readings        *ebpf.MapSpec `ebpf:"readings"`
 	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
 	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets     *ebpf.MapSpec `ebpf:"rule_buckets"`
@@ -503,6 +803,7 @@ type BenchMapSpecs struct {
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
+	StateChanges    *ebpf.MapSpec `ebpf:"state_changes"`
 	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
 	Watches         *ebpf.MapSpec `ebpf:"watches"`
 	Works           *ebpf.MapSpec `ebpf:"works"`
@@ -512,20 +813,33 @@ type BenchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchVariableSpecs struct {
-	BenchTurn      *ebpf.VariableSpec `ebpf:"bench_turn"`
-	BtfAction      *ebpf.VariableSpec `ebpf:"btf_action"`
-	BtfPage        *ebpf.VariableSpec `ebpf:"btf_page"`
-	BtfProtocol    *ebpf.VariableSpec `ebpf:"btf_protocol"`
-	BtfReason      *ebpf.VariableSpec `ebpf:"btf_reason"`
-	BtfReject      *ebpf.VariableSpec `ebpf:"btf_reject"`
-	BtfServiceEnd  *ebpf.VariableSpec `ebpf:"btf_service_end"`
-	BtfSlot        *ebpf.VariableSpec `ebpf:"btf_slot"`
-	GateMark       *ebpf.VariableSpec `ebpf:"gate_mark"`
-	HauntedSockets *ebpf.VariableSpec `ebpf:"haunted_sockets"`
-	NetCookie      *ebpf.VariableSpec `ebpf:"net_cookie"`
-	SlotCount      *ebpf.VariableSpec `ebpf:"slot_count"`
-	SlotSize       *ebpf.VariableSpec `ebpf:"slot_size"`
-	SourceSetMask  *ebpf.VariableSpec `ebpf:"source_set_mask"`
+	BenchTurn       *ebpf.VariableSpec `ebpf:"bench_turn"`
+	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
+	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
+	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
+	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
+	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
+	BtfMatchNode    *ebpf.VariableSpec `ebpf:"btf_match_node"`
+	BtfMirrorFate   *ebpf.VariableSpec `ebpf:"btf_mirror_fate"`
+	BtfOver         *ebpf.VariableSpec `ebpf:"btf_over"`
+	BtfPage         *ebpf.VariableSpec `ebpf:"btf_page"`
+	BtfPattern      *ebpf.VariableSpec `ebpf:"btf_pattern"`
+	BtfProtocol     *ebpf.VariableSpec `ebpf:"btf_protocol"`
+	BtfReason       *ebpf.VariableSpec `ebpf:"btf_reason"`
+	BtfReject       *ebpf.VariableSpec `ebpf:"btf_reject"`
+	BtfRequestGuard *ebpf.VariableSpec `ebpf:"btf_request_guard"`
+	BtfRoots        *ebpf.VariableSpec `ebpf:"btf_roots"`
+	BtfRuleKind     *ebpf.VariableSpec `ebpf:"btf_rule_kind"`
+	BtfServiceEnd   *ebpf.VariableSpec `ebpf:"btf_service_end"`
+	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
+	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
+	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
+	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
+	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
+	SourceSetMask   *ebpf.VariableSpec `ebpf:"source_set_mask"`
 }
 
 // BenchObjects contains all objects after they have been loaded into the kernel.
@@ -548,17 +862,28 @@ func (o *BenchObjects) Close() error {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchMaps struct {
+	Audience        *ebpf.Map `ebpf:"audience"`
 	BenchSources    *ebpf.Map `ebpf:"bench_sources"`
+	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
+	ChunkMarks      *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
+	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
+	Events          *ebpf.Map `ebpf:"events"`
 	Farewells       *ebpf.Map `ebpf:"farewells"`
 	Flows           *ebpf.Map `ebpf:"flows"`
 	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
 	Ghosts          *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
 	Journal         *ebpf.Map `ebpf:"journal"`
+	LearnedClients  *ebpf.Map `ebpf:"learned_clients"`
+	Mirror          *ebpf.Map `ebpf:"mirror"`
+	MirrorBudgets   *ebpf.Map `ebpf:"mirror_budgets"`
+	MirrorRing      *ebpf.Map `ebpf:"mirror_ring"`
+	MirroredRecords *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting         *ebpf.Map `ebpf:"nesting"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
 	Pool            *ebpf.Map `ebpf:"pool"`
+	Readings        *ebpf.Map `ebpf:"readings"`
 	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
 	Rooms           *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets     *ebpf.Map `ebpf:"rule_buckets"`
@@ -570,6 +895,7 @@ type BenchMaps struct {
 	Slots           *ebpf.Map `ebpf:"slots"`
 	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
 	SourceSets      *ebpf.Map `ebpf:"source_sets"`
+	StateChanges    *ebpf.Map `ebpf:"state_changes"`
 	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
 	Watches         *ebpf.Map `ebpf:"watches"`
 	Works           *ebpf.Map `ebpf:"works"`
@@ -577,17 +903,28 @@ type BenchMaps struct {
 
 func (m *BenchMaps) Close() error {
 	return _BenchClose(
+		m.Audience,
 		m.BenchSources,
+		m.BlockedClients,
+		m.ChunkMarks,
 		m.ClassSlots,
+		m.EventBudgets,
+		m.Events,
 		m.Farewells,
 		m.Flows,
 		m.GatePorts,
 		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.LearnedClients,
+		m.Mirror,
+		m.MirrorBudgets,
+		m.MirrorRing,
+		m.MirroredRecords,
 		m.Nesting,
 		m.PolicyImage,
 		m.Pool,
+		m.Readings,
 		m.ReasonCounts,
 		m.Rooms,
 		m.RuleBuckets,
@@ -599,6 +936,7 @@ func (m *BenchMaps) Close() error {
 		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.StateChanges,
 		m.UpperDevices,
 		m.Watches,
 		m.Works,
@@ -609,35 +947,58 @@ func (m *BenchMaps) Close() error {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchVariables struct {
-	BenchTurn      *ebpf.Variable `ebpf:"bench_turn"`
-	BtfAction      *ebpf.Variable `ebpf:"btf_action"`
-	BtfPage        *ebpf.Variable `ebpf:"btf_page"`
-	BtfProtocol    *ebpf.Variable `ebpf:"btf_protocol"`
-	BtfReason      *ebpf.Variable `ebpf:"btf_reason"`
-	BtfReject      *ebpf.Variable `ebpf:"btf_reject"`
-	BtfServiceEnd  *ebpf.Variable `ebpf:"btf_service_end"`
-	BtfSlot        *ebpf.Variable `ebpf:"btf_slot"`
-	GateMark       *ebpf.Variable `ebpf:"gate_mark"`
-	HauntedSockets *ebpf.Variable `ebpf:"haunted_sockets"`
-	NetCookie      *ebpf.Variable `ebpf:"net_cookie"`
-	SlotCount      *ebpf.Variable `ebpf:"slot_count"`
-	SlotSize       *ebpf.Variable `ebpf:"slot_size"`
-	SourceSetMask  *ebpf.Variable `ebpf:"source_set_mask"`
+	BenchTurn       *ebpf.Variable `ebpf:"bench_turn"`
+	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
+	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
+	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
+	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
+	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
+	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`
+	BtfMatchNode    *ebpf.Variable `ebpf:"btf_match_node"`
+	BtfMirrorFate   *ebpf.Variable `ebpf:"btf_mirror_fate"`
+	BtfOver         *ebpf.Variable `ebpf:"btf_over"`
+	BtfPage         *ebpf.Variable `ebpf:"btf_page"`
+	BtfPattern      *ebpf.Variable `ebpf:"btf_pattern"`
+	BtfProtocol     *ebpf.Variable `ebpf:"btf_protocol"`
+	BtfReason       *ebpf.Variable `ebpf:"btf_reason"`
+	BtfReject       *ebpf.Variable `ebpf:"btf_reject"`
+	BtfRequestGuard *ebpf.Variable `ebpf:"btf_request_guard"`
+	BtfRoots        *ebpf.Variable `ebpf:"btf_roots"`
+	BtfRuleKind     *ebpf.Variable `ebpf:"btf_rule_kind"`
+	BtfServiceEnd   *ebpf.Variable `ebpf:"btf_service_end"`
+	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
+	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
+	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
+	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
+	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
+	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
+	SlotSize        *ebpf.Variable `ebpf:"slot_size"`
+	SourceSetMask   *ebpf.Variable `ebpf:"source_set_mask"`
 }
 
 // BenchPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchPrograms struct {
+	BenchClass         *ebpf.Program `ebpf:"bench_class"`
+	BenchClock         *ebpf.Program `ebpf:"bench_clock"`
+	BenchConnection    *ebpf.Program `ebpf:"bench_connection"`
 	BenchEmpty         *ebpf.Program `ebpf:"bench_empty"`
+	BenchFlow          *ebpf.Program `ebpf:"bench_flow"`
 	BenchFresh         *ebpf.Program `ebpf:"bench_fresh"`
 	BenchKnown         *ebpf.Program `ebpf:"bench_known"`
 	BenchNothing       *ebpf.Program `ebpf:"bench_nothing"`
+	BenchRule          *ebpf.Program `ebpf:"bench_rule"`
+	BenchRules         *ebpf.Program `ebpf:"bench_rules"`
+	BenchSegment       *ebpf.Program `ebpf:"bench_segment"`
+	BenchUrl           *ebpf.Program `ebpf:"bench_url"`
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer   *ebpf.Program `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
@@ -647,15 +1008,25 @@ type BenchPrograms struct {
 
 func (p *BenchPrograms) Close() error {
 	return _BenchClose(
+		p.BenchClass,
+		p.BenchClock,
+		p.BenchConnection,
 		p.BenchEmpty,
+		p.BenchFlow,
 		p.BenchFresh,
 		p.BenchKnown,
 		p.BenchNothing,
+		p.BenchRule,
+		p.BenchRules,
+		p.BenchSegment,
+		p.BenchUrl,
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,
+		p.NarthexGateSteer,
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
+		p.NarthexSockMissed,
 		p.NarthexSockRelease,
 		p.NarthexSockState,
 		p.NarthexSockops,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"narthex/internal/policy"
+)
+
+// Control is what has been decided for a service, by what was seen of its server. It counts
+// where the policy's limit adapts, but for Overload and Keep, which count everywhere.
+type Control struct {
+	Limit    int           // requests in service at once; 0: unlimited
+	Safe     int           // the same from Grace on, if nothing newer has come by then
+	Grace    time.Duration // for how long this holds
+	Overload bool          // rules that are for overload are enforced
+	Keep     []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
+}
+
+// keepAll is KEEP_ALL in bpf/types.h.
+const keepAll = 65536
+
+// Steer puts a control in force for a service, by its index in Tables.Services of the state in
+// force. It goes before the daemon's tick, or the next packet, uses it.
+func (in *Instance) Steer(service int, c Control) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	t, at, err := in.atService(service)
+	if err != nil {
+		return err
+	}
+	to := newControl(c, at)
+	opts := &ebpf.RunOptions{
+		Data:    unsafe.Slice((*byte)(unsafe.Pointer(&to)), unsafe.Sizeof(to)),
+		Context: skbContext{Cb: [5]uint32{in.slots.byName[t.Services[service].Name]}},
+	}
+	verdict, err := in.objects.NarthexGateSteer.Run(opts)
+	if err == nil && verdict != tcxNext {
+		err = errors.New("the program refuses it")
+	}
+	if err != nil {
+		return fmt.Errorf("steering service %q: %w", t.Services[service].Name, err)
+	}
+	return nil
+}
+
+// atService returns the tables of the state in force, which has a service with that index, and
+// the kernel's time. The lock is held.
+func (in *Instance) atService(service int) (t *policy.Tables, at uint64, err error) {
+	if in.objects == nil || in.applied.Tables == nil {
+		return nil, 0, errors.New("no policy is in force")
+	}
+	t = in.applied.Tables
+	if service < 0 || service >= len(t.Services) {
+		return nil, 0, fmt.Errorf("there is no service %d", service)
+	}
+	at, err = now()
+	return t, at, err
+}
+
+// tcxNext is TCX_NEXT.
+const tcxNext = math.MaxUint32
+
+func newControl(c Control, at uint64) narthexControl {
+	to := narthexControl{
+		Until: at + uint64(c.Grace), Limit: uint32(c.Limit), Safe: uint32(c.Safe), Overload: uint32(flag(c.Overload)),
+		Sheds: uint32(flag(slices.ContainsFunc(c.Keep, func(share float64) bool { return share < 1 }))),
+	}
+	for rank := range to.Keep {
+		to.Keep[rank] = keepAll
+		if rank < len(c.Keep) {
+			to.Keep[rank] = uint32(min(max(c.Keep[rank], 0), 1) * keepAll)
+		}
+	}
+	return to
+}

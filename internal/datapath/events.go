@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// EventReader tells of decisions while it is open.
+type EventReader interface {
+	// Next waits for an event. The error is os.ErrClosed when the reader has been closed.
+	Next() (Event, error)
+	Close() error
+}
+
+// eventMaps are the maps that a listener has. They are pinned nowhere, but go on when larger
+// objects take over.
+func (o *objects) eventMaps() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		narthexMapEvents: o.Events, narthexMapAudience: o.Audience, narthexMapEventBudgets: o.EventBudgets,
+		narthexMapMirrorRing: o.MirrorRing, narthexMapMirror: o.Mirror, narthexMapMirrorBudgets: o.MirrorBudgets,
+	}
+}
+
+// eventReader is the EventReader of an instance.
+type eventReader struct {
+	subscription
+	classes    []string // of the connection rules, by slot
+	generation uint32   // of the policy that these are of
+}
+
+// Events has the programs tell of their decisions. There may be one reader at a time. It goes
+// on whatever Apply does.
+func (in *Instance) Events() (EventReader, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	o := in.objects
+	if o == nil {
+		return nil, errors.New("instance is closed")
+	}
+	e := &eventReader{subscription: subscription{in: in, stop: make(chan struct{})}}
+	e.say = func(until uint64) error { return e.control.Put(zero, until) }
+	if err := e.open(o.Events, o.Audience, o.EventBudgets); err != nil {
+		return nil, errors.Join(fmt.Errorf("listening to events: %w", err), e.release())
+	}
+	return e, nil
+}
+
+// Next waits for an event.
+func (e *eventReader) Next() (Event, error) {
+	e.next.Lock()
+	defer e.next.Unlock()
+	for {
+		record, missed, err := e.read()
+		if err != nil || missed > 0 {
+			return Event{Time: e.looked.Round(0), Kind: EventMissed, Missed: missed}, err
+		}
+		var raw narthexEvent
+		if _, err := binary.Decode(record, binary.NativeEndian, &raw); err != nil {
+			return Event{}, fmt.Errorf("reading an event: %w", err)
+		}
+		if raw.Time >= e.opened {
+			return e.event(&raw), nil
+		}
+	}
+}
+
+// event says in names what the programs say in numbers of slots.
+func (e *eventReader) event(raw *narthexEvent) Event {
+	in := e.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	ev := Event{
+		Time:    e.at(raw.Time),
+		Kind:    eventKinds[min(int(raw.Kind), len(eventKinds)-1)],
+		Shadow:  raw.Shadow != 0,
+		Client:  netip.AddrPortFrom(address(raw.Peer, raw.V6), raw.PeerPort),
+		Server:  netip.AddrPortFrom(address(raw.Local, raw.LocalV6), raw.LocalPort),
+		Service: nameAt(in.slots.services, raw.Service),
+		Class:   nameAt(in.slots.classes, uint32(raw.Class)),
+		Waited:  time.Duration(raw.Waited),
+	}
+	if int(raw.Rule) < len(in.slots.rules) {
+		ev.nameRule(&in.slots.rules[raw.Rule], raw.Debt)
+	}
+	switch ev.Kind {
+	case EventDrop:
+		ev.Class = e.classOfSYN(raw)
+		ev.Reason = ByRule
+		if raw.Reason != 0 {
+			ev.Reason = nameAt(reasonNames[:], raw.Reason)
+		}
+	case EventReject:
+		ev.Reason = nameAt(rejectNames[:], raw.Reason)
+	case EventDemote:
+		ev.Reason = ByRule
+	}
+	return ev
+}
+
+// classOfSYN returns in which class the connection would have been: that of its rule. Without
+// one it is known only of those that are let in by their class.
+func (e *eventReader) classOfSYN(raw *narthexEvent) string {
+	t := e.in.applied.Tables
+	if t == nil {
+		return ""
+	}
+	if e.classes == nil || e.generation != e.in.imageGen {
+		e.classes, e.generation = make([]string, len(e.in.slots.rules)), e.in.imageGen
+		for i := range t.Rules {
+			if r := &t.Rules[i]; r.Class >= 0 {
+				e.classes[e.in.slots.byRule[connectionKey(r)]] = t.Classes[r.Class].Name
+			}
+		}
+	}
+	class := nameAt(e.classes, raw.Rule)
+	if class == "" && narthexReason(raw.Reason) == narthexReasonREASON_SHED {
+		class = t.Classes[t.Default].Name
+	}
+	return class
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"unsafe"
+
+	"narthex/internal/policy"
+)
+
+// matchImage is where the tables of request rules go in an image.
+type matchImage struct {
+	narthexMatch
+	tables  *policy.RequestTables
+	cell    int // of the match itself
+	lengths uint32
+	end     int // cell behind
+}
+
+// Values a cell has room for.
+const (
+	patternsPerCell = cellSize / int(unsafe.Sizeof(narthexPattern{}))
+	nodesPerCell    = cellSize / int(unsafe.Sizeof(narthexMatchNode{}))
+	lengthsPerCell  = cellSize / int(unsafe.Sizeof(uint16(0)))
+	statesPerCell   = cellSize / int(unsafe.Sizeof(uint32(0)))
+	entriesPerCell  = cellSize / int(unsafe.Sizeof(narthexMatchEntry{}))
+	classCells      = len(policy.RequestTables{}.Classes) / cellSize
+)
+
+// placeMatch gives cells to the tables, from a cell on; nil: there are none.
+func placeMatch(t *policy.RequestTables, cell int) *matchImage {
+	if t == nil {
+		return nil
+	}
+	m := &matchImage{tables: t, cell: cell}
+	next := cell + 1
+	take := func(n, perCell int) uint32 {
+		at := next
+		next += (n + perCell - 1) / perCell
+		return uint32(at)
+	}
+	m.narthexMatch = narthexMatch{
+		Seed: t.Seed, RuleCount: uint32(len(t.Rules)), Mask: uint32(len(t.Entries)/entriesPerCell - 1), Width: uint16(t.Width),
+		Headers: flag(t.Headers), Cookies: flag(t.Cookies), Graph: flag(t.Graph), Asks: asked(t.Fields), Letters: t.Letters,
+		Rules:    take(len(t.Rules), 1),
+		Fields:   take(len(t.Fields), 1),
+		Patterns: take(len(t.Patterns), patternsPerCell),
+		Nodes:    take(len(t.Nodes), nodesPerCell),
+		States:   take(len(t.States), statesPerCell),
+	}
+	m.lengths = take(len(t.Lengths), lengthsPerCell)
+	next = ceil(next, classCells) // within a page
+	m.Classes = take(len(t.Classes), cellSize)
+	next = ceil(next, pageCells)
+	m.Entries = take(len(t.Entries), entriesPerCell)
+	m.end = next
+	return m
+}
+
+// ceil returns the next multiple.
+func ceil(n, of int) int { return (n + of - 1) / of * of }
+
+// asked returns the bits of the fields that rules ask for and that are not named in the policy.
+func asked(fields []policy.MatchField) (bits uint8) {
+	for i, f := range fields[:policy.FieldNamed] {
+		if f.Rule != policy.NoMatch || f.Pattern != 0 || f.PrefixCount > 0 || f.SuffixCount > 0 || f.Exact || f.Words {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// write puts the tables into the image.
+func (m *matchImage) write(im *image, s *slots) {
+	t := m.tables
+	put(im, m.cell, &m.narthexMatch)
+	for i := range t.Rules {
+		cell := int(m.Rules) + i
+		put(im, cell, requestCell(&t.Rules[i], s))
+		put(im, cell, requestGuard(&t.Rules[i])) // in place of the guard
+	}
+	for i := range t.Fields {
+		put(im, int(m.Fields)+i, m.field(&t.Fields[i]))
+	}
+	patterns := make([]narthexPattern, len(t.Patterns))
+	for i, p := range t.Patterns {
+		patterns[i] = narthexPattern{Up: p.Up, Length: p.Length, Flags: p.Flags}
+	}
+	nodes := make([]narthexMatchNode, len(t.Nodes))
+	for i, n := range t.Nodes {
+		nodes[i] = narthexMatchNode{Fields: n.Fields, Rule: n.Rule, First: n.First}
+	}
+	entries := make([]narthexMatchEntry, len(t.Entries))
+	for i, e := range t.Entries {
+		entries[i] = narthexMatchEntry{Key: e.Key, Rule: e.Rule, To: e.To}
+	}
+	putAll(im, int(m.Patterns), patterns)
+	putAll(im, int(m.Nodes), nodes)
+	putAll(im, int(m.Entries), entries)
+	putAll(im, int(m.lengths), t.Lengths)
+	putAll(im, int(m.Classes), t.Classes[:])
+	putAll(im, int(m.States), t.States)
+}
+
+func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {
+	return &narthexMatchField{
+		Rule: f.Rule, Pattern: f.Pattern,
+		Prefixes: m.lengths + f.Prefixes/uint32(lengthsPerCell), PrefixCount: f.PrefixCount,
+		Suffixes: m.lengths + f.Suffixes/uint32(lengthsPerCell), SuffixCount: f.SuffixCount,
+		LongestSuffix: f.LongestSuffix, Exact: flag(f.Exact), Words: flag(f.Words),
+	}
+}
+
+func requestCell(from *policy.RequestRule, s *slots) *narthexRule {
+	r := ruleCell(requestLimit(from), from.Class, s, s.byRule[requestKey(from)])
+	r.When = uint8(whens[from.When])
+	return r
+}
+
+var overs = map[policy.Over]narthexOver{
+	policy.OverReject: narthexOverOVER_REJECT,
+	policy.OverDrop:   narthexOverOVER_DROP,
+	policy.OverDemote: narthexOverOVER_DEMOTE,
+}
+
+func requestGuard(from *policy.RequestRule) *narthexRequestGuard {
+	return &narthexRequestGuard{Block: uint64(from.Block), Learn: uint64(from.Learn), Over: uint8(overs[from.Over])}
+}

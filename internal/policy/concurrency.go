@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxConcurrency bounds what a policy names as a limit, in requests.
+const maxConcurrency = 1_000_000
+
+// defaultFloor is what a limit that sets itself never falls below, unless the policy says
+// otherwise, in requests.
+const defaultFloor = 1
+
+// concurrency decodes a limit, or the bounds of one that sets itself.
+func (d *decoder) concurrency(n *yaml.Node, c *Concurrency) {
+	if n.Kind != yaml.MappingNode {
+		scalar(d, n, "concurrency", c, parseConcurrency)
+		return
+	}
+	var bounds Concurrency
+	seen := d.mapping(n, &concurrencyForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "min":
+			scalar(d, n, key, &bounds.Min, parseLimit)
+		case "max":
+			scalar(d, n, key, &bounds.Max, parseLimit)
+		}
+	})
+	switch {
+	case len(n.Content) == 0:
+		d.errorAt(n, `"concurrency" is empty; write auto, unlimited, a number, or bounds, as {min: 4, max: 500}`)
+	case bounds.Max > 0 && bounds.Min > bounds.Max:
+		d.errorAt(seen["max"], "concurrency: %v", errBounds(bounds.Min, bounds.Max))
+	default:
+		*c = bounds
+	}
+}
+
+// parseLimit reads how many requests may be in service.
+var parseLimit = parseInt(1, maxConcurrency)
+
+func errBounds(least, most int) error {
+	return fmt.Errorf("min %d is above max %d; there is no limit between them", least, most)
+}
+
+func parseConcurrency(s string) (Concurrency, error) {
+	switch s {
+	case "auto":
+		return Concurrency{Mode: ConcurrencyAuto}, nil
+	case "unlimited":
+		return Concurrency{Mode: ConcurrencyUnlimited}, nil
+	}
+	limit, err := parseLimit(s)
+	if err != nil {
+		return Concurrency{}, fmt.Errorf("%w, unlimited, auto, or bounds of auto, as {min: 4, max: 500}", err)
+	}
+	return Concurrency{Mode: ConcurrencyFixed, Limit: limit}, nil
+}
+
+// word returns the limit without bounds, as in a policy.
+func (c Concurrency) word() string {
+	switch c.Mode {
+	case ConcurrencyUnlimited:
+		return "unlimited"
+	case ConcurrencyFixed:
+		return fmt.Sprint(c.Limit)
+	}
+	return "auto"
+}
+
+// String returns the limit as in a policy, and the bounds of one that sets itself.
+func (c Concurrency) String() string {
+	var bounds []string
+	if c.floor() > defaultFloor {
+		bounds = append(bounds, fmt.Sprintf("min %d", c.Min))
+	}
+	if c.ceiling() > 0 {
+		bounds = append(bounds, fmt.Sprintf("max %d", c.Max))
+	}
+	if len(bounds) == 0 {
+		return c.word()
+	}
+	return c.word() + " (" + strings.Join(bounds, ", ") + ")"
+}
+
+// floor is what the limit never falls below, in requests; 0 where it does not set itself.
+func (c Concurrency) floor() int {
+	if c.Mode != ConcurrencyAuto {
+		return 0
+	}
+	return max(c.Min, defaultFloor)
+}
+
+// ceiling is what the limit never rises above, in requests; 0 where there is none, and where
+// it does not set itself.
+func (c Concurrency) ceiling() int {
+	if c.Mode != ConcurrencyAuto {
+		return 0
+	}
+	return c.Max
+}
+
+// setConcurrency takes a limit over, or hands it back. Its bounds stay for that.
+func setConcurrency(c *Concurrency) func(string) error {
+	return func(value string) error {
+		next, err := parseConcurrency(value)
+		if err != nil {
+			return err
+		}
+		next.Min, next.Max = c.Min, c.Max
+		*c = next
+		return nil
+	}
+}
+
+// CheckBounds reports overrides that together leave a service no limit to choose.
+func (p *Policy) CheckBounds() error {
+	for i := range p.Services {
+		if c := p.Services[i].Concurrency; c.Max > 0 && c.Min > c.Max {
+			return fmt.Errorf("concurrency of service %q: %w", p.Services[i].Name, errBounds(c.Min, c.Max))
+		}
+	}
+	return nil
+}

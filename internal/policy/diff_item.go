@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ruleItem collects what a rule says.
+type ruleItem []attribute
+
+func (r *ruleItem) set(key, value string) {
+	if value != "" {
+		*r = append(*r, attribute{key, value})
+	}
+}
+
+func (r *ruleItem) list(key string, values []string) { r.set(key, strings.Join(values, " ")) }
+
+// limit adds what both kinds of rules say of what they do.
+func (r *ruleItem) limit(action Action, rate Rate, burst int, per Per, when When) {
+	r.set("action", action.String())
+	if action == ActionPolice {
+		r.set("rate", rate.String())
+		r.set("burst", fmt.Sprint(burst))
+		r.set("per", map[bool]string{true: "rule", false: per.String()}[per == PerRule])
+	}
+	r.set("when", when.meaning())
+}
+
+// className is how a rule's class is called now; empty: it names none.
+func (d *differ) className(p *Policy, class int) string {
+	switch {
+	case class < 0:
+		return ""
+	case p == d.from:
+		return d.classNamed(class)
+	}
+	return p.ClassName(class)
+}
+
+func (d *differ) connectionItems(p *Policy) []item {
+	items := make([]item, len(p.Connections))
+	for i := range p.Connections {
+		c := &p.Connections[i]
+		var r ruleItem
+		r.list("from", words(c.From))
+		r.list("from_port", words(c.FromPort))
+		to := p.serviceNames(c.To)
+		for i := range to {
+			if now, ok := d.service[to[i]]; ok && p == d.from {
+				to[i] = now
+			}
+		}
+		r.list("to", to)
+		var learned []string
+		for _, class := range c.Learned {
+			learned = append(learned, d.className(p, class))
+		}
+		r.list("learned", learned)
+		r.limit(c.Action, c.Rate, c.Burst, c.Per, c.When)
+		r.set("class", d.className(p, c.Class))
+		items[i] = item{c.Name, r, strings.TrimPrefix(p.describeConnection(c), c.Name+": ")}
+	}
+	return items
+}
+
+func (d *differ) requestItems(p *Policy) []item {
+	items := make([]item, len(p.Requests))
+	for i := range p.Requests {
+		q := &p.Requests[i]
+		var r ruleItem
+		r.list("path", q.Path)
+		r.list("host", q.Host)
+		r.list("method", q.Method)
+		r.list("sni", q.SNI)
+		r.list("alpn", q.ALPN)
+		for _, c := range q.Cookie {
+			r.list("cookie "+c.Name, c.Values)
+		}
+		for _, h := range q.Header {
+			r.list("header "+h.Name, h.Values)
+		}
+		r.limit(q.Action, q.Rate, q.Burst, q.Per, q.When)
+		if q.Action == ActionPolice {
+			r.set("over", string(q.Over))
+		}
+		r.set("block", spanOrNone(q.Block))
+		r.set("class", d.className(p, q.Class))
+		r.set("learn", spanOrNone(q.Learn))
+		items[i] = item{q.Name, r, strings.TrimPrefix(p.describeRequest(q), q.Name+": ")}
+	}
+	return items
+}
+
+func spanOrNone(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return span(d)
+}

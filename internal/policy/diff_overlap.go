@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// meet reports whether one of a and one of b meet; an empty list is everything.
+func meet[T any](a, b []T, both func(T, T) bool) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(a, func(x T) bool {
+		return slices.ContainsFunc(b, func(y T) bool { return both(x, y) })
+	})
+}
+
+func equal[T comparable](x, y T) bool { return x == y }
+
+// overlaps reports whether a SYN may match both rules.
+func (c *Connection) overlaps(o *Connection) bool {
+	return meet(c.To, o.To, equal) && meet(c.Learned, o.Learned, equal) &&
+		meet(c.From, o.From, func(x, y Range) bool {
+			return x.First.Is4() == y.First.Is4() && x.First.Compare(y.Last) <= 0 && y.First.Compare(x.Last) <= 0
+		}) &&
+		meet(c.FromPort, o.FromPort, func(x, y PortRange) bool { return x.First <= y.Last && y.First <= x.Last })
+}
+
+// overlaps reports whether a request may match both rules, as far as that is seen by what it has
+// but one of: a request may have many headers and cookies of one name.
+func (q *Request) overlaps(o *Request) bool {
+	return meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
+		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet)
+}
+
+// mostGlob bounds the patterns that are compared, in bytes of both multiplied.
+const mostGlob = 1 << 16
+
+// globsMeet reports whether a text matches two patterns. Of long ones it takes it that one does.
+func globsMeet(p, q string) bool {
+	if !strings.Contains(p, "*") {
+		return globMatches(q, p)
+	}
+	if !strings.Contains(q, "*") {
+		return globMatches(p, q)
+	}
+	if len(p)*len(q) > mostGlob {
+		return true
+	}
+	// reach[j]: what is left of p from i on and of q from j on have a text in common.
+	reach, next := make([]bool, len(q)+1), make([]bool, len(q)+1)
+	for i := len(p); i >= 0; i-- {
+		for j := len(q); j >= 0; j-- {
+			switch {
+			case i == len(p) && j == len(q):
+				next[j] = true
+			case i < len(p) && p[i] == '*':
+				next[j] = reach[j] || j < len(q) && next[j+1]
+			case j < len(q) && q[j] == '*':
+				next[j] = next[j+1] || i < len(p) && reach[j]
+			default:
+				next[j] = i < len(p) && j < len(q) && p[i] == q[j] && reach[j+1]
+			}
+		}
+		reach, next = next, reach
+	}
+	return reach[0]
+}

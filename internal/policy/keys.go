@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+// form is a kind of mapping in a policy. The decoder knows a mapping's keys by it, and Schema
+// describes them by it, so that the two cannot differ.
+type form struct {
+	what   string // names it in errors, with its article
+	doc    string // what it is, in sentences; empty of what a key says itself
+	keys   []key
+	oneOf  []string            // keys of which there has to be one at least
+	beside map[string][]string // what a key means nothing without
+	filled bool                // it has a key at least
+}
+
+// key is a key of a form.
+type key struct {
+	name     string
+	doc      string // what it means, in sentences
+	value    *schema
+	required bool
+	def      any    // the value that leaving it out stands for, if it is one that could be written
+	defText  string // else what leaving it out means, in words
+	examples []any
+}
+
+// names lists the keys.
+func (f *form) names() []string {
+	names := make([]string, len(f.keys))
+	for i := range f.keys {
+		names[i] = f.keys[i].name
+	}
+	return names
+}
+
+// has reports whether there is such a key.
+func (f *form) has(name string) bool {
+	for i := range f.keys {
+		if f.keys[i].name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// The words of a policy.
+var (
+	xdpModes    = []XDPMode{XDPAuto, XDPNative, XDPGeneric, XDPOff}
+	protocols   = []Protocol{HTTP, TLS, TCP}
+	serviceEnds = []ServiceEnd{EndAuto, EndFirstByte, EndClose}
+	h2cs        = []H2C{H2CReject, H2CPass}
+	modes       = []string{"enforce", "shadow"}
+	overs       = []Over{OverReject, OverDrop, OverDemote}
+	whens       = []string{WhenAlways.String(), WhenOverload.String()}
+	sharers     = []string{"rule", "source"}
+
+	connectionActions = []string{"drop", "pass"}
+	requestActions    = []string{"drop", "reject", "pass"}
+)
+
+// policyForm is the file.
+var policyForm = form{
+	what: "a policy",
+	doc:  "A policy of Narthex: which servers to protect, and what becomes of the connections and requests to them. `narthex check FILE` says what it means.",
+	keys: []key{
+		{name: "version", required: true, value: oneOf([]any{1, "1"}), doc: "The version of this form of policy."},
+		{
+			name: "services", required: true, value: tableOf(&serviceForm, MaxServices, true),
+			doc: "The servers to protect.",
+		},
+		{
+			name: "classes", value: tableOf(&classForm, MaxClasses, false), defText: "one class named default",
+			doc: "Levels of priority in the waiting room. Rules give them to connections and requests.",
+		},
+		{
+			name: "default_class", value: nameValue(), defText: "the class of lowest priority",
+			doc: "The class of whatever no rule gives one.",
+		},
+		{
+			name: "connections", value: tableOf(&connectionForm, MaxRules, false), defText: "none, every SYN passes",
+			doc: "Rules on connections, by who opens them. The first that matches a SYN decides.",
+		},
+		{
+			name: "requests", value: tableOf(&requestForm, MaxRules, false), defText: "none, every request takes its turn",
+			doc: "Rules on requests, by what they say. The first that matches a request decides. They see requests of http services and the ClientHellos of tls services.",
+		},
+	},
+}
+
+var classForm = form{
+	what: "a class",
+	doc:  "A level of priority. While a more important class has somebody waiting who may go, others wait.",
+	keys: []key{
+		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which rules give the class."},
+		{name: "priority", required: true, value: whole(1, maxPriority), doc: "1 is the most important. No two classes have the same."},
+		{
+			name: "reserve", value: percentValue(), defText: "none", examples: []any{"10%"},
+			doc: "Guaranteed share of the admissions while the class has requests waiting, so that more important ones cannot starve it. All classes together have at most 100%.",
+		},
+		{
+			name: "max", value: whole(1, maxConcurrency), defText: "no bound",
+			doc: "How many requests of the class may be in service at once, in each service (tls, tcp: connections).",
+		},
+	},
+}

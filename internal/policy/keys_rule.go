@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+// What the keys mean that both kinds of rules have.
+const (
+	docBurst = "Depth of the token bucket, in tokens; it is full at start. So many may come at once."
+	docPer   = "Who shares a bucket. rule: all that the rule matches. source: each IPv4 address and each IPv6 /64 has its own. {v4: N, v6: N}: each prefix of that length."
+	docWhen  = "overload: the rule's rate, drop, reject and block are enforced only while the service is overloaded. It matches and gives its class at all times."
+)
+
+// does is what a rule has to have one of.
+var does = []string{"action", "rate", "class"}
+
+var connectionForm = form{
+	what: "a connection rule", oneOf: does,
+	doc:    "A rule on SYNs. All its keys must match; a list matches if one entry does. It needs an action, a rate or a class.",
+	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}},
+	keys: []key{
+		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
+		{
+			name: "from", value: distinctOf(rangeValue()), defText: "anybody", examples: []any{"10.1.1.0/24", "2001:db8::/32", "10.2.0.5-10.2.0.9"},
+			doc: "Source: addresses, prefixes or FIRST-LAST.",
+		},
+		{name: "from_port", value: distinctOf(portsValue()), defText: "any", examples: []any{"1024-65535"}, doc: "Source port: ports or FIRST-LAST."},
+		{name: "to", value: listOf(nameValue()), defText: "all services", doc: "Services, by name."},
+		{name: "learned", value: listOf(nameValue()), defText: "not asked", doc: "Classes: matches clients that a request rule with learn has remembered in one of them."},
+		{
+			name: "action", value: oneOf(connectionActions),
+			doc: "drop: the SYN is dropped silently. pass: the connection goes by every control. An action goes with neither rate nor class.",
+		},
+		{
+			name: "rate", value: rateValue(), examples: []any{"20/s", "15/m"},
+			doc: "Connections per second or minute. A SYN that finds no token is dropped silently; the client's kernel tries again after a second.",
+		},
+		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 1", doc: docBurst},
+		{name: "per", value: perValue(), def: "rule", doc: docPer},
+		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
+		{name: "class", value: nameValue(), defText: "default_class", doc: "Class of the connection, and of its requests in the waiting room."},
+	},
+}
+
+var requestForm = form{
+	what: "a request rule", oneOf: does,
+	doc: "A rule on requests. All its keys must match; a list matches if one entry does. It needs an action, a rate or a class. Patterns are globs: " +
+		"* stands for any run of characters, / among them; one that begins with * is written in quotes.",
+	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}, "over": {"rate"}, "learn": {"class"}},
+	keys: []key{
+		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
+		{
+			name: "path", value: listOf(pathValue()), defText: "any", examples: []any{"/search*", "*.php"},
+			doc: "Patterns of paths, / or * first; compared after decoding and cleaning, without query and fragment.",
+		},
+		{name: "host", value: listOf(hostValue()), defText: "any", examples: []any{"*.example.com"}, doc: "Patterns of the Host header, without case."},
+		{name: "method", value: listOf(methodValue()), defText: "any", examples: []any{"POST"}, doc: "Patterns of methods, in capital letters."},
+		{name: "sni", value: listOf(hostValue()), defText: "any", examples: []any{"*.example.com"}, doc: "Patterns of the server name in the ClientHello, of tls services. Goes with none of the keys that are seen in HTTP."},
+		{name: "alpn", value: listOf(globValue()), defText: "any", examples: []any{"h2"}, doc: "Patterns, one of which matches a protocol that the client offers in its ClientHello, of tls services."},
+		{
+			name: "cookie", value: pairsOf(tokenForm.String()), defText: "any", examples: []any{map[string]string{"session": "*"}},
+			doc: "Cookies by name, with patterns of their values; all must be there. What anybody can write is no proof of who they are.",
+		},
+		{name: "header", value: headerPairs(), defText: "any", examples: []any{map[string]string{"x-plan": "free"}}, doc: "Headers by name, without case, with patterns of their values; all must be there."},
+		{
+			name: "action", value: oneOf(requestActions),
+			doc: "drop: the client gets a reset. reject: it gets what the service's reject says. pass: never held, never counted. An action goes with neither rate nor class.",
+		},
+		{name: "rate", value: rateValue(), examples: []any{"10/s", "15/m"}, doc: "Requests per second or minute. What becomes of one that finds no token, over says."},
+		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 1", doc: docBurst},
+		{name: "per", value: perValue(), def: "rule", doc: docPer},
+		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
+		{
+			name: "over", value: oneOf(overs), def: string(OverReject),
+			doc: "What becomes of requests over the rate. reject: what the service's reject says. drop: a reset. demote: they go on in the lowest class.",
+		},
+		{
+			name: "block", value: durationValue(), defText: "none", examples: []any{"1m"},
+			doc: "After a rejection, all SYNs of that client's address are dropped for so long, 1s to 24h. Everybody behind a NAT has one address.",
+		},
+		{name: "class", value: nameValue(), defText: "the connection's", doc: "Class of the request; it overrides the connection rule's."},
+		{
+			name: "learn", value: durationValue(), defText: "none", examples: []any{"10m"},
+			doc: "For so long, 1s to 720h, the client's address is remembered in the rule's class, for connection rules with learned.",
+		},
+	},
+}
+
+var perForm = form{
+	what: "per", filled: true,
+	keys: []key{
+		{name: "v4", value: whole(1, 32), def: PerSource.V4, doc: "Length of the IPv4 prefix that shares a bucket."},
+		{name: "v6", value: whole(1, 128), def: PerSource.V6, doc: "Length of the IPv6 prefix that shares a bucket."},
+	},
+}
+
+// perValue says who shares a bucket.
+func perValue() *schema { return anyOf(oneOf(sharers), object(&perForm)) }
+
+// headerPairs are headers by name, but for those that have a key of their own.
+func headerPairs() *schema {
+	s := pairsOf(tokenForm.String())
+	s.PropertyNames.Not = &schema{Pattern: "^([Cc][Oo][Oo][Kk][Ii][Ee]|[Hh][Oo][Ss][Tt])$"}
+	return s
+}

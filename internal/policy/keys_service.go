@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+var serviceForm = form{
+	what: "a service",
+	doc:  "A server to protect: where it listens, how much it may have to do at once, and who waits for how long.",
+	keys: []key{
+		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which rules and commands name the service."},
+		{
+			name: "listen", required: true, value: listOf(listenValue()), examples: []any{"*:80", "192.0.2.1:80", "[2001:db8::1]:8080"},
+			doc: "Local addresses and ports at which the server listens, in quotes. * is every local address, IPv4 and IPv6. A specific address wins over *.",
+		},
+		{
+			name: "interfaces", value: listOf(interfaceValue()), defText: "every interface that has an address, but lo", examples: []any{"eth0", "lo"},
+			doc: "Interfaces on which its packets arrive. lo is policed only if it is named: name it for an application behind a proxy on the same machine.",
+		},
+		{
+			name: "xdp", value: oneOf(xdpModes), def: string(XDPAuto),
+			doc: "How SYN policing attaches: auto is native where the driver has it, else tcx; off is tcx. Attaching in native mode can reset the link of some network cards for a second.",
+		},
+		{
+			name: "protocol", value: oneOf(protocols), def: string(HTTP),
+			doc: "What is seen of a connection. http: every request on it. tls: its ClientHello, with the server name. tcp: only the connection; for servers that speak first, too.",
+		},
+		{
+			name: "concurrency", value: anyOf(oneOf([]string{"auto", "unlimited"}), whole(1, maxConcurrency), object(&concurrencyForm)),
+			defText: "auto; unlimited for tls and tcp", examples: []any{"auto", 64, map[string]int{"min": 4, "max": 500}},
+			doc: "How many requests may be in service at once (tls, tcp: connections); others wait. auto: Narthex finds the number and follows the server. {min: N, max: N}: the same, between bounds.",
+		},
+		{name: "queue", value: object(&queueForm), doc: "Who waits, and for how long."},
+		{
+			name: "service_ends", value: oneOf(serviceEnds), def: string(EndAuto),
+			doc: "When a request has left service. first_byte: with the first byte of its response. close: when its connection is closed. auto: with the server's closing where request or response ask for that, else with the first byte; of tls and tcp, when both sides are silent.",
+		},
+		{
+			name: "reject", value: object(&rejectForm), defText: "status 503 with Retry-After 1; a reset for tls and tcp",
+			doc: "The answer to who is not served: a status, or a reset.",
+		},
+		{
+			name: "trusted_proxies", value: listOf(rangeValue()), defText: "none", examples: []any{"10.0.0.0/8", "127.0.0.1"},
+			doc: "Proxies whose X-Forwarded-For and PROXY header say who a client is: addresses, prefixes or FIRST-LAST.",
+		},
+		{
+			name: "h2c", value: oneOf(h2cs), def: string(H2CReject),
+			doc: "HTTP/2 without TLS, of http services. reject: answered 400. pass: one request until its connection closes.",
+		},
+		{
+			name: "socket_mark", value: markValue(), defText: "none", examples: []any{256},
+			doc: "SO_MARK of accepted sockets of the most important class; one more for each class that follows. Decimal or 0x and hexadecimal.",
+		},
+		{
+			name: "mode", value: oneOf(modes), def: "enforce",
+			doc: "shadow: decide and count, drop and hold nothing. `narthex status` says what would have been.",
+		},
+	},
+}
+
+var concurrencyForm = form{
+	what: "concurrency", filled: true,
+	keys: []key{
+		{name: "min", value: whole(1, maxConcurrency), def: defaultFloor, doc: "The limit never falls below."},
+		{name: "max", value: whole(1, maxConcurrency), defText: "no bound", doc: "The limit never rises above."},
+	},
+}
+
+var queueForm = form{
+	what: "queue",
+	keys: []key{
+		{name: "size", value: whole(0, maxQueueSize), def: defaultQueueSize, doc: "How many requests wait at once, at most. 0: nobody waits."},
+		{
+			name: "max_wait", value: durationValue(), def: span(defaultMaxWait),
+			doc: "Who has waited for so long is rejected, 1ms to 1m. Above 5s the kernel may give waiting connections up.",
+		},
+		{
+			name: "max_service", value: durationValue(), def: span(DefaultMaxService),
+			doc: "After so long a request whose end was not seen is given up for lost, 1s to 1h. Write more than the longest request takes.",
+		},
+	},
+}
+
+var rejectForm = form{
+	what: "reject",
+	keys: []key{
+		{name: "status", value: whole(leastStatus, mostStatus), def: defaultStatus, doc: "HTTP status of the answer."},
+		{
+			name: "retry_after", value: durationValue(), def: span(defaultRetryAfter),
+			doc: "The header Retry-After, in whole seconds, at most 24h. 0s: no such header.",
+		},
+		{name: "reset", value: boolValue(), def: false, doc: "true: a reset (RST) and no answer. It goes with neither of the others."},
+	},
+}
+
+// markValue is a socket mark.
+func markValue() *schema {
+	return &schema{
+		Type: []string{"integer", "string"}, Minimum: number(1), Maximum: number(maxMark), Pattern: `^(0x[0-9A-Fa-f]+|[0-9]+)$`,
+		PatternError: "write a number, as 256 or 0x100",
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawGlob draws patterns of few letters, so that they nest, overlap and share words. Their
+// stars are drawn like letters.
+func drawGlob(t *rapid.T) string {
+	if rapid.IntRange(0, 9).Draw(t, "form") == 0 {
+		return rapid.SampledFrom([]string{"*", "**", "/", "/a", "/a*a", "/a*", "*a", "*/*", "/*a*a*a", "*a*b*a*b*", "*ab*", "*b*ab", "/ab*ba"}).Draw(t, "pattern")
+	}
+	return drawText(t, "ab/**", 7) + rapid.SampledFrom([]string{"", "a", "*"}).Draw(t, "end")
+}
+
+func drawText(t *rapid.T, letters string, most int) string {
+	var b strings.Builder
+	for range rapid.IntRange(0, most).Draw(t, "length") {
+		b.WriteByte(letters[rapid.IntRange(0, len(letters)-1).Draw(t, "letter")])
+	}
+	return b.String()
+}
+
+func drawGlobs(t *rapid.T) []string {
+	var out []string
+	for range rapid.IntRange(1, 3).Draw(t, "patterns") {
+		if g := drawGlob(t); g != "" {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// drawRequests draws a policy of request rules.
+func drawRequests(t *rapid.T) *Policy {
+	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Services: []Service{{Name: "web"}}}
+	often := rapid.IntRange(1, 6).Draw(t, "fields are rare")
+	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
+		r := Request{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Per: PerRule, Class: 0}
+		for _, to := range []*[]string{&r.Path, &r.Host, &r.Method, &r.SNI, &r.ALPN} {
+			if rapid.IntRange(0, often).Draw(t, "asks") == 0 {
+				*to = drawGlobs(t)
+			}
+		}
+		for _, to := range []*[]Pair{&r.Header, &r.Cookie} {
+			for _, name := range []string{"x", "y"} {
+				if rapid.IntRange(0, often+2).Draw(t, "asks") != 0 {
+					continue
+				}
+				if values := drawGlobs(t); values != nil {
+					*to = append(*to, Pair{name, values})
+				}
+			}
+		}
+		p.Requests = append(p.Requests, r)
+	}
+	return p
+}
+
+// drawValue draws a text: any, or what one of the policy's patterns matches.
+func drawValue(t *rapid.T, p *Policy) string {
+	if rapid.IntRange(0, 2).Draw(t, "any") == 0 {
+		return drawText(t, "ab/", 9)
+	}
+	var all []string
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		for _, list := range [][]string{r.Path, r.Host, r.Method, r.SNI, r.ALPN} {
+			all = append(all, list...)
+		}
+		for _, pair := range append(r.Header, r.Cookie...) {
+			all = append(all, pair.Values...)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	glob := rapid.SampledFrom(all).Draw(t, "like")
+	var b strings.Builder
+	for i, part := range strings.Split(glob, "*") {
+		if i > 0 {
+			b.WriteString(drawText(t, "ab/", 3))
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+func drawView(t *rapid.T, p *Policy) *RequestView {
+	q := &RequestView{}
+	one := func(value *string, has *bool) {
+		if *has = rapid.IntRange(0, 4).Draw(t, "has") > 0; *has {
+			*value = drawValue(t, p)
+		}
+	}
+	one(&q.Path, &q.HasPath)
+	one(&q.Host, &q.HasHost)
+	one(&q.Method, &q.HasMethod)
+	one(&q.SNI, &q.HasSNI)
+	for range rapid.IntRange(0, 2).Draw(t, "protocols") {
+		q.ALPN = append(q.ALPN, drawValue(t, p))
+	}
+	for _, to := range []*[]NameValue{&q.Headers, &q.Cookies} {
+		for range rapid.IntRange(0, 3).Draw(t, "pairs") {
+			*to = append(*to, NameValue{rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), drawValue(t, p)})
+		}
+	}
+	return q
+}
+
+// TestRequestTables compares the tables with what rule by rule is found.
+func TestRequestTables(t *testing.T) { rapid.Check(t, checkRequestTables) }
+
+func checkRequestTables(t *rapid.T) {
+	p := drawRequests(t)
+	tables, warnings, err := CompileRequests(p, rapid.Uint64().Draw(t, "seed"))
+	if err != nil {
+		t.Skip("refused: ", err)
+	}
+	for range 8 {
+		checkMatch(t, p, tables, warnings, drawView(t, p))
+	}
+}
+
+// checkMatch compares the tables with the rules one by one, and with what was said of them.
+func checkMatch(t rapid.TB, p *Policy, tables *RequestTables, warnings []Warning, q *RequestView) {
+	t.Helper()
+	got, want := tables.Match(q), p.MatchRequest(q)
+	if got != want {
+		t.Fatalf("%+v: the tables say rule %d, one by one it is %d, of\n%+v", q, got, want, p.Requests)
+	}
+	if got >= 0 && slices.ContainsFunc(warnings, func(w Warning) bool { return w.Line == p.Requests[got].Pos.Line }) {
+		t.Fatalf("%+v matches rule %d, of which is said %v", q, got, warnings)
+	}
+}
+
+// FuzzRequestTables does so with rules and a request in the words of view: a rule a line, in
+// which a word that comes again adds to a list.
+func FuzzRequestTables(f *testing.F) {
+	f.Add("/a*a\n/a*\n*b\n", "GET /a host:h", uint64(1))
+	f.Add("/a* /ab* host:x host:*y\nGET P* cookie:s=* header:x=*a*b*c*\n*", "POST /abc host:xy cookie:s= header:x=abc header:x=1", uint64(2))
+	f.Add("/*ab*ba*ab /*ba* GET\nsni:*.a alpn:h2\nalpn:*", "sni:x.a alpn:h3 alpn:h2 /abba", uint64(0))
+	f.Add("/a*b*c host:a\n/*b*c host:*\n*b*bc*c*\n**c**\n/*a*a*a", "/abcbcc host:a", uint64(3))
+	f.Fuzz(func(t *testing.T, rules, request string, seed uint64) {
+		p := requestPolicy(rulesOf(rules)...)
+		tables, warnings, err := CompileRequests(p, seed)
+		if err != nil || tables == nil {
+			return
+		}
+		checkMatch(t, p, tables, warnings, view(strings.Fields(request)...))
+		for i := range p.Requests {
+			checkMatch(t, p, tables, nil, newExample(&p.Requests[i]).view())
+		}
+	})
+}
+
+// rulesOf reads rules in the words of view.
+func rulesOf(text string) []Request {
+	var out []Request
+	for _, line := range strings.SplitN(text, "\n", 20) {
+		v, r := view(), Request{}
+		for _, w := range strings.Fields(line) {
+			one := view(w)
+			v.Headers, v.Cookies = append(v.Headers, one.Headers...), append(v.Cookies, one.Cookies...)
+			for _, f := range []struct {
+				to    *[]string
+				value string
+			}{{&r.Path, one.Path}, {&r.Host, one.Host}, {&r.Method, one.Method}, {&r.SNI, one.SNI}, {&r.ALPN, strings.Join(one.ALPN, "")}} {
+				if f.value != "" {
+					*f.to = append(*f.to, f.value)
+				}
+			}
+		}
+		r.Header, r.Cookie = lists(v.Headers), lists(v.Cookies)
+		out = append(out, r)
+	}
+	return out
+}
+
+// lists gathers the values of each name, as far as a policy can have them.
+func lists(values []NameValue) []Pair {
+	var out []Pair
+	for _, v := range values {
+		if v.Name != "" && v.Value != "" && !slices.ContainsFunc(out, func(p Pair) bool { return p.Name == v.Name }) {
+			out = append(out, Pair{v.Name, slices.DeleteFunc(named(values, v.Name), func(s string) bool { return s == "" })})
+		}
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import "strings"
+
+// star stands for a star of a pattern in a value. No pattern holds it, so only a star matches
+// it: what matches a pattern with its stars replaced by it matches all that the pattern does.
+const star = "\x01"
+
+// maxExamples bounds the ways to match one rule that are tried.
+const maxExamples = 1 << 12
+
+// warnUnreachable warns of rules before which another one always matches, in each of the
+// ways to match their lists. It does not find rules that earlier ones cover only together.
+func (c *requestCompiler) warnUnreachable() {
+	left := maxVisits
+	for i := range c.policy.Requests {
+		if left <= 0 {
+			return
+		}
+		if cover := c.coverOf(i, min(left, maxExamples)); cover != nil {
+			r := &c.policy.Requests[i]
+			c.report.warnf(r.Pos, "request rule %q can never match: %s", r.Name, coverSentence(c.policy.requestAt, cover))
+			left -= r.ways()
+		}
+		left--
+	}
+}
+
+// coverOf returns the rules of which one matches whatever the rule does, or nil.
+func (c *requestCompiler) coverOf(rule, most int) map[int]bool {
+	cover := map[int]bool{}
+	for e := newExample(&c.policy.Requests[rule]); ; {
+		at := c.tables.Match(e.view())
+		if most--; at == rule || most < 0 {
+			return nil
+		}
+		cover[at] = true
+		if !e.next() {
+			return cover
+		}
+	}
+}
+
+// example goes through the ways to match a rule: one entry of each of its lists.
+type example struct {
+	rule  *Request
+	lists [][]string // of the fixed fields, then of headers and cookies
+	at    []int
+}
+
+func newExample(r *Request) *example {
+	e := &example{rule: r, lists: [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN}}
+	for _, pairs := range [][]Pair{r.Header, r.Cookie} {
+		for _, p := range pairs {
+			e.lists = append(e.lists, p.Values)
+		}
+	}
+	e.at = make([]int, len(e.lists))
+	return e
+}
+
+// next goes on to the next way. It reports whether there is one.
+func (e *example) next() bool {
+	for i := range e.at {
+		if e.at[i]++; e.at[i] < len(e.lists[i]) {
+			return true
+		}
+		e.at[i] = 0
+	}
+	return false
+}
+
+// view returns what matches the rule in that way.
+func (e *example) view() *RequestView {
+	v := &RequestView{}
+	v.Host, v.HasHost = e.value(FieldHost)
+	v.Path, v.HasPath = e.value(FieldPath)
+	v.Method, v.HasMethod = e.value(FieldMethod)
+	v.SNI, v.HasSNI = e.value(FieldSNI)
+	if protocol, ok := e.value(FieldALPN); ok {
+		v.ALPN = []string{protocol}
+	}
+	for i, p := range e.rule.Header {
+		value, _ := e.value(FieldNamed + i)
+		v.Headers = append(v.Headers, NameValue{p.Name, value})
+	}
+	for i, p := range e.rule.Cookie {
+		value, _ := e.value(FieldNamed + len(e.rule.Header) + i)
+		v.Cookies = append(v.Cookies, NameValue{p.Name, value})
+	}
+	return v
+}
+
+// value returns what matches the entry at hand of a list, if there is one.
+func (e *example) value(list int) (string, bool) {
+	if len(e.lists[list]) == 0 {
+		return "", false
+	}
+	return strings.ReplaceAll(e.lists[list][e.at[list]], "*", star), true
+}
+
+// checkComplex reports rules whose requests the data path would reject, because they have too
+// many patterns at once that it has to follow.
+func (c *requestCompiler) checkComplex() {
+	for i := range c.policy.Requests {
+		r := &c.policy.Requests[i]
+		if v := newExample(r).view(); c.tables.Complex(v) {
+			c.report.errorf(r.Pos, "requests that rule %q matches have too many patterns of other rules at once, and would be rejected for that; let fewer patterns with several stars, or of rules with several keys, match the same requests", r.Name)
+		}
+	}
+}
+
+// ways returns in how many ways a rule can match.
+func (q *Request) ways() int {
+	n := 1
+	for _, list := range newExample(q).lists {
+		n = min(maxVisits, n*max(1, len(list)))
+	}
+	return n
+}

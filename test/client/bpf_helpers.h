@@ -1,0 +1,1 @@
+../../bpf/headers/bpf/bpf_helpers.h

@@ -1,0 +1,1 @@
+../../bpf/headers/kernel.h

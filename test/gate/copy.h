@@ -1,0 +1,1 @@
+../../bpf/gate/copy.h

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"testing"
+	"time"
+
+	"narthex/internal/datapath"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+// steer puts a control in force for the only service.
+func (s *subject) steer(t *testing.T, c datapath.Control) {
+	t.Helper()
+	if c.Grace == 0 {
+		c.Grace = time.Hour
+	}
+	nettest.Check(t, s.Steer(0, c))
+}
+
+// A limit that adapts is what it was last steered to be; when nobody steers any more, the safe one.
+func TestGateSteer(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: auto")
+	enter := func(n int) (all []*client) {
+		for range n {
+			c := r.client(t)
+			c.asks(get, serves.and(known))
+			all = append(all, c)
+		}
+		return all
+	}
+	all := enter(3) // nobody has steered yet
+	r.steer(t, datapath.Control{Limit: 1})
+	held := []*client{r.client(t), r.client(t), r.client(t)}
+	for _, c := range held {
+		c.drops(c.says(get), waits.and(known))
+	}
+	for _, c := range all {
+		c.replies(ok, ends)
+	}
+	held[0].released(held[0].frame(held[0].says(get)))
+	r.kick(t, nothing).is(t, tcxDrop, nil) // there is room for no other
+	r.steer(t, datapath.Control{Limit: 2})
+	held[1].released(held[1].frame(held[1].says(get)))
+	r.kick(t, nothing).is(t, tcxDrop, nil)
+	r.steer(t, datapath.Control{Limit: 1, Safe: 3, Grace: time.Nanosecond})
+	held[2].released(held[2].frame(held[2].says(get)))
+	last := r.client(t)
+	last.drops(last.says(get), waits.and(known))
+	r.steer(t, datapath.Control{})
+	last.released(last.frame(last.says(get)))
+	for _, c := range append(held, last) {
+		c.replies(ok, ends)
+	}
+}
+
+// Where no limit has been found yet what is no HTTP is left alone.
+func TestGateSteerLenient(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: auto")
+	c := r.client(t)
+	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+	c.passes(c.says("SSH-2.0-x\r\n"), passesFor("unknown_flow"))
+	c.passes(after(c.says("SSH-2.0-x\r\n"), "\x00\x01"), passesFor("unknown_flow"))
+
+	r.steer(t, datapath.Control{Limit: 1})
+	first := r.client(t)
+	first.asks(get, serves.and(known))
+	c.passes(after(c.says("SSH-2.0-x\r\n\x00\x01"), "\x02"), passesFor("unknown_flow"))
+	next := r.client(t)
+	next.drops(testnet.Segment{Seq: next.Next, Ack: next.Ack, ACK: true}, dropsFor("handshake"))
+	next.drops(next.says(get), waits.and(known))
+	first.replies(ok, ends)
+	next.released(next.frame(next.says(get)))
+	next.replies(ok, ends)
+}
+
+// What is steered does not touch a limit that the policy has.
+func TestGateSteerFixed(t *testing.T) {
+	g := newGate(t)
+	r, first := g.busy(t)
+	r.steer(t, datapath.Control{Limit: 5, Safe: 5})
+	c := r.client(t)
+	c.drops(c.says(get), waits.and(known))
+	first.replies(ok, ends)
+	c.released(c.frame(c.says(get)))
+	c.replies(ok, ends)
+}
+
+// Of classes that could not be served only a share of the SYNs is let in.
+func TestShed(t *testing.T) {
+	s := share(t, `
+version: 1
+services: [{name: shop, listen: ["*:80"], concurrency: auto}]
+classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
+connections:
+  - {name: vip, from: [10.1.0.0/16], class: gold}
+  - {name: ours, from: [10.2.0.0/16], action: pass}
+  - {name: other, from: [10.3.0.0/16], class: bronze}
+`)
+	const n = 400
+	for _, h := range s.hooks {
+		passed := func(from string) (n int) {
+			for range 400 {
+				if !h.send(t, syn(from+":4000", "10.0.0.1:80").bytes(t)) {
+					n++
+				}
+			}
+			return n
+		}
+		for _, c := range []struct {
+			name       string
+			control    datapath.Control
+			gold, rest [2]int // at least and at most
+		}{
+			{"all", datapath.Control{}, [2]int{n, n}, [2]int{n, n}},
+			{"none of the lowest", datapath.Control{Keep: []float64{1, 0}}, [2]int{n, n}, [2]int{0, 0}},
+			{"half of the lowest", datapath.Control{Keep: []float64{1, 0.5}}, [2]int{n, n}, [2]int{n / 4, 3 * n / 4}},
+			{"it was long ago", datapath.Control{Keep: []float64{0, 0}, Grace: time.Nanosecond}, [2]int{n, n}, [2]int{n, n}},
+		} {
+			s.steer(t, c.control)
+			before := s.counters(t)
+			rest := 0
+			for from, want := range map[string][2]int{"10.1.0.1": c.gold, "10.2.0.1": {n, n}, "10.3.0.1": c.rest, "10.4.0.1": c.rest} {
+				got := passed(from)
+				if got < want[0] || got > want[1] {
+					t.Errorf("%s, %s: %d of %d from %s passed, want %v", h.name, c.name, got, n, from, want)
+				}
+				rest += n - got
+			}
+			counted := s.counters(t).since(before)["reason shed"]
+			if int(counted.Dropped) != rest {
+				t.Errorf("%s, %s: %d were shed, counted are %d", h.name, c.name, rest, counted.Dropped)
+			}
+		}
+	}
+}
+
+// Rules that are for overload are enforced then alone, and take no token else.
+func TestWhenOverload(t *testing.T) {
+	s := share(t, `
+version: 1
+services: [{name: shop, listen: ["*:80"], concurrency: auto}]
+connections:
+  - {name: never, from: [10.1.0.0/16], action: drop, when: overload}
+  - {name: few, from: [10.2.0.0/16], rate: 1/m, burst: 2, when: overload}
+`)
+	for _, h := range s.hooks {
+		for _, c := range []struct {
+			overload bool
+			grace    time.Duration
+			never    int
+			few      int
+		}{{false, 0, 5, 5}, {true, 0, 0, 2}, {true, time.Nanosecond, 5, 5}, {true, 0, 0, 0}} {
+			s.steer(t, datapath.Control{Overload: c.overload, Grace: c.grace})
+			if h.name == "tcx" && c.few == 2 {
+				c.few = 0 // the other hook has taken its tokens
+			}
+			if got := passes(t, &h, "10.1.0.1", 5); got != c.never {
+				t.Errorf("%s, overload %v for %v: %d of 5 passed, want %d", h.name, c.overload, c.grace, got, c.never)
+			}
+			if got := passes(t, &h, "10.2.0.1", 5); got != c.few {
+				t.Errorf("%s, overload %v for %v: %d of 5 passed by the bucket, want %d", h.name, c.overload, c.grace, got, c.few)
+			}
+		}
+	}
+}
+
+// So are request rules.
+func TestGateWhenOverload(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, `concurrency: auto}]
+requests: [{name: never, path: /, action: reject, when: overload`)
+	for _, overload := range []bool{false, true, false} {
+		r.steer(t, datapath.Control{Overload: overload})
+		c := r.client(t)
+		if overload {
+			c.send(c.says(get), rejects("rule")).is(t, tcxRedirect, nil)
+			c.isGone()
+			continue
+		}
+		c.asks(get, serves.and(known))
+		c.replies(ok, ends)
+	}
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"narthex/internal/policy"
+)
+
+// dice makes decisions of bytes, so that a fuzzer that changes bytes changes one decision. When they
+// are used up, every decision falls on its first, plain, option.
+type dice struct {
+	bytes []byte
+}
+
+// below returns a number below n, at most 256.
+func (d *dice) below(n int) int {
+	if len(d.bytes) == 0 {
+		return 0
+	}
+	b := d.bytes[0]
+	d.bytes = d.bytes[1:]
+	return int(b) * n >> 8
+}
+
+// rarely is true once in n times.
+func (d *dice) rarely(n int) bool { return d.below(n) == n-1 }
+
+// pick returns one of the options.
+func pick[T any](d *dice, options ...T) T { return options[d.below(len(options))] }
+
+// text returns some of the letters.
+func (d *dice) text(letters string, most int) string {
+	b := make([]byte, d.below(most+1))
+	for i := range b {
+		b[i] = letters[d.below(len(letters))]
+	}
+	return string(b)
+}
+
+// Names that rules ask for.
+var (
+	headerNames = []string{"x", "y", "user-agent", "x-forwarded-for", "accept"}
+	cookieNames = []string{"a", "b", "session"}
+)
+
+// Letters of values: few, so that patterns match, overlap and share words.
+const (
+	pathLetters = "ab/"
+	hostLetters = "ab.-"
+)
+
+// glob draws a pattern.
+func (d *dice) glob(letters string) string {
+	switch d.below(16) {
+	case 14:
+		return pick(d, "*", "**", "*"+letters[:1]+"*", "*"+letters[1:]+"*"+letters[:1]+"*", letters[:2]+"*"+letters[:2])
+	case 15:
+		return strings.Repeat(letters, pick(d, 30, 170, 340))[:pick(d, 80, 400, 1000)%(30*len(letters))] + pick(d, "*", "", "*"+letters)
+	}
+	var parts []string
+	for range pick(d, 1, 1, 2, 2, 2, 3, 4) {
+		parts = append(parts, d.text(letters, 6))
+	}
+	return strings.Join(parts, "*")
+}
+
+func (d *dice) globs(letters, begin string) (out []string) {
+	for range pick(d, 1, 1, 2, 3) {
+		g := d.glob(letters)
+		if begin != "" && !strings.HasPrefix(g, "*") && !strings.HasPrefix(g, begin) {
+			g = begin + g
+		}
+		if g != "" {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// requests draws a policy of request rules.
+func (d *dice) requests() *policy.Policy {
+	p := &policy.Policy{File: "drawn.yaml", Classes: []policy.Class{{Name: "all", Priority: 1}}, Services: []policy.Service{{Name: "web"}}}
+	rare := 1 + d.below(6)
+	for i := range 1 + d.below(12) {
+		r := policy.Request{Name: fmt.Sprint("r", i), Pos: policy.Pos{Line: i + 1}, Per: policy.PerRule}
+		asks := func(more int) bool { return d.below(rare+more) == 0 }
+		if asks(0) {
+			r.Path = d.globs(pathLetters, "/")
+		}
+		if asks(1) {
+			r.Host = d.globs(hostLetters, "")
+		}
+		if asks(2) {
+			r.Method = pick(d, []string{"GET"}, []string{"POST", "PUT"}, []string{"*T"}, []string{"C*"}, []string{"*"}, []string{"G*T", "HEAD"})
+		}
+		if asks(6) {
+			r.SNI = d.globs(hostLetters, "")
+		}
+		r.Header, r.Cookie = d.pairs(headerNames, rare), d.pairs(cookieNames, rare)
+		p.Requests = append(p.Requests, r)
+	}
+	return p
+}
+
+func (d *dice) pairs(names []string, rare int) (out []policy.Pair) {
+	for _, name := range names {
+		if d.below(rare+3) != 0 {
+			continue
+		}
+		if values := d.globs(pathLetters, ""); values != nil {
+			out = append(out, policy.Pair{Name: name, Values: values})
+		}
+	}
+	return out
+}
+
+// patterns are those of a policy by what they are of.
+type patterns struct{ path, host, value []string }
+
+func patternsOf(p *policy.Policy) *patterns {
+	var out patterns
+	for _, r := range p.Requests {
+		out.path, out.host = append(out.path, r.Path...), append(out.host, r.Host...)
+		for _, pair := range slices.Concat(r.Header, r.Cookie) {
+			out.value = append(out.value, pair.Values...)
+		}
+	}
+	return &out
+}
+
+// like draws a text that one of the patterns matches, or nearly.
+func (d *dice) like(patterns []string, letters string) string {
+	if len(patterns) == 0 || d.rarely(4) {
+		return d.text(letters, 9)
+	}
+	var b strings.Builder
+	for i, part := range strings.Split(patterns[d.below(len(patterns))], "*") {
+		if i > 0 {
+			b.WriteString(d.text(letters, 3))
+			if d.rarely(64) {
+				b.WriteString(strings.Repeat(letters, pick(d, 10, 50, 150, 300, 1200)))
+			}
+		}
+		b.WriteString(part)
+	}
+	if d.rarely(16) {
+		b.WriteString(d.text(letters, 2))
+	}
+	return b.String()
+}
+
+// head draws what a client may send to a server with those rules: mostly a head.
+func (d *dice) head(p *patterns) []byte {
+	var b strings.Builder
+	for range pick(d, 0, 0, 0, 0, 0, 0, 1, 2) {
+		b.WriteString(pick(d, "\r\n", "\n", "\r\n\r\n\n"))
+	}
+	eol := pick(d, "\r\n", "\r\n", "\r\n", "\n")
+	method := d.method()
+	b.WriteString(method + " " + d.target(method, p) + " " + pick(d, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0") + eol)
+	host := d.below(4)
+	for i := range d.below(7) {
+		if i == host {
+			b.WriteString(d.spell("Host") + ":" + d.blank() + d.hostText(p) + d.blank() + eol)
+		} else {
+			b.WriteString(d.header(p) + eol)
+		}
+	}
+	b.WriteString(eol)
+	return d.damage([]byte(b.String()))
+}
+
+func (d *dice) method() string {
+	return pick(d, "GET", "GET", "GET", "POST", "HEAD", "PUT", "OPTIONS", "CONNECT", "C", "get", "G_T", "DELETE", "CONNECTX")
+}
+
+// target draws a request's target.
+func (d *dice) target(method string, p *patterns) string {
+	if method == "CONNECT" && !d.rarely(4) {
+		return d.hostText(p) + pick(d, ":443", "", ":", ":x", "/")
+	}
+	path := d.path(p) + pick(d, "", "", "", "?", "?a=b", "?/../%zz", "#", "#a/..", "?#", "#?")
+	switch d.below(16) {
+	case 12, 13:
+		if d.rarely(3) {
+			path = pick(d, "", "?x", "#", "x", ";a/b", ":", "*")
+		}
+		return d.spell(pick(d, "http", "http", "https", "ftp", "httpss", "")) + pick(d, "://", "://", "://", "://", ":/", ":", "//", ":///") + d.hostText(p) + path
+	case 14:
+		return pick(d, "*", "*", "**", "*/", "x", "?", ":", "//", "/%", "http:", "\x7f", "\xff")
+	}
+	return path
+}
+
+// path draws a path, in disguise.
+func (d *dice) path(p *patterns) string {
+	plain := d.like(p.path, pathLetters)
+	if !strings.HasPrefix(plain, "/") {
+		plain = "/" + plain
+	}
+	if d.below(2) == 0 {
+		return plain
+	}
+	var b strings.Builder
+	often := pick(d, 16, 8, 4, 32)
+	for i := range len(plain) {
+		c := plain[i]
+		if !d.rarely(often) {
+			b.WriteByte(c)
+			continue
+		}
+		switch c {
+		case '/':
+			b.WriteString(pick(d, "//", "/./", "/x/../", "/%2e/", "%2F", "%2f", ";/", ";a=b/", "/a/b/%2e%2E/..;c/", "/.;/", "/../", "%3b/", "/.%2e/", "/...", "/."))
+		default:
+			b.WriteString(pick(d, fmt.Sprintf("%%%02x", c), fmt.Sprintf("%%%02X", c), fmt.Sprintf("%%25%02x", c), "%", "%4", "%00", "%zz", "%2", ".", "..", ";", "\xff", "\\", "%5c", "%23", "%3F", ":", "@"))
+		}
+	}
+	return b.String()
+}
+
+// hostText draws a host as a client writes it.
+func (d *dice) hostText(p *patterns) string {
+	host := d.like(p.host, hostLetters)
+	if len(host) > 300 && !d.rarely(8) {
+		host = host[:200]
+	}
+	if d.rarely(8) {
+		host = pick(d, "[::1]", "[::a]", "[::1", "::1", "[]", "[fe80::1%25e]", "[::1]x", "[g]", "]", "[", "[::1].", "", "..", ".", ":", "é", "a,b", "a b", "a/b", "u@a", "%61", "_", "127.0.0.1")
+	}
+	if d.rarely(4) {
+		host = d.spell(host)
+	}
+	return host + pick(d, "", "", "", "", ":80", ":", ".", ".:8080", "..", ":80:80", ":8a", ".:")
+}
+
+// header draws a header's line.
+func (d *dice) header(p *patterns) string {
+	switch d.below(8) {
+	case 0, 1:
+		return d.spell("Cookie") + ":" + d.blank() + d.cookies(p) + d.blank()
+	case 2:
+		return pick(d, browserHeaders...)
+	case 3:
+		return pick(d, "Hos: a", "Hosts: a", "Cookie2: a=a", "Cooki: a=a", "X-Forwarded-Fo: a", "C:", "H:", "Xx: a", "Host: a", "Transfer-Encoding: chunked", "Content-Length: 3",
+			"Connection: close", strings.Repeat("x", 16+d.below(100))+": a", "X: "+strings.Repeat("abc", pick(d, 20, 100, 200, 400, 1500)), "X:"+strings.Repeat(" ", 60+d.below(100))+"a"+strings.Repeat("\t", d.below(200)))
+	}
+	return d.spell(pick(d, headerNames...)) + ":" + d.blank() + d.like(p.value, pathLetters) + d.blank()
+}
+
+func (d *dice) blank() string { return pick(d, " ", " ", "", "\t", "  ", " \t ") }
+
+// cookies draws the value of a Cookie header.
+func (d *dice) cookies(p *patterns) string {
+	var b strings.Builder
+	for i := range d.below(6) {
+		if i > 0 {
+			b.WriteString(pick(d, "; ", "; ", "; ", ";", ";;", " ; ", ";\t", ", "))
+		}
+		name := pick(d, cookieNames...)
+		if d.rarely(8) {
+			name = pick(d, "", "A", "aa", "sessio", " a", "a ", "\xff", strings.Repeat("n", 40))
+		}
+		b.WriteString(name + pick(d, "=", "=", "=", "=", "=", "==", "", "= ", " =") + d.like(p.value, pathLetters) + pick(d, "", "", "", "", "\"", "=", " "))
+	}
+	return b.String()
+}
+
+// spell changes the case of letters.
+func (d *dice) spell(word string) string {
+	switch d.below(4) {
+	case 0:
+		return strings.ToLower(word)
+	case 1:
+		return strings.ToUpper(word)
+	}
+	return word
+}
+
+// damage changes, removes or doubles a few bytes of some heads.
+func (d *dice) damage(b []byte) []byte {
+	if !d.rarely(4) {
+		return b
+	}
+	for range 1 + d.below(3) {
+		if len(b) == 0 {
+			break
+		}
+		at := (d.below(256)<<8 | d.below(256)) % len(b)
+		switch d.below(4) {
+		case 0:
+			b[at] = pick[byte](d, '\r', '\n', ' ', '\t', ':', ';', '=', '/', '%', '.', '?', '#', '*', 0, 0x80)
+		case 1:
+			b[at] ^= 1 << d.below(8)
+		case 2:
+			b = slices.Delete(b, at, at+1)
+		case 3:
+			end := min(len(b), at+1+d.below(40))
+			b = slices.Insert(b, at, slices.Clone(b[at:end])...)
+		}
+	}
+	return b
+}
+
+// browserHeaders are what browsers send beside.
+var browserHeaders = []string{
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+	"User-Agent: Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36",
+	"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+	"Accept-Language: en-GB,en;q=0.7,de;q=0.3",
+	"Accept-Encoding: gzip, deflate, br, zstd",
+	"Referer: https://www.example.org/shop/?a=b",
+	"Connection: keep-alive",
+	"Cookie: session=0123456789abcdef0123456789abcdef; theme=dark; a=ab; consent=1",
+	"Upgrade-Insecure-Requests: 1",
+	"Sec-Fetch-Dest: document",
+	"Sec-Fetch-Mode: navigate",
+	"sec-ch-ua: \"Chromium\";v=\"126\", \"Not;A=Brand\";v=\"8\"",
+	"Priority: u=0, i",
+	"Cache-Control: max-age=0",
+	"If-None-Match: W/\"abc-123\"",
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The source that reads heads and finds their rules, compiled for this machine. One thread. */
+#pragma once
+#include "headers/kernel.h"
+
+#include <types.h>
+
+/* What reading a head comes to. */
+struct found {
+  __u32 rule; /* or NO_MATCH */
+  bool refused;
+  bool complex;
+};
+
+/* Takes pages of a policy image for that in force. They are not copied. */
+void native_image(void *pages, __u32 count);
+
+/* Length of the head that the bytes begin with, as the framing pass sees it, in pieces of that many
+ * bytes. 0: it does not accept one. */
+__u32 native_frame(const __u8 *bytes, __u32 length, __u32 piece);
+
+/* Finds the rule of a head, in a packet or in a slot. */
+struct found native_match(const __u8 *head, __u32 length, bool slot);
+
+/* What a value is. */
+enum value {
+  VALUE_METHOD = 1,
+  VALUE_HOST,
+  VALUE_PATH,
+  VALUE_NAME, /* of a header; its value comes next */
+  VALUE_HEADER,
+  VALUE_CRUMB, /* name of a cookie; its value comes next */
+  VALUE_COOKIE,
+};
+
+#define READ_REFUSED (-1)
+#define READ_ENDLESS (-2) /* the head does not end */
+
+/* Reads all values of a head in pieces of that many bytes; cookies one by one, or as a header. Puts
+ * each into `out`: its kind, two bytes of length, its bytes. Returns their length, or one of the above. */
+int native_read(const __u8 *head, __u32 length, __u32 piece, bool cookies, __u8 *out, __u32 room);
