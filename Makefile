@@ -9,7 +9,12 @@ BENCHARGS ?= -benchtime 1x
 DEMOARGS  ?=
 SYNARGS   ?=
 ROOMARGS  ?=
+RULESARGS ?=
 HOSTILEARGS ?=
+ADAPTARGS ?=
+ONLY      ?=
+QUICK     ?=
+EXPERIMENTARGS ?=
 SOAK      ?= 10m
 SEED      ?= 1
 SOAKARGS  ?=
@@ -22,12 +27,12 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 .PHONY: help
 help: ## list what one can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## make bin/narthex (needs Go alone)
 	@scripts/setup build
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/narthex ./cmd/narthex
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o bin/narthex ./cmd/narthex
 
 .PHONY: demo
 demo: build ## show an unmodified server protected from a greedy client (root)
@@ -35,7 +40,7 @@ demo: build ## show an unmodified server protected from a greedy client (root)
 	@$(SUDO) bin/narthex demo $(DEMOARGS)
 
 .PHONY: test
-test: ## all checks: generated files, lint, all tests (root)
+test: ## all checks: generated files, lint, all tests, two minutes of soak (root)
 	@scripts/setup test
 	scripts/generate-check
 	@$(MAKE) --no-print-directory lint
@@ -55,16 +60,27 @@ generate: ## compile the eBPF programs (clang-19), write the manual pages
 	go generate ./...
 
 .PHONY: bench
-bench: build ## nanoseconds per decision, then the figures of a running Narthex (20 min, root)
+bench: build ## nanoseconds per decision, then the figures of a running Narthex (30 min, root)
 	@scripts/setup test
 	go test $(if $(SUDO),-exec '$(SUDO)') -run '^$$' -bench '$(BENCH)' $(BENCHARGS) $(BENCHPKGS)
 	$(SUDO) go run ./experiments/syn -narthex bin/narthex $(SYNARGS); syn=$$?; \
-	  $(SUDO) go run ./experiments/room -narthex bin/narthex $(ROOMARGS) && exit $$syn
+	  $(SUDO) go run ./experiments/room -narthex bin/narthex $(ROOMARGS); room=$$?; \
+	  $(SUDO) go run ./experiments/rules -narthex bin/narthex $(RULESARGS) && exit $$((syn + room))
 
 .PHONY: hostile
 hostile: build ## what attacks do to the waiting room, measured (10 min, root)
 	@scripts/setup test
 	$(SUDO) go run ./experiments/hostile -narthex bin/narthex $(HOSTILEARGS)
+
+.PHONY: adapt
+adapt: build ## what limits that set themselves are worth, measured (90 min, root)
+	@scripts/setup test
+	$(SUDO) go run ./experiments/adapt -narthex bin/narthex $(ADAPTARGS)
+
+.PHONY: experiments
+experiments: build ## the papers' experiments beside today's tools, a report; ONLY=fig12, QUICK=1 (150 min, root)
+	@scripts/setup test
+	$(SUDO) go run ./experiments/papers -narthex bin/narthex $(if $(ONLY),-only $(ONLY)) $(if $(QUICK),-quick) $(EXPERIMENTARGS)
 
 .PHONY: soak
 soak: build ## everything at once in front of the real binary, for SOAK=10m, SEED=1 (root)
@@ -76,9 +92,10 @@ model: ## visit all states of the larger scenarios of the model (minutes, 12 GB)
 	NARTHEX_MODEL=large go test -timeout 1h ./test/model
 
 .PHONY: campaign
-campaign: ## ten million packets through the gate's source, compiled natively
+campaign: ## ten million packets through the gate's source, compiled natively, and as many heads through that of rules
 	@scripts/setup test
 	go run ./test/gate/campaign -n 10000000 -seed $(SEED)
+	go run ./test/rules/campaign -n 10000000 -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
@@ -86,22 +103,32 @@ fuzz: ## every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 .PHONY: install
-install: ## copy what was built below DESTDIR/PREFIX: binary, unit, manual pages, completions, examples
+install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual pages, completions, documentation, alert rules
 	install -D -m 755 -t $(ROOT)/bin bin/narthex
 	install -D -m 644 -t $(ROOT)/share/man/man1 packaging/man/*.1
 	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
+	install -D -m 644 -t $(ROOT)/share/narthex docs/policy.schema.json
 	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
 	bin/narthex completion bash > $(ROOT)/share/bash-completion/completions/narthex
 	bin/narthex completion zsh > $(ROOT)/share/zsh/site-functions/_narthex
 	bin/narthex completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
-	sed 's|/usr/local/|$(PREFIX)/|' packaging/narthex.service > $(ROOT)/lib/systemd/system/narthex.service
+	for unit in narthex.service narthex@.service; do \
+	  sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit > $(ROOT)/lib/systemd/system/$$unit || exit 1; done
+	for file in README.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
+	for files in prometheus grafana kubernetes; do \
+	  install -D -m 644 -t $(ROOT)/share/narthex/$$files packaging/$$files/* || exit 1; done
 
 .PHONY: uninstall
 uninstall: ## remove what install put there
 	rm -f $(ROOT)/bin/narthex $(patsubst packaging/man/%,$(ROOT)/share/man/man1/%,$(wildcard packaging/man/*.1))
 	rm -f $(ROOT)/share/bash-completion/completions/narthex $(ROOT)/share/zsh/site-functions/_narthex
-	rm -f $(ROOT)/share/fish/vendor_completions.d/narthex.fish $(ROOT)/lib/systemd/system/narthex.service
-	rm -rf $(ROOT)/share/doc/narthex
+	rm -f $(ROOT)/share/fish/vendor_completions.d/narthex.fish $(ROOT)/lib/systemd/system/narthex.service $(ROOT)/lib/systemd/system/narthex@.service
+	rm -rf $(ROOT)/share/doc/narthex $(ROOT)/share/narthex
+
+.PHONY: deb
+deb: LDFLAGS = -s -w # without tables for debuggers, as packages are
+deb: build ## make a package for Debian and Ubuntu, build/narthex_VERSION_ARCH.deb
+	packaging/deb/build
 
 .PHONY: clean
 clean: ## remove what was built

@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 	"narthex/internal/daemon"
 	"narthex/internal/datapath"
 	"narthex/internal/demo"
+	"narthex/internal/privilege"
+	"narthex/internal/starter"
 	"narthex/internal/testnet/reexec"
 )
 
@@ -30,6 +33,9 @@ func main() {
 		Stdout:          os.Stdout,
 		Stderr:          os.Stderr,
 		Terminal:        term.IsTerminal(int(os.Stderr.Fd())),
+		Colours:         term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
+		Screen:          screen(),
+		ASCII:           !utf8Locale(os.Getenv),
 		Version:         versionText(),
 		RunDir:          daemon.RunDir,
 		Kernel:          daemon.BPF(),
@@ -37,10 +43,36 @@ func main() {
 		PinnedInstances: pinnedInstances,
 		OpenNetwork:     daemon.OpenNamespace,
 		Notifier:        daemon.Systemd{},
+		Confine:         privilege.Confine,
+		Listeners:       starter.Find,
+		SchemaFile:      schemaFile(),
 		Demo: func(ctx context.Context, out io.Writer, asJSON bool) error {
 			return demo.Run(ctx, out, demo.Options{JSON: asJSON})
 		},
 	}))
+}
+
+// screen says what can be drawn on stdout.
+func screen() cli.Screen {
+	switch {
+	case !term.IsTerminal(int(os.Stdout.Fd())):
+		return cli.NoScreen
+	case os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb":
+		return cli.DumbScreen
+	case !term.IsTerminal(int(os.Stdin.Fd())):
+		return cli.NoScreen
+	}
+	return cli.FullScreen
+}
+
+// utf8Locale reports whether the locale of characters is one of UTF-8, as POSIX has it.
+func utf8Locale(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := strings.ToLower(getenv(name)); value != "" {
+			return strings.Contains(value, "utf-8") || strings.Contains(value, "utf8")
+		}
+	}
+	return false
 }
 
 // versionText is the linker's, the module's or that of the source tree.
@@ -58,6 +90,19 @@ func versionText() string {
 		}
 	}
 	return strings.Trim(info.Main.Version, "()")
+}
+
+// schemaFile is where `make install` puts the JSON Schema of policies beside this program.
+func schemaFile() string {
+	program, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(program), "../share/narthex/policy.schema.json")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
 }
 
 // pinned reports whether an instance polices something, with or without a daemon.

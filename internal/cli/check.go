@@ -68,9 +68,6 @@ func check(env Env, file string, asJSON bool) error {
 	case asJSON:
 		return printJSON(env, checked{p.Meaning(tables), warnings})
 	}
-	for _, missing := range p.NotEnforced() {
-		fmt.Fprintf(env.Stderr, "%s (`narthex run` refuses this)\n", missing)
-	}
 	return policy.Describe(env.Stdout, p, tables)
 }
 

@@ -21,9 +21,10 @@ func Commands(env Env) *cobra.Command {
 		Long: `Narthex decides in the kernel, by eBPF, which connections reach a web server.
 The server is neither changed nor restarted, and there is no proxy in the path.
 
-A policy file says which services there are and how many connections per second
-each kind of client may open. "narthex run" puts it in force.`,
-		Example: `  narthex check policy.yaml            # what would this policy do?
+A policy file says which services there are, how much each may have to do at once,
+and who goes first, waits or is turned away. "narthex run" puts it in force.`,
+		Example: `  sudo narthex init                    # write a policy to start from
+  narthex check policy.yaml            # what would this policy do?
   narthex run --policy policy.yaml     # put it in force until Ctrl-C
   narthex status                       # what has it done?`,
 		Version:            env.Version,
@@ -44,8 +45,8 @@ each kind of client may open. "narthex run" puts it in force.`,
 		return fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		runCommand(env), checkCommand(env), reloadCommand(env), statusCommand(env), setCommand(env),
-		explainCommand(env), detachCommand(env), versionCommand(env), completionCommand(env),
+		initCommand(env), importCommand(env), runCommand(env), checkCommand(env), schemaCommand(env), diffCommand(env), reloadCommand(env), confirmCommand(env), shadowCommand(env), statusCommand(env), setCommand(env),
+		explainCommand(env), eventsCommand(env), topCommand(env), detachCommand(env), versionCommand(env), completionCommand(env),
 	)
 	if env.Demo != nil {
 		root.AddCommand(demoCommand(env))
@@ -124,7 +125,7 @@ func count(n int, thing string) string {
 // refuseEmpty refuses an option with an empty value, as a shell makes it of a variable that
 // is not set: it does not mean the default.
 func refuseEmpty(cmd *cobra.Command) error {
-	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "from", "to", "url", "method", "sni"} {
+	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "from", "to", "url", "method", "sni", "against", "rule", "class", "service", "reason", "kind", "output", "root"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s is empty: give it a value or leave it out", name)
 		}

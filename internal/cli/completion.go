@@ -76,7 +76,7 @@ func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.Sh
 	const goesOn = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	table, rest, found := strings.Cut(prefix, ".")
 	if !found {
-		return beginning(prefix, []string{"connections.", "services.", "classes."}), goesOn
+		return beginning(prefix, []string{"connections.", "requests.", "services.", "classes."}), goesOn
 	}
 	name, _, chosen := strings.Cut(rest, ".")
 	if chosen {
@@ -106,7 +106,8 @@ func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.Sh
 // limitsOf is what can be set in each table of a policy.
 var limitsOf = map[string][]string{
 	"connections": {"rate", "burst"},
-	"services":    {"concurrency", "queue.size", "queue.max_wait", "queue.max_service"},
+	"requests":    {"rate", "burst", "over"},
+	"services":    {"concurrency", "concurrency.min", "concurrency.max", "queue.size", "queue.max_wait", "queue.max_service"},
 	"classes":     {"reserve", "max"},
 }
 
@@ -115,6 +116,12 @@ func names(s api.Status, table string) (names []string) {
 	switch table {
 	case "connections":
 		for _, rule := range s.Rules {
+			if rule.Rate != "" {
+				names = append(names, rule.Name)
+			}
+		}
+	case "requests":
+		for _, rule := range s.Requests {
 			if rule.Rate != "" {
 				names = append(names, rule.Name)
 			}

@@ -15,6 +15,7 @@ import (
 	"narthex/internal/daemon"
 	"narthex/internal/daemon/api"
 	"narthex/internal/policy"
+	"narthex/internal/starter"
 )
 
 // The exit codes.
@@ -22,6 +23,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1 // it could not be done, or nothing is enforced
 	exitUsage   = 2 // the command line or a policy is wrong
+	exitGone    = 3 // the network namespace that was policed is gone
 
 	exitInterrupted = 130 // by SIGINT, as shells say it
 )
@@ -32,6 +34,9 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Terminal       bool // Stderr is one: logs are for reading
+	Colours        bool // Stdout is one that shows them
+	Screen         Screen
+	ASCII          bool // what shows Stdout does not understand UTF-8
 	Version        string
 
 	RunDir          string // sockets and locks of all instances
@@ -40,8 +45,21 @@ type Env struct {
 	PinnedInstances func() []string                     // for completion
 	OpenNetwork     func(name string, log *slog.Logger) (daemon.Network, error)
 	Notifier        daemon.Notifier
+	Confine         func() ([]string, error) // gives up capabilities; nil: none
+	Listeners       func(netns string) ([]starter.Listener, error)
+	SchemaFile      string // JSON Schema of policies; empty: it is not installed
 	Demo            func(ctx context.Context, out io.Writer, asJSON bool) error
 }
+
+// Screen says what can be drawn on Stdout.
+type Screen int
+
+// The kinds of screens.
+const (
+	NoScreen   Screen = iota // it is no terminal, or nobody has keys
+	DumbScreen               // a terminal that prints one line after the other
+	FullScreen               // a terminal whose cursor can be moved
+)
 
 // Main runs one command and returns the exit code.
 func Main(ctx context.Context, env Env) int {
@@ -83,6 +101,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &told) && told.Usage:
 		return exitUsage
+	case errors.As(err, new(*daemon.GoneError)):
+		return exitGone
 	case errors.As(err, new(failure)):
 		return exitFailure
 	}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -30,9 +31,12 @@ for its turn. Without --to, that is said for every service that can be reached f
 With --policy a file is asked in place of the daemon: buckets, waiting rooms, interfaces
 and local addresses are unknown then, and any destination is taken for local.
 
-What a request says (--url, --method, --sni, -H) matters to request rules.`,
+With what a request says (--url, --method, -H, or --sni of a TLS connection), it also says
+how rules read it, which request rule matches and what becomes of the request. A trusted
+proxy's request is that of the client in its X-Forwarded-For.`,
 		Example: `  narthex explain --from 192.0.2.7
   narthex explain --from 192.0.2.7:50000 --to 198.51.100.1:80
+  narthex explain --from 192.0.2.7 --url http://shop.example/cgi-bin/a -H 'Cookie: tier=gold'
   narthex explain --from 2001:db8::7 --policy policy.yaml`,
 		Args: none,
 	}
@@ -99,43 +103,137 @@ func printDecision(b *strings.Builder, d api.Decision) {
 	if d.Interface != "" {
 		fmt.Fprintf(b, " on %s", d.Interface)
 	}
-	switch {
-	case d.Rule == "":
-		b.WriteString(": no rule matches")
-	case d.Rate == "":
-		fmt.Fprintf(b, ": rule %s, %s", d.Rule, d.Action)
-	default:
-		fmt.Fprintf(b, ": rule %s, %s burst %d per %s", d.Rule, d.Rate, d.Burst, d.Per)
+	if d.Learned != "" {
+		fmt.Fprintf(b, ", learned in %s", d.Learned)
 	}
-	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d))
+	b.WriteString(": " + ruleText(d.Rule, d.Action, d.Rate, d.Burst, d.Per) + whenText(d.When, d.Enforced))
+	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d.Bucket, d.Burst))
+	if d.Request != nil {
+		printRequest(b, d.Request)
+	}
 	if d.Room != nil && d.Verdict != "drop" {
 		fmt.Fprintf(b, "  a %s %s\n", unit(d.Room.Protocol), roomText(d))
 	}
 }
 
+// ruleText says which rule matches and what it does.
+func ruleText(rule, action, rate string, burst uint32, per string) string {
+	switch {
+	case rule == "":
+		return "no rule matches"
+	case rate == "":
+		return fmt.Sprintf("rule %s, %s", rule, action)
+	}
+	return fmt.Sprintf("rule %s, %s burst %d per %s", rule, rate, burst, per)
+}
+
+// whenText says of a rule that is not always enforced when it is, and whether it is now.
+func whenText(when string, now *bool) string {
+	switch {
+	case when == "":
+		return ""
+	case now == nil:
+		return fmt.Sprintf(" (when: %s)", when)
+	case *now:
+		return fmt.Sprintf(" (when: %s, which is now)", when)
+	}
+	return fmt.Sprintf(" (when: %s, not now: not enforced)", when)
+}
+
+// printRequest says how rules read a request and what becomes of it.
+func printRequest(b *strings.Builder, r *api.RequestDecision) {
+	switch {
+	case r.Refused != "":
+		fmt.Fprintf(b, "  the request: %s, for servers could read it in two ways: %s\n", r.Verdict, r.Refused)
+		return
+	case r.SNI != "":
+		fmt.Fprintf(b, "  server name %s", r.SNI)
+	default:
+		fmt.Fprintf(b, "  %s %s", r.Method, dash(r.Path))
+		if r.Host != "" {
+			fmt.Fprintf(b, " at %s", r.Host)
+		}
+	}
+	if r.Client != "" {
+		fmt.Fprintf(b, " of %s", r.Client)
+	}
+	if r.ClientRule != "" {
+		fmt.Fprintf(b, " by rule %s", r.ClientRule)
+	}
+	if r.Blocked > 0 {
+		fmt.Fprintf(b, ", which is blocked for another %s: %s\n", span(r.Blocked), r.Verdict)
+		return
+	}
+	b.WriteString(": " + ruleText(r.Rule, r.Action, r.Rate, r.Burst, r.Per) + whenText(r.When, r.Enforced))
+	if r.Class != "" {
+		b.WriteString(", class " + r.Class)
+	}
+	fmt.Fprintf(b, ": %s%s\n", r.Verdict, bucketText(r.Bucket, r.Burst))
+	if r.Block > 0 {
+		fmt.Fprintf(b, "  who is rejected has connections refused for %s\n", given(r.Block))
+	}
+	if r.Learn > 0 {
+		fmt.Fprintf(b, "  the client is remembered in class %s for %s\n", r.Class, given(r.Learn))
+	}
+}
+
+// given returns a time as policies say it: 10m and not 10m0s.
+func given(seconds float64) string {
+	text := time.Duration(seconds * float64(time.Second)).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 // roomText says what becomes of a request on the connection, or of the connection.
 func roomText(d api.Decision) string {
 	r := d.Room
+	class := cmp.Or(r.Class, d.Class)
 	if !r.Live {
-		return "waits while " + limitsText(r, d.Class)
+		return "waits while " + limitsText(r, class)
 	}
 	text := "would be served at once"
 	switch {
+	case r.Full && d.Shadow:
+		text = "would be rejected (queue_full) if the service were not in shadow mode"
+	case r.Full:
+		text = "would be rejected (queue_full)"
 	case r.Waits && d.Shadow:
 		text = "would wait if the service were not in shadow mode"
 	case r.Waits:
 		text = "would wait"
 	}
 	text += fmt.Sprintf(": %s in service, ", of(r.InService, r.Limit))
-	if r.Max > 0 {
-		text += fmt.Sprintf("%s of class %s, ", of(r.ClassInService, r.Max), d.Class)
+	switch {
+	case r.Auto && r.SetBy != "":
+		text += fmt.Sprintf("a limit that sets itself by %s, ", r.SetBy)
+	case r.Auto:
+		text += "a limit that sets itself, "
 	}
-	return text + fmt.Sprintf("%d waiting", r.Waiting)
+	if r.Max > 0 {
+		text += fmt.Sprintf("%s of class %s, ", of(r.ClassInService, r.Max), class)
+	}
+	text += fmt.Sprintf("%d waiting", r.Waiting)
+	if r.Overload {
+		text += "; the service is overloaded"
+	}
+	if r.Kept != nil {
+		text += fmt.Sprintf("; %.0f%% of the SYNs of class %s are let in", 100**r.Kept, d.Class)
+	}
+	return text
 }
 
 // limitsText says when requests wait.
 func limitsText(r *api.RoomDecision, class string) string {
 	switch {
+	case r.Auto && r.Max == 0:
+		return "as many are in service as the server works best with"
+	case r.Auto:
+		return fmt.Sprintf("as many are in service as the server works best with, or %d of class %s", r.Max, class)
 	case r.Max == 0:
 		return fmt.Sprintf("%d are in service", r.Limit)
 	case r.Limit == 0:
@@ -154,19 +252,18 @@ func of(n, limit int) string {
 
 // bucketText says what is in the bucket. A new one is full, but for a source that inherits
 // another's debt.
-func bucketText(d api.Decision) string {
-	bucket := d.Bucket
+func bucketText(bucket *api.BucketStatus, burst uint32) string {
 	if bucket == nil {
 		return ""
 	}
-	level := fmt.Sprintf("%.1f of %d tokens", bucket.Tokens, d.Burst)
+	level := fmt.Sprintf("%.1f of %d tokens", bucket.Tokens, burst)
 	switch full := time.Duration(bucket.FullIn * float64(time.Second)).Round(time.Millisecond); {
 	case full > 0 && bucket.Known:
 		return fmt.Sprintf(" (%s, full in %s)", level, full)
 	case full > 0:
 		return fmt.Sprintf(" (no bucket yet: it would start with %s, full in %s)", level, full)
 	case bucket.Known:
-		return fmt.Sprintf(" (full: %d tokens)", d.Burst)
+		return fmt.Sprintf(" (full: %d tokens)", burst)
 	}
-	return fmt.Sprintf(" (no bucket yet: it starts full, with %d tokens)", d.Burst)
+	return fmt.Sprintf(" (no bucket yet: it starts full, with %d tokens)", burst)
 }

@@ -24,7 +24,8 @@ func printStatus(w io.Writer, s api.Status, all bool) error {
 	if s.PID != 0 {
 		printServices(&b, s.Services)
 		printRooms(&b, s)
-		printRules(&b, s.Rules, all)
+		printRules(&b, "RULE", s.Rules, all)
+		printRules(&b, "REQUEST RULE", requestRules(s.Requests), all)
 		printReasons(&b, s)
 		printOverrides(&b, s.Overrides)
 	}
@@ -50,7 +51,11 @@ func printHead(b *strings.Builder, s api.Status) {
 	}
 	fmt.Fprintf(b, ", process %d since %s, narthex %s\n", s.PID, s.Started.Local().Format(time.DateTime), s.Version)
 	fmt.Fprintf(b, "policy %s (%s) since %s\n", s.Policy.File, shortHash(s.Policy.Hash), s.Policy.Loaded.Local().Format(time.DateTime))
+	printChange(b, s, time.Now())
 	fmt.Fprintf(b, "sources %d of %d, maps %.1f MiB\n", s.Sources.Used, s.Sources.Size, float64(s.MapBytes)/(1<<20))
+	if len(s.Capabilities) > 0 {
+		fmt.Fprintf(b, "capabilities %s\n", strings.Join(s.Capabilities, " "))
+	}
 }
 
 func printServices(b *strings.Builder, services []api.ServiceStatus) {
@@ -90,7 +95,16 @@ func countCells(c api.Counts) []string {
 	}
 }
 
-func printRules(b *strings.Builder, rules []api.RuleStatus, all bool) {
+// requestRules returns request rules as they are shown among others.
+func requestRules(rules []api.RequestRuleStatus) []api.RuleStatus {
+	var list []api.RuleStatus
+	for _, r := range rules {
+		list = append(list, r.RuleStatus)
+	}
+	return list
+}
+
+func printRules(b *strings.Builder, title string, rules []api.RuleStatus, all bool) {
 	if len(rules) == 0 {
 		return
 	}
@@ -98,7 +112,7 @@ func printRules(b *strings.Builder, rules []api.RuleStatus, all bool) {
 	if !all && len(rules) > mostRules {
 		shown = busiest(rules)
 	}
-	t := newTable("RULE", "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP")
+	t := newTable(title, "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP")
 	for _, r := range shown {
 		t.add(append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)...)
 	}
@@ -119,6 +133,11 @@ func busiest(rules []api.RuleStatus) []api.RuleStatus {
 }
 
 func doesText(r api.RuleStatus) string {
+	if r.When != "" {
+		always := r
+		always.When = ""
+		return doesText(always) + " in " + r.When
+	}
 	if r.Rate == "" {
 		return r.Action
 	}

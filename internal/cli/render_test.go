@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
 )
 
 func TestManyRulesShowTheBusiest(t *testing.T) {
@@ -32,7 +33,7 @@ r7     drop  -    -           5        0           0
 and 9997 more (use --json or --all)
 `
 	var b strings.Builder
-	printRules(&b, rules, false)
+	printRules(&b, "RULE", rules, false)
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
@@ -40,12 +41,12 @@ and 9997 more (use --json or --all)
 		touch(i, 1, 0)
 	}
 	b.Reset()
-	printRules(&b, rules, false)
+	printRules(&b, "RULE", rules, false)
 	if got := strings.Count(b.String(), "\n"); got != 1+1+mostRules+1 {
 		t.Errorf("%d lines, want a head, %d rules and how many more", got, mostRules)
 	}
 	b.Reset()
-	printRules(&b, rules, true)
+	printRules(&b, "RULE", rules, true)
 	if got := strings.Count(b.String(), "\n"); got != 1+1+len(rules) {
 		t.Errorf("--all: %d lines, want all %d rules", got, len(rules))
 	}
@@ -62,9 +63,72 @@ a          5/s burst 2 (set)  rule  gold        0        0           0
 long-name  pass               -     -           0        0           0
 `
 	var b strings.Builder
-	printRules(&b, rules, false)
+	printRules(&b, "RULE", rules, false)
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestRequestRules(t *testing.T) {
+	rules := []api.RequestRuleStatus{
+		{RuleStatus: api.RuleStatus{Name: "cgi", Rate: "10/s", Burst: 2, Per: "rule", Counts: api.Counts{Counts: datapath.Counts{Passed: 3, Dropped: 4}}}, Over: "reject", Block: 3},
+		{RuleStatus: api.RuleStatus{Name: "vip", Action: "classify", Class: "gold"}},
+	}
+	want := `
+REQUEST RULE  DOES          PER   CLASS  PASSED  DROPPED  WOULD DROP
+cgi           10/s burst 2  rule  -           3        4           0
+vip           classify      -     gold        0        0           0
+`
+	var b strings.Builder
+	printRules(&b, "REQUEST RULE", requestRules(rules), false)
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("request rules (-want +got):\n%s", diff)
+	}
+}
+
+// A request is explained as rules read it.
+func TestRequestDecision(t *testing.T) {
+	for want, r := range map[string]api.RequestDecision{
+		"  GET /x at a.example: no rule matches: pass\n": {Method: "GET", Path: "/x", Host: "a.example", Verdict: "pass"},
+		"  the request: reject, for servers could read it in two ways: two Host headers\n": {
+			Refused: "two Host headers", Verdict: "reject",
+		},
+		"  POST /cgi of 192.0.2.7: rule cgi, 10/s burst 2 per rule, class gold: reject (0.5 of 2 tokens, full in 150ms)\n" +
+			"  who is rejected has connections refused for 3s\n": {
+			Method: "POST", Path: "/cgi", Client: "192.0.2.7", Rule: "cgi", Rate: "10/s", Burst: 2, Per: "rule", Class: "gold", Block: 3,
+			Bucket: &api.BucketStatus{Known: true, Tokens: 0.5, FullIn: 0.15}, Verdict: "reject",
+		},
+		"  server name b.example: rule tenant, classify, class silver: pass\n  the client is remembered in class silver for 10m\n": {
+			SNI: "b.example", Rule: "tenant", Action: "classify", Class: "silver", Learn: 600, Verdict: "pass",
+		},
+		"  GET /x of 192.0.2.7 by rule everyone, which is blocked for another 2.0s: reject\n": {
+			Method: "GET", Path: "/x", Client: "192.0.2.7", ClientRule: "everyone", Class: "gold", Blocked: 2, Verdict: "reject",
+		},
+		"  CONNECT - at a: no rule matches: pass\n": {Method: "CONNECT", Host: "a", Verdict: "pass"},
+	} {
+		var b strings.Builder
+		printRequest(&b, &r)
+		if b.String() != want {
+			t.Errorf("%+v:\n%s\nwant\n%s", r, b.String(), want)
+		}
+	}
+}
+
+func TestRoomDecision(t *testing.T) {
+	share := 0.4
+	for want, r := range map[string]api.RoomDecision{
+		"would be served at once: 3 of 8 in service, 0 waiting":                                  {Limit: 8, InService: 3},
+		"would wait: 8 of 8 in service, 3 of 3 of class gold, 4 waiting":                         {Limit: 8, InService: 8, ClassInService: 3, Max: 3, Waiting: 4, Waits: true},
+		"would be rejected (queue_full): 8 of 8 in service, 100 waiting":                         {Limit: 8, InService: 8, Waiting: 100, Waits: true, Full: true},
+		"would be served at once: 3 in service, a limit that sets itself by headroom, 0 waiting": {InService: 3, Auto: true, SetBy: "headroom"},
+		"would wait: 2 of 2 in service, a limit that sets itself by cpu, 9 waiting; the service is overloaded; 40% of the SYNs of class gold are let in": {
+			Limit: 2, InService: 2, Auto: true, SetBy: "cpu", Waiting: 9, Waits: true, Overload: true, Kept: &share,
+		},
+	} {
+		r.Live = true
+		if got := roomText(api.Decision{Class: "gold", Room: &r}); got != want {
+			t.Errorf("%+v:\n%s\nwant\n%s", r, got, want)
+		}
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/figures"
 	"narthex/internal/policy"
 )
 
@@ -27,6 +27,7 @@ func printRooms(b *strings.Builder, s api.Status) {
 	fmt.Fprintf(b, "\nslots in use: %d of %d (%d bytes each); flows: %d of %d\n", w.Slots-w.FreeSlots, w.Slots, w.SlotSize, w.UsedFlows, w.Flows)
 	for _, s := range rooms {
 		fmt.Fprintf(b, "%s  %s  limit %s  in service %d  waiting %d of %d\n", s.Name, s.Mode, s.Limit, s.InService, s.Waiting, s.QueueSize)
+		printAdaptation(b, s)
 		if s.Gathering > 0 {
 			fmt.Fprintf(b, "  heads that are not complete: %d\n", s.Gathering)
 		}
@@ -104,36 +105,7 @@ func durationsText(d api.Durations) string {
 }
 
 // span returns two digits or more of a time in seconds.
-func span(seconds float64) string {
-	const (
-		tenths   = 9.95  // where a fraction no longer matters
-		thousand = 999.5 // what would be rounded to 1000
-		minute   = 59.95
-	)
-	micros, millis := seconds*1e6, seconds*1e3
-	switch {
-	case micros < thousand:
-		return fmt.Sprintf("%.0fµs", math.Round(micros))
-	case millis < tenths:
-		return fmt.Sprintf("%.1fms", millis)
-	case millis < thousand:
-		return fmt.Sprintf("%.0fms", millis)
-	case seconds < minute:
-		return fmt.Sprintf("%.1fs", seconds)
-	}
-	return fmt.Sprintf("%.0fs", seconds)
-}
+func span(seconds float64) string { return figures.Span(seconds) }
 
-// amount returns a number in at most seven characters: exact, or three digits of a large one.
-func amount(n uint64) string {
-	const exact, step, thousand = 10_000_000, 1000, 999.5
-	if n < exact {
-		return strconv.FormatUint(n, 10)
-	}
-	scaled, units := float64(n)/step, "kMGTPE"
-	for scaled >= thousand {
-		scaled, units = scaled/step, units[1:]
-	}
-	digits := 3 - len(strconv.Itoa(int(math.Round(scaled))))
-	return fmt.Sprintf("%.*f%c", digits, scaled, units[0])
-}
+// amount returns a number in at most seven characters.
+func amount(n uint64) string { return figures.Amount(n) }

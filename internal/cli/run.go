@@ -17,6 +17,7 @@ import (
 	"narthex/internal/daemon"
 	"narthex/internal/datapath"
 	"narthex/internal/metrics"
+	"narthex/internal/web"
 )
 
 // mostSources bounds the table of per-source buckets, for it is allocated at once.
@@ -38,14 +39,14 @@ its token buckets and with the limits that were set by hand. If it cannot start,
 nothing is attached that was not before.`,
 		Example: `  narthex run --policy /etc/narthex/policy.yaml
   narthex run --policy test.yaml --instance test --netns blue
-  narthex run --policy policy.yaml --metrics 9464    # on 127.0.0.1`,
+  narthex run --policy policy.yaml --metrics 9464    # and a dashboard at http://127.0.0.1:9464/`,
 		Args: none,
 	}
 	t := addTarget(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Policy, "policy", "", "policy file to enforce")
 	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
-	flags.StringVar(&cfg.Metrics, "metrics", "", "serve metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
+	flags.StringVar(&cfg.Metrics, "metrics", "", "serve the dashboard and metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
 	sizes := addSizes(cmd, &cfg)
 	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
@@ -75,7 +76,9 @@ nothing is attached that was not before.`,
 		defer signal.Stop(reload)
 		cfg.Instance, cfg.Socket, cfg.RunDir = t.instance, t.socket, env.RunDir
 		cfg.Version, cfg.Reload, cfg.Notifier = env.Version, reload, env.Notifier
+		cfg.Confine = env.Confine
 		cfg.Kernel, cfg.OpenNetwork, cfg.MetricsHandler = env.Kernel, env.OpenNetwork, metrics.Handler
+		cfg.Dashboard = web.Handler
 		return daemon.Run(ctx, cfg)
 	}
 	return cmd
@@ -134,7 +137,7 @@ func checkMetrics(address string) error {
 		host, port = "", address
 	}
 	if _, bad := strconv.ParseUint(port, 10, 16); address != "" && host == "" && bad != nil {
-		return fmt.Errorf("--metrics %q: use HOST:PORT, such as 127.0.0.1:9417, or a port of 127.0.0.1", address)
+		return fmt.Errorf("--metrics %q: use HOST:PORT, such as 127.0.0.1:9464, or a port of 127.0.0.1", address)
 	}
 	return nil
 }

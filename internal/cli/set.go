@@ -19,7 +19,10 @@ func setCommand(env Env) *cobra.Command {
 		Long: `Change one limit at once, without the policy file:
 
   connections.RULE.rate, connections.RULE.burst
-  services.NAME.concurrency, a number of requests (of connections, unless http) or unlimited
+  requests.RULE.rate, .burst and .over (reject, drop or demote)
+  services.NAME.concurrency, a number of requests (of connections, unless http),
+    unlimited, or auto to let the limit set itself
+  services.NAME.concurrency.min and .concurrency.max, the bounds of auto
   services.NAME.queue.size, .queue.max_wait and .queue.max_service
   classes.NAME.reserve and classes.NAME.max
 
@@ -29,7 +32,9 @@ The change outlives the daemon. It ends with the next reload, or with
 A rule's own bucket keeps its tokens. Buckets per source keep their level when the
 rate is lowered or only the burst changes, and start full when the rate is raised.`,
 		Example: `  narthex set connections.everyone.rate 50/s
-  narthex set services.shop.concurrency 8
+  narthex set requests.cgi.rate 10/s
+  narthex set services.shop.concurrency 8       # take over
+  narthex set services.shop.concurrency auto    # hand back
   narthex set connections.everyone.rate --policy`,
 	}
 	t := addTarget(cmd, env)
@@ -57,6 +62,9 @@ rate is lowered or only the burst changes, and start full when the rate is raise
 		result, err := t.client().Set(cmd.Context(), req)
 		if err != nil {
 			return t.explain(err)
+		}
+		if result.Trial {
+			fmt.Fprintln(env.Stdout, trialEnded)
 		}
 		_, err = fmt.Fprintf(env.Stdout, "%s is %s\n", req.Path, setText(req, result))
 		return err

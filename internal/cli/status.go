@@ -22,6 +22,13 @@ func statusCommand(env Env) *cobra.Command {
 and what they dropped, and what is not as one might expect. Of many rules those that
 matched are shown, the ones that dropped most first.
 
+It says which policy is in force, by its hash, since when, what the last change was, how
+long ago and by whom, whether the policy is yet to be confirmed ("narthex confirm"), and
+whether another one is tried out ("narthex shadow").
+
+Of a limit that sets itself it shows what has set it, whether the service is
+overloaded, and the last changes with their reasons.
+
 The exit code is 0 while a policy is enforced, also without a daemon, and 1 otherwise.
 Without a daemon there are no counters to show, only that the policy is enforced.`,
 		Example: `  narthex status
@@ -69,9 +76,12 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 		Services:  []api.ServiceStatus{},
 		Classes:   []api.ClassStatus{},
 		Rules:     []api.RuleStatus{},
+		Requests:  []api.RequestRuleStatus{},
 		Overrides: []api.Override{},
 		Warnings:  []string{},
-		Reasons:   map[string]datapath.Counts{},
-		Notes:     []string{absence.sentence()},
+
+		Capabilities: []string{},
+		Reasons:      map[string]datapath.Counts{},
+		Notes:        []string{absence.sentence()},
 	}, nil
 }

@@ -11,13 +11,20 @@ import (
 // bucketsAfter says what becomes of the tokens of the rule that a path such as
 // connections.NAME.rate is about, when one policy follows another.
 func bucketsAfter(path string, old, next *policy.Policy) string {
-	i := slices.IndexFunc(next.Connections, func(c policy.Connection) bool { return overrides(path, c.Name) })
+	if i := slices.IndexFunc(next.Connections, func(c policy.Connection) bool { return overrides(path, connectionTable, c.Name) }); i >= 0 {
+		return bucketAfter(next.Connections[i].Per, old.Connections[i].Rate, next.Connections[i].Rate)
+	}
+	if i := slices.IndexFunc(next.Requests, func(q policy.Request) bool { return overrides(path, requestTable, q.Name) }); i >= 0 {
+		return bucketAfter(next.Requests[i].Per, old.Requests[i].Rate, next.Requests[i].Rate)
+	}
+	return ""
+}
+
+func bucketAfter(per policy.Per, old, next policy.Rate) string {
 	switch {
-	case i < 0:
-		return ""
-	case next.Connections[i].Per == policy.PerRule:
+	case per == policy.PerRule:
 		return "the rule's bucket keeps its tokens"
-	case next.Connections[i].Rate.Interval() < old.Connections[i].Rate.Interval():
+	case next.Interval() < old.Interval():
 		return "the buckets of its sources start full"
 	}
 	return "the buckets of its sources keep their level"

@@ -20,9 +20,15 @@ type Datapath interface {
 	Attachments() []datapath.Attachment
 	Stats() (datapath.Stats, error)
 	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
+	RequestBucket(rule int, from netip.Addr) (datapath.Bucket, error)
+	Client(from netip.Addr) (datapath.Client, error)
 	Sources() (datapath.SourceUse, error)
 	Rooms() ([]datapath.Room, error)
+	ReadRoom(service int, into *datapath.RoomReading) error
+	Steer(service int, c datapath.Control) error
 	Pool() (datapath.PoolUse, error)
+	Events() (datapath.EventReader, error)
+	Mirror() (datapath.MirrorReader, error)
 	Tick() error
 	Sweep() error
 	Clear(limit time.Duration) error
@@ -60,7 +66,9 @@ type Network interface {
 	Snapshot() (netif.Snapshot, error)
 	Run(ctx context.Context, last netif.Snapshot, changed chan<- netif.Snapshot)
 	Listeners() (netif.Listeners, error)
+	Diag() (netif.SocketDiag, error)
 	RouteTo(netip.Addr) (index int, err error) // as netif.RouteTo
+	Gone() bool                                // the file by which it was opened stands for it no more
 	Close() error
 }
 
@@ -86,6 +94,14 @@ func OpenNamespace(name string, log *slog.Logger) (Network, error) {
 }
 
 func (n namespace) Listeners() (netif.Listeners, error) { return netif.ReadListeners(n.Namespace) }
+
+func (n namespace) Diag() (netif.SocketDiag, error) {
+	d, err := netif.OpenDiag(n.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
 
 func (n namespace) RouteTo(to netip.Addr) (int, error) { return netif.RouteTo(n.Namespace, to) }
 

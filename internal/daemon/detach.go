@@ -43,6 +43,7 @@ func Detach(ctx context.Context, kernel Kernel, runDir, instance, socket string)
 	if err != nil {
 		return found || stopped, fmt.Errorf("remove instance %q: %w", instance, err)
 	}
+	removeRecord(runDir, instance)
 	removeTemporary(socket, instance)
 	if checkReplaceable(socket) == nil {
 		os.Remove(socket)

@@ -21,12 +21,16 @@ import (
 // enforceable is a policy that is in force or could be.
 type enforceable struct {
 	file      string         // absolute path
+	text      []byte         // as it was read
 	asWritten *policy.Policy // without overrides
 	policy    *policy.Policy // with them
 	tables    *policy.Tables
 	overrides []api.Override // by path
 	warnings  []policy.Warning
 	loaded    time.Time
+	// wrong says that the file cannot be read, and this is what it held when it was put in force
+	// to be confirmed: it may go on, and not begin.
+	wrong error
 }
 
 // AdviseOnPolicy says what to do about a policy file that cannot be read.
@@ -44,12 +48,18 @@ func AdviseOnPolicy(err error) error {
 
 // load reads a policy that can be enforced.
 func load(file string) (*enforceable, error) {
-	p, warnings, err := policy.Load(file)
+	text, err := policy.ReadFile(file)
 	if err != nil {
 		return nil, AdviseOnPolicy(err)
 	}
-	if missing := p.NotEnforced(); missing != nil {
-		return nil, missing
+	return parse(file, text)
+}
+
+// parse makes a policy that can be enforced of its text.
+func parse(file string, text []byte) (*enforceable, error) {
+	p, warnings, err := policy.Parse(file, text)
+	if err != nil {
+		return nil, err
 	}
 	tables, more, err := policy.Compile(p)
 	if err != nil {
@@ -61,6 +71,7 @@ func load(file string) (*enforceable, error) {
 	}
 	return &enforceable{
 		file:      absolute,
+		text:      text,
 		asWritten: p,
 		policy:    p,
 		tables:    tables,
@@ -76,6 +87,9 @@ func (f *enforceable) with(overrides []api.Override) (*enforceable, error) {
 		if err := p.Override(o.Path, o.Value); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.CheckBounds(); err != nil {
+		return nil, err
 	}
 	tables, _, err := policy.Compile(p)
 	if err != nil {

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
 	"narthex/internal/netif"
+	"narthex/internal/policy"
 )
 
 // engine holds what is in force and changes it, one change at a time.
@@ -23,7 +25,10 @@ type engine struct {
 	log      *slog.Logger
 	dp       Datapath
 	net      Network
+	agent    *agent
 	notes    []string // on the start
+	runDir   string   // where the record is of what is to be confirmed
+	runFile  string   // the policy file that the daemon was started with
 
 	mu          sync.Mutex
 	current     *enforceable
@@ -31,10 +36,16 @@ type engine struct {
 	plan        netif.Plan
 	attachments []datapath.Attachment
 	trouble     error // why the interfaces are not all as planned
+	change      api.Change
+	trial       *shadow       // nil: there was none
+	unconfirmed *unconfirmed  // nil: the policy stays
+	expired     chan struct{} // has room for one: a policy is perhaps to be taken back
 
 	acting  sync.Mutex    // held while the data path changes or ticks; mu may be held, too
 	applied chan struct{} // has room for one: there was a change
 	limited atomic.Bool   // the policy in force may make requests wait
+
+	unread, roomsRead int // looks since rooms were read, and how many they were; the pulse's alone
 }
 
 // start puts the first policy in force. Overrides that were set by hand on the same policy
@@ -51,60 +62,60 @@ func (e *engine) start(next *enforceable) error {
 	if err := checkNetwork(e.instance, journal, cookie); err != nil {
 		return err
 	}
-	kept, ended := e.inherit(next, journal)
-	if err := e.enforce(kept); err != nil {
+	s := e.succeed(next, journal)
+	if s.next.wrong != nil {
+		return s.next.wrong
+	}
+	if err := e.enforceFirst(&s, journal); err != nil {
 		return err
 	}
-	if err := eraseOverrides(e.dp, ended); err != nil {
+	if err := eraseOverrides(e.dp, s.ended); err != nil {
 		return err
 	}
 	if err := e.dp.Record(keyNetwork, strconv.FormatUint(cookie, 10)); err != nil {
 		return fmt.Errorf("record network namespace: %w", err)
 	}
+	if err := e.settle(&s, journal); err != nil {
+		return err
+	}
 	return e.recordPolicy()
 }
 
-// inherit applies the overrides in the journal if they were set on this very policy, and
-// returns those that end.
-func (e *engine) inherit(next *enforceable, journal map[string]string) (*enforceable, []api.Override) {
-	overrides := overridesIn(journal)
-	if len(overrides) == 0 {
-		return next, nil
-	}
-	if journal[keyPolicy] != next.tables.Hash {
-		e.log.Warn("the policy has changed since: overrides end", "overrides", overrides)
-		return next, overrides
-	}
-	with, err := next.with(overrides)
-	if err != nil {
-		e.log.Warn("overrides do not fit the policy: they end", "overrides", overrides, "error", err)
-		return next, overrides
-	}
-	e.log.Info("overrides stay in force", "overrides", overrides)
-	return with, nil
-}
-
-// reload replaces the policy and ends all overrides. On error everything is as before.
-func (e *engine) reload(file string) (api.ReloadResult, error) {
+// reload replaces the policy and ends all overrides. On error everything is as before. Who asks
+// for it is for the log.
+func (e *engine) reload(req api.ReloadRequest, by string) (api.ReloadResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer spend()()
-	if file == "" {
-		file = e.current.file
+	defer memory.spend()()
+	if err := e.checkConfirm(req); err != nil {
+		return api.ReloadResult{}, err
 	}
-	next, err := load(file)
+	next, err := load(cmp.Or(req.File, e.current.file))
 	if err != nil {
 		return api.ReloadResult{}, err
 	}
-	ended := e.current.overrides
-	if err := e.enforce(next); err != nil {
+	pending, abandon, err := e.prepareConfirm(next, seconds(req.Confirm))
+	if err != nil {
 		return api.ReloadResult{}, err
 	}
+	ended, before := e.current.overrides, e.current.policy
+	if err := e.enforce(next); err != nil {
+		abandon()
+		return api.ReloadResult{}, err
+	}
+	e.await(pending)
+	if pending == nil {
+		removeRecord(e.runDir, e.instance)
+	}
+	trialEnded := e.endTrial("reload by " + by)
+	e.noteChange(byReload, by)
+	e.agent.auditReload(before, next.policy, by)
 	if err := errors.Join(eraseOverrides(e.dp, ended), e.recordPolicy()); err != nil {
 		e.log.Error("the new policy is in force, but a later start may take it for changed", "error", err)
 	}
 	return api.ReloadResult{
-		Policy:   next.status(),
+		Policy:   e.policyStatus(),
+		Trial:    trialEnded,
 		Ended:    api.List(ended),
 		Warnings: next.warningLines(),
 		Notes:    api.List(e.currentNotes()),
@@ -118,11 +129,11 @@ func (e *engine) recordPolicy() error {
 	return nil
 }
 
-// set overrides one limit of the policy in force, or ends that.
-func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
+// set overrides one limit of the policy in force, or ends that. Who asks for it is for the log.
+func (e *engine) set(req api.SetRequest, by string) (api.SetResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer spend()()
+	defer memory.spend()()
 	overrides := e.current.withoutOverride(req.Path)
 	if !req.Policy {
 		overrides = e.current.override(req.Path, req.Value)
@@ -133,10 +144,14 @@ func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	if err != nil {
 		return api.SetResult{}, &api.Error{Usage: true, Message: err.Error()}
 	}
-	buckets := bucketsAfter(req.Path, e.current.policy, next.policy)
+	before := e.current.policy
+	buckets := bucketsAfter(req.Path, before, next.policy)
 	if err := e.apply(next, e.snap, e.plan); err != nil {
 		return api.SetResult{}, err
 	}
+	e.agent.auditSet(before, next.policy, req.Path, by)
+	e.noteChange("set "+req.Path, by)
+	trialEnded := e.endTrial("set " + req.Path + " by " + by)
 	if req.Policy {
 		err = e.dp.Erase(keyOverride + req.Path)
 	} else {
@@ -145,7 +160,7 @@ func (e *engine) set(req api.SetRequest) (api.SetResult, error) {
 	if err != nil {
 		return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", req.Path, err)
 	}
-	return api.SetResult{Changed: true, Buckets: buckets, Overrides: api.List(slices.Clone(next.overrides))}, nil
+	return api.SetResult{Changed: true, Trial: trialEnded, Buckets: buckets, Overrides: api.List(slices.Clone(next.overrides))}, nil
 }
 
 // nothingToEnd answers to the end of an override that there is not: what was asked for is
@@ -179,11 +194,20 @@ func (e *engine) enforce(next *enforceable) error {
 	return nil
 }
 
-// waitsFor reports whether an absent interface is one that the policy in force names, too:
-// a reload must not fail because it is away for a moment.
+// waitsFor reports whether an absent interface is one that the policy in force names, too, or the
+// one that comes back unless that is confirmed: neither must fail because it is away for a moment.
 func (e *engine) waitsFor(a netif.Absent) bool {
-	return e.current != nil && errors.As(a.Err, new(netif.ErrMissing)) &&
-		slices.ContainsFunc(e.current.wants(), func(w netif.Want) bool { return slices.Contains(w.Interfaces, a.Interface) })
+	if !errors.As(a.Err, new(netif.ErrMissing)) {
+		return false
+	}
+	var known []netif.Want
+	if e.current != nil {
+		known = e.current.wants()
+	}
+	if e.unconfirmed != nil {
+		known = append(known, e.unconfirmed.previous.wants()...)
+	}
+	return slices.ContainsFunc(known, func(w netif.Want) bool { return slices.Contains(w.Interfaces, a.Interface) })
 }
 
 // adviseOnXDP says how to do without native XDP where a policy insists on it.
@@ -260,7 +284,11 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 	err := e.net.Do(func() error {
 		e.acting.Lock()
 		defer e.acting.Unlock()
-		return e.dp.Apply(state)
+		if err := e.dp.Apply(state); err != nil {
+			return err
+		}
+		e.agent.follow(e.tablesInForce(), next.tables, e.dp.Adopted())
+		return nil
 	})
 	if err == nil {
 		e.logPlan(plan)
@@ -275,6 +303,14 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 	e.logAttachments(now)
 	e.attachments = now
 	return err
+}
+
+// tablesInForce returns those of the policy in force, nil if there is none yet.
+func (e *engine) tablesInForce() *policy.Tables {
+	if e.current == nil {
+		return nil
+	}
+	return e.current.tables
 }
 
 // alive reports whether the maps can be read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
@@ -24,8 +25,14 @@ type Explainer struct {
 	Local func(netip.Addr) bool
 	// Bucket reads a live bucket. Nil: there are none.
 	Bucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	// RequestBucket reads that of a request rule. Nil: there are none.
+	RequestBucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	// Client reads what is remembered of a client. Nil: nothing is.
+	Client func(from netip.Addr) (datapath.Client, error)
 	// Rooms reads the waiting rooms. Nil: there are none.
 	Rooms func() ([]datapath.Room, error)
+	// Adaptation says how a service is steered, nil for one that is not. Nil: that is not known.
+	Adaptation func(service string) *api.AdaptationStatus
 	// arrival says by which interface a source's SYN comes. Nil: that is not known.
 	arrival func(from netip.Addr) (a arrival, note string, err error)
 }
@@ -47,6 +54,10 @@ func (x Explainer) Explain(req api.ExplainRequest) (api.ExplainResult, error) {
 		return api.ExplainResult{}, err
 	}
 	services, none := x.candidates(q)
+	forgot, err := x.remember(&q)
+	if err != nil {
+		return api.ExplainResult{}, err
+	}
 	note(x.assumePort(&q, services))
 	for _, i := range services {
 		decision, err := x.decide(i, q, at)
@@ -61,6 +72,8 @@ func (x Explainer) Explain(req api.ExplainRequest) (api.ExplainResult, error) {
 		note(notLocal(q.to.Addr()))
 	}
 	note(doubt)
+	note(forgot)
+	note(x.overloadNote(result.Decisions))
 	note(x.requestNote(req))
 	result.Notes = api.List(result.Notes)
 	return result, nil
@@ -85,17 +98,17 @@ func (x Explainer) assumePort(q *question, services []int) string {
 		return ""
 	}
 	q.port = assumedPort
-	if !slices.ContainsFunc(services, func(s int) bool { return x.portMatters(s, q.from) }) {
+	if !slices.ContainsFunc(services, func(s int) bool { return x.portMatters(s, q) }) {
 		return ""
 	}
 	return fmt.Sprintf("source port %d is assumed, and rules depend on it: name one with --from IP:PORT", assumedPort)
 }
 
 // portMatters reports whether a rule that asks for the source's port could decide.
-func (x Explainer) portMatters(service int, from netip.Addr) bool {
+func (x Explainer) portMatters(service int, q *question) bool {
 	for _, c := range x.Policy.Connections {
-		within := func(r policy.Range) bool { return r.First.Compare(from) <= 0 && from.Compare(r.Last) <= 0 }
-		if len(c.Learned) > 0 || len(c.To) > 0 && !slices.Contains(c.To, service) ||
+		within := func(r policy.Range) bool { return r.First.Compare(q.from) <= 0 && q.from.Compare(r.Last) <= 0 }
+		if len(c.Learned) > 0 && !slices.Contains(c.Learned, q.learned) || len(c.To) > 0 && !slices.Contains(c.To, service) ||
 			len(c.From) > 0 && !slices.ContainsFunc(c.From, within) {
 			continue
 		}
@@ -111,7 +124,35 @@ func (x Explainer) requestNote(req api.ExplainRequest) string {
 	case len(x.Policy.Requests) == 0:
 		return "the policy has no request rules: what the request says makes no difference"
 	}
-	return "request rules are not enforced yet: this is what becomes of the connection"
+	return ""
+}
+
+// remember finds out what is remembered of the client, or says that it is not known.
+func (x Explainer) remember(q *question) (string, error) {
+	if x.Client == nil {
+		if slices.ContainsFunc(x.Policy.Connections, func(c policy.Connection) bool { return len(c.Learned) > 0 }) {
+			return "clients that are learned are not known without a daemon: this one is taken for none", nil
+		}
+		return "", nil
+	}
+	var err error
+	q.learned, q.blocked, err = x.remembered(q.from)
+	return "", err
+}
+
+// remembered reads in which class a client is learned, and how long it is blocked yet.
+func (x Explainer) remembered(from netip.Addr) (learned int, blocked time.Duration, err error) {
+	if x.Client == nil {
+		return policy.NotLearned, 0, nil
+	}
+	c, err := x.Client(from)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read what is remembered of %s: %w", from, err)
+	}
+	if slices.ContainsFunc(x.Policy.Requests, func(r policy.Request) bool { return r.Block > 0 }) {
+		blocked = c.Blocked
+	}
+	return c.Class, blocked, nil
 }
 
 // candidates returns the services that a connection may be to: the one, or all that can
@@ -152,28 +193,52 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 			return d, nil
 		}
 	}
-	rule := x.Tables.Lookup(service, q.from, q.port)
+	if q.learned != policy.NotLearned {
+		d.Learned = x.Policy.ClassName(q.learned)
+	}
+	if q.blocked > 0 {
+		d.Reason, d.Verdict = fmt.Sprintf("blocked for another %s, for a request rule said so", q.blocked.Round(time.Millisecond)), dropText(s.Shadow)
+		return d, nil
+	}
+	rule := x.Tables.LookupLearned(service, q.learned, q.from, q.port)
 	if rule < 0 {
-		return d, x.askRoom(&d, service, x.Policy.Default)
+		return d, x.takeTurn(&d, service, q, x.Policy.Default)
 	}
 	c := x.Policy.Connections[rule]
 	d.Rule, d.Action, d.Class = c.Name, c.Action.String(), x.Policy.ClassName(c.Class)
-	switch c.Action {
+	var action policy.Action
+	d.When, d.Enforced, action = x.enforced(service, c.When, c.Action)
+	if c.Action == policy.ActionPolice {
+		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
+	}
+	switch action {
 	case policy.ActionDrop:
 		d.Verdict = dropText(s.Shadow)
 		return d, nil
 	case policy.ActionPass: // by the waiting room, too
 		return d, nil
 	case policy.ActionPolice:
-		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
 		if err := x.ask(&d, rule, q.from); err != nil {
 			return d, err
 		}
 	}
 	if c.Class < 0 {
-		return d, x.askRoom(&d, service, x.Policy.Default)
+		return d, x.takeTurn(&d, service, q, x.Policy.Default)
 	}
-	return d, x.askRoom(&d, service, c.Class)
+	return d, x.takeTurn(&d, service, q, c.Class)
+}
+
+// takeTurn says what becomes of the request on a connection of a class, and whether it would
+// have to wait; or of the connection.
+func (x Explainer) takeTurn(d *api.Decision, service int, q question, class int) error {
+	if d.Verdict == "drop" {
+		return x.askRoom(d, service, class)
+	}
+	class, goesOn, err := x.decideRequest(d, service, q, class)
+	if err != nil || !goesOn {
+		return err
+	}
+	return x.askRoom(d, service, class)
 }
 
 // ask lets the bucket decide.
@@ -186,11 +251,15 @@ func (x Explainer) ask(d *api.Decision, rule int, from netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("read the bucket of rule %q: %w", d.Rule, err)
 	}
-	d.Bucket = &api.BucketStatus{Known: bucket.Known, Tokens: bucket.Tokens, FullIn: bucket.Full.Seconds()}
+	d.Bucket = bucketStatus(bucket)
 	if bucket.Tokens < 1 {
 		d.Verdict = dropText(d.Shadow)
 	}
 	return nil
+}
+
+func bucketStatus(b datapath.Bucket) *api.BucketStatus {
+	return &api.BucketStatus{Known: b.Known, Tokens: b.Tokens, FullIn: b.Full.Seconds()}
 }
 
 func dropText(shadow bool) string {
@@ -205,11 +274,17 @@ func (e *engine) explain(req api.ExplainRequest) (api.ExplainResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return Explainer{
-		Policy:  e.current.policy,
-		Tables:  e.current.tables,
-		Bucket:  e.dp.Bucket,
-		Rooms:   e.dp.Rooms,
-		arrival: e.arrivalOf,
+		Policy: e.current.policy,
+		Tables: e.current.tables,
+		Bucket: e.dp.Bucket,
+		Client: e.dp.Client,
+		Rooms:  e.dp.Rooms,
+
+		Adaptation: func(service string) *api.AdaptationStatus {
+			return e.agent.adaptation(service, e.current.tables.Classes)
+		},
+		RequestBucket: e.dp.RequestBucket,
+		arrival:       e.arrivalOf,
 		Local: func(a netip.Addr) bool {
 			return a.IsLoopback() || slices.ContainsFunc(e.snap.Locals, func(p netip.Prefix) bool { return p.Contains(a) })
 		},

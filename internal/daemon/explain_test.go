@@ -17,8 +17,8 @@ import (
 
 const twoServices = `version: 1
 services:
-  - {name: web, listen: "*:80"}
-  - {name: test, listen: "192.0.2.1:8080", mode: shadow}
+  - {name: web, listen: "*:80", concurrency: unlimited}
+  - {name: test, listen: "192.0.2.1:8080", mode: shadow, concurrency: unlimited}
 classes:
   - {name: gold, priority: 1}
   - {name: bronze, priority: 2}
@@ -186,8 +186,8 @@ func TestStatus(t *testing.T) {
 		{Name: "bronze", Rejected: map[string]uint64{}, Wait: none, Service: none},
 	}}
 	wantServices := []api.ServiceStatus{
-		{Name: "web", Listen: []string{"*:80"}, Protocol: policy.HTTP, Mode: "enforce", Listening: true, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
-		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Protocol: policy.HTTP, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited (auto)", Interfaces: on, Counts: three, RoomStatus: idle},
+		{Name: "web", Listen: []string{"*:80"}, Protocol: policy.HTTP, Mode: "enforce", Listening: true, Limit: "unlimited", Changes: []api.LimitChange{}, Interfaces: on, Counts: three, RoomStatus: idle},
+		{Name: "test", Listen: []string{"192.0.2.1:8080"}, Protocol: policy.HTTP, Mode: "shadow", Silent: []string{"192.0.2.1:8080"}, Limit: "unlimited", Changes: []api.LimitChange{}, Interfaces: on, Counts: three, RoomStatus: idle},
 	}
 	if diff := cmp.Diff(wantServices, got.Services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)

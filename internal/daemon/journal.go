@@ -53,3 +53,23 @@ func eraseOverrides(dp Datapath, overrides []api.Override) error {
 	}
 	return nil
 }
+
+// inherit applies the overrides in the journal if they were set on this very policy, and
+// returns those that end.
+func (e *engine) inherit(next *enforceable, journal map[string]string) (*enforceable, []api.Override) {
+	overrides := overridesIn(journal)
+	if len(overrides) == 0 {
+		return next, nil
+	}
+	if journal[keyPolicy] != next.tables.Hash {
+		e.log.Warn("the policy has changed since: overrides end", "overrides", overrides)
+		return next, overrides
+	}
+	with, err := next.with(overrides)
+	if err != nil {
+		e.log.Warn("overrides do not fit the policy: they end", "overrides", overrides, "error", err)
+		return next, overrides
+	}
+	e.log.Info("overrides stay in force", "overrides", overrides)
+	return with, nil
+}

@@ -20,6 +20,9 @@ const (
 	// lookEvery is how often to look whether somebody waits, for that reads every room, and
 	// how often to tick while nobody does: connections that may be silent are looked at then.
 	lookEvery = 200 * time.Millisecond
+	// roomsPerLook is how many rooms are read each time that it is looked whether somebody
+	// waits; with more, it is looked so much less often.
+	roomsPerLook = 50
 	// mostFaults bounds what is logged of a pulse that fails, until the next change.
 	mostFaults = 8
 )
@@ -108,22 +111,28 @@ func (e *engine) clear(limit time.Duration) error {
 	})
 }
 
-// anybodyWaits reads the waiting rooms, unless nobody waited and no limit makes anybody.
+// anybodyWaits reads the waiting rooms, unless nobody waited and no limit makes anybody. While
+// nobody waits many rooms are read less often: what falls due is then late by lookEvery.
 func (e *engine) anybodyWaits(waited bool) (bool, error) {
 	if !waited && !e.limited.Load() {
 		return false, nil
 	}
+	if e.unread++; !waited && e.unread <= e.roomsRead/roomsPerLook {
+		return false, nil
+	}
 	rooms, err := e.dp.Rooms()
+	e.unread, e.roomsRead = 0, len(rooms)
 	if err != nil {
 		return waited, err
 	}
 	return slices.ContainsFunc(rooms, func(r datapath.Room) bool { return r.Waiting > 0 || r.Gathering > 0 }), nil
 }
 
-// limits reports whether a policy may make requests wait.
+// limits reports whether a policy may make requests wait, be it for the rest of their head,
+// by which rules decide.
 func limits(t *policy.Tables) bool {
 	for i := range t.Services {
-		if t.HasRoom(i) {
+		if t.HasRoom(i) || t.Services[i].Room.Ruled {
 			return true
 		}
 	}

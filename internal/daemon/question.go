@@ -5,11 +5,12 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 // question is what one may ask of an Explainer.
@@ -17,6 +18,10 @@ type question struct {
 	from netip.Addr
 	port uint16         // 0: not named
 	to   netip.AddrPort // invalid: every service
+
+	request api.ExplainRequest
+	learned int           // class that the source is learned in, or policy.NotLearned
+	blocked time.Duration // for which its connections are refused yet
 }
 
 // CheckExplain says what is wrong in a question, before anybody is asked.
@@ -30,7 +35,7 @@ func parseQuestion(req api.ExplainRequest) (question, error) {
 	if err != nil {
 		return question{}, err
 	}
-	q := question{from: from, port: port}
+	q := question{from: from, port: port, request: req, learned: policy.NotLearned}
 	if req.To != "" {
 		if q.to, err = parseTo(req.To); err != nil {
 			return question{}, err
@@ -84,7 +89,7 @@ var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // checkRequest checks the form of what a request says.
 func checkRequest(req api.ExplainRequest) error {
-	if u, err := url.Parse(req.URL); req.URL != "" && (err != nil || !requestable(u)) {
+	if _, _, ok := splitURL(req.URL); req.URL != "" && !ok {
 		return usagef("%q is no URL: write it like http://example.org/path or /path", req.URL)
 	}
 	if req.Method != "" && !token.MatchString(req.Method) {
@@ -97,14 +102,6 @@ func checkRequest(req api.ExplainRequest) error {
 		}
 	}
 	return nil
-}
-
-// requestable reports whether a URL can be asked for: a path, or all of it.
-func requestable(u *url.URL) bool {
-	if u.Scheme == "" && u.Host == "" {
-		return strings.HasPrefix(u.Path, "/")
-	}
-	return (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 func usagef(format string, args ...any) error {

@@ -5,20 +5,13 @@ package daemon
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )
-
-// limitText says how many requests may be in service at once.
-func limitText(c policy.Concurrency) string {
-	if c.Mode == policy.ConcurrencyAuto {
-		return "unlimited (auto)"
-	}
-	return c.String()
-}
 
 // roomOf returns the waiting room of a service, nil for one that only has its SYNs policed.
 func roomOf(t *policy.Tables, service int, rooms []datapath.Room) *api.RoomStatus {
@@ -67,7 +60,7 @@ func durations(h datapath.Histogram) api.Durations {
 	}
 	if d.Count > 0 {
 		d.Mean = d.Sum / float64(d.Count)
-		d.P50, d.P99 = quantile(d, 0.50), quantile(d, 0.99)
+		d.P50, d.P99 = d.Quantile(0.50), d.Quantile(0.99)
 	}
 	return d
 }
@@ -83,30 +76,19 @@ func bounds(i int) (from, to float64) {
 	return from, to
 }
 
-// quantile takes the durations of a bucket for evenly spread between its bounds.
-func quantile(d api.Durations, q float64) float64 {
-	rank := q * float64(d.Count)
-	for _, b := range d.Buckets {
-		n := float64(b.Count)
-		switch {
-		case rank > n:
-			rank -= n
-		case b.To == 0:
-			return b.From
-		default:
-			return b.From + (b.To-b.From)*rank/n
-		}
-	}
-	return d.Buckets[len(d.Buckets)-1].From // by an error of rounding
-}
-
 // askRoom says whether a request of a class would wait, where any can, or a connection.
 func (x Explainer) askRoom(d *api.Decision, service, class int) error {
 	if !x.Tables.HasRoom(service) {
 		return nil
 	}
 	table := x.Tables.Services[service].Room
-	d.Room = &api.RoomDecision{Protocol: table.Protocol, Limit: table.Limit, Max: x.Tables.Classes[class].Max}
+	d.Room = &api.RoomDecision{Protocol: table.Protocol, Limit: table.Limit, Auto: table.Adaptive, Max: x.Tables.Classes[class].Max}
+	if x.Adaptation != nil {
+		steer(d, x.Adaptation(x.Tables.Services[service].Name))
+	}
+	if name := x.Policy.ClassName(class); name != d.Class {
+		d.Room.Class = name
+	}
 	if x.Rooms == nil {
 		return nil
 	}
@@ -118,7 +100,26 @@ func (x Explainer) askRoom(d *api.Decision, service, class int) error {
 	own := nth(room.Classes, class)
 	d.Room.Live, d.Room.InService, d.Room.ClassInService, d.Room.Waiting = true, room.InService, own.InService, room.Waiting
 	d.Room.Waits = full(room.InService, d.Room.Limit) || full(own.InService, d.Room.Max) || x.behind(room, class)
+	d.Room.Full = d.Room.Waits && room.Waiting+room.Gathering >= table.Queue.Size && !below(room, class)
 	return nil
+}
+
+// steer adds how the service of a decision is steered, if it is.
+func steer(d *api.Decision, a *api.AdaptationStatus) {
+	if a == nil {
+		return
+	}
+	d.Room.Limit, d.Room.SetBy, d.Room.Overload = a.Limit, a.Signal, a.Overload
+	for _, k := range a.Keep {
+		if k.Class == d.Class && k.Share < 1 {
+			d.Room.Kept = &k.Share
+		}
+	}
+}
+
+// below reports whether somebody of a less important class waits, who would make room.
+func below(room datapath.Room, class int) bool {
+	return slices.ContainsFunc(room.Classes[min(class+1, len(room.Classes)):], func(c datapath.RoomClass) bool { return c.Waiting > 0 })
 }
 
 func full(inService, limit int) bool { return limit > 0 && inService >= limit }

@@ -193,6 +193,8 @@ func TestExplainSaysWhetherARequestWaits(t *testing.T) {
 	open := datapath.Room{InService: 7, Classes: make([]datapath.RoomClass, 2)}
 	goldFull := datapath.Room{InService: 5, Waiting: 1, Classes: []datapath.RoomClass{{InService: 3, Waiting: 1}, {InService: 2}}}
 	behind := datapath.Room{InService: 5, Waiting: 4, Classes: []datapath.RoomClass{{InService: 2}, {InService: 3, Waiting: 4}}}
+	overfull := busyRoom()
+	overfull.Waiting, overfull.Classes[1].Waiting = 95, 95 // with those whose head is not complete 100
 	const bronze, gold = "10.0.0.8", "10.0.0.3"
 	tests := []struct {
 		name string
@@ -203,6 +205,8 @@ func TestExplainSaysWhetherARequestWaits(t *testing.T) {
 	}{
 		{"room", open, bronze, ":80", &api.RoomDecision{Limit: 8, InService: 7}},
 		{"full", full, bronze, ":80", &api.RoomDecision{Limit: 8, InService: 8, ClassInService: 6, Waiting: 92, Waits: true}},
+		{"the queue is full", overfull, bronze, ":80", &api.RoomDecision{Limit: 8, InService: 8, ClassInService: 6, Waiting: 95, Waits: true, Full: true}},
+		{"one of a lower class makes room", overfull, gold, ":80", &api.RoomDecision{Limit: 8, Max: 3, InService: 8, ClassInService: 2, Waiting: 95, Waits: true}},
 		{"the class is full", goldFull, gold, ":80", &api.RoomDecision{Limit: 8, Max: 3, InService: 5, ClassInService: 3, Waiting: 1, Waits: true}},
 		{"nobody waits who could be admitted", goldFull, bronze, ":80", &api.RoomDecision{Limit: 8, InService: 5, ClassInService: 2, Waiting: 1}},
 		{"behind its own class", behind, bronze, ":80", &api.RoomDecision{Limit: 8, InService: 5, ClassInService: 3, Waiting: 4, Waits: true}},

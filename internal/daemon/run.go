@@ -18,6 +18,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/live"
 )
 
 // Config says what to run.
@@ -41,8 +42,14 @@ type Config struct {
 	Kernel      Kernel
 	OpenNetwork func(name string, log *slog.Logger) (Network, error)
 	Notifier    Notifier
+	// Confine gives up what is needed to start alone, and returns the names of the capabilities
+	// that are left; nil: everything is kept.
+	Confine func() (held []string, err error)
 	// MetricsHandler makes the handler of /metrics.
 	MetricsHandler func(status func() (api.Status, error)) http.Handler
+	// Dashboard puts a page before it that shows what watch tells of; nil: there is none. It is
+	// served on address.
+	Dashboard func(watch func(context.Context) (<-chan live.View, error), address string, metrics http.Handler) http.Handler
 }
 
 // daemon is a running instance.
@@ -56,6 +63,10 @@ type daemon struct {
 	stop    chan api.StopRequest
 	failed  chan error // a server ended
 	servers []*http.Server
+	events  *eventHub
+	reloads reloads
+	live    *liveHub
+	held    []string // capabilities; empty: not known
 }
 
 // Run puts the policy in force, serves until ctx is done or a client asks to stop, and
@@ -65,7 +76,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := CheckInstance(cfg.Instance); err != nil {
 		return err
 	}
-	first, err := load(cfg.Policy)
+	first, err := loadFirst(cfg)
 	if err != nil {
 		return err
 	}
@@ -93,7 +104,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.enforce(network, first); err != nil {
 		return err
 	}
-	spend()() // what starting took
+	d.confine()
+	memory.spend()() // what starting took
 	return d.serve(ctx)
 }
 
@@ -138,22 +150,19 @@ func (d *daemon) closeListeners() {
 // enforce opens the data path and puts the first policy in force. On error a new data
 // path is removed; one that was found goes on.
 func (d *daemon) enforce(network Network, first *enforceable) error {
-	var dp Datapath
-	err := network.Do(func() (err error) {
-		cfg := datapath.Config{
-			Instance: d.cfg.Instance, Log: d.log, Services: len(first.tables.Services),
-			Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows,
-		}
-		dp, err = d.cfg.Kernel.Open(cfg, len(first.tables.Rules))
-		return err
-	})
+	dp, err := d.open(network, datapath.Config{
+		Instance: d.cfg.Instance, Log: d.log, Services: len(first.tables.Services),
+		Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows,
+	}, len(first.tables.Rules)+len(first.policy.Requests))
 	if err != nil {
 		return err
 	}
 	d.engine = &engine{
 		instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes(),
-		applied: make(chan struct{}, 1),
+		runDir: d.cfg.RunDir, runFile: first.file,
+		applied: make(chan struct{}, 1), expired: make(chan struct{}, 1),
 	}
+	d.engine.agent = newAgent(d.engine)
 	if !outlives(datapath.Root, ancestorRoots()) {
 		d.engine.notes = append(slices.Clone(d.engine.notes), fmt.Sprintf(
 			"%s is mounted for this process alone: enforcement ends with it; run outside of `ip netns exec` and use --netns", datapath.Root))
@@ -164,11 +173,12 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 	if err := d.engine.start(first); err != nil {
 		return errors.Join(err, d.end(dp.Adopted()))
 	}
-	for _, w := range first.warningLines() {
+	now := d.engine.current // perhaps another one: what is to be confirmed, or was taken back
+	for _, w := range now.warningLines() {
 		d.log.Warn(w)
 	}
-	d.log.Info("in force", "policy", first.file, "hash", shortHash(first.tables.Hash),
-		"services", len(first.tables.Services), "rules", len(first.tables.Rules), "adopted", dp.Adopted())
+	d.log.Info("in force", "policy", now.file, "hash", shortHash(now.tables.Hash),
+		"services", len(now.tables.Services), "rules", len(now.tables.Rules), "request_rules", len(now.policy.Requests), "adopted", dp.Adopted())
 	return nil
 }
 
@@ -178,7 +188,12 @@ func (d *daemon) end(keep bool) error {
 	if keep {
 		return err
 	}
-	if _, removing := d.cfg.Kernel.Remove(d.cfg.Instance); removing != nil {
+	removeRecord(d.cfg.RunDir, d.cfg.Instance)
+	removing := d.engine.net.Do(func() error {
+		_, err := d.cfg.Kernel.Remove(d.cfg.Instance)
+		return err
+	})
+	if removing != nil {
 		err = errors.Join(err, fmt.Errorf("remove what is attached: %w; run `narthex detach --instance %s`", removing, d.cfg.Instance))
 	}
 	return err

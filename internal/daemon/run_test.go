@@ -96,13 +96,6 @@ func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
 			want: `attach to "eth0": the driver says no`,
 		},
 		{
-			name: "what is not enforced yet",
-			spoil: func(m *machine, c *Config) {
-				c.Policy = m.write("p.yaml", onePolicy+"requests:\n  - {name: cgi, path: /cgi, action: drop}\n")
-			},
-			want: `DIR/p.yaml:7:5: 1 request rule is not enforced by this version yet: leave "requests" out`,
-		},
-		{
 			name:  "name of the instance",
 			spoil: func(_ *machine, c *Config) { c.Instance = "../x" },
 			want:  `"../x" cannot be the name of an instance: use up to 63 letters, digits, dots, dashes and underscores`,

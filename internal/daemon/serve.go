@@ -39,6 +39,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	changed := make(chan netif.Snapshot)
 	go d.engine.net.Run(following, d.engine.snap, changed)
 	var beating sync.WaitGroup
+	d.engine.adapt(following, &beating)
 	beating.Go(func() { d.engine.pulse().run(following) })
 	d.startServers()
 	d.cfg.Notifier.Notify(ready(d.summary()))
@@ -47,6 +48,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	cancel()
 	d.stopServers()
 	beating.Wait()
+	d.engine.mu.Lock()
+	d.engine.endTrial("the daemon ends")
+	d.engine.mu.Unlock()
 	if !keep {
 		d.clear()
 	}
@@ -80,15 +84,24 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 			return true, err
 		case <-d.cfg.Reload:
 			// The error was logged; the old policy is in force.
-			_, _ = d.reload(api.ReloadRequest{})
+			_, _ = d.reload(api.ReloadRequest{}, bySIGHUP)
+		case <-d.engine.expired:
+			d.expire()
 		case snap := <-changed:
 			if err := d.engine.refresh(snap); err != nil {
 				d.log.Error("cannot police all interfaces, will try again", "error", err)
+			}
+			if err := d.checkGone(); err != nil {
+				return false, err
 			}
 		case <-retry.C:
 			if err := d.engine.retry(); err != nil {
 				d.log.Debug("tried again in vain", "error", err)
 			}
+			if err := d.checkGone(); err != nil {
+				return false, err
+			}
+			d.expire() // if it failed before
 		case <-sweep.C:
 			if err := d.engine.sweep(); err != nil {
 				d.log.Error("cannot forget connections that have ended", "error", err)
@@ -119,11 +132,12 @@ func (d *daemon) signOfLife() {
 }
 
 // reload is what SIGHUP and clients ask for.
-func (d *daemon) reload(req api.ReloadRequest) (api.ReloadResult, error) {
+func (d *daemon) reload(req api.ReloadRequest, by string) (api.ReloadResult, error) {
 	if note, err := reloading(); err == nil {
 		d.cfg.Notifier.Notify(note)
 	}
-	result, err := d.engine.reload(req.File)
+	result, err := d.engine.reload(req, by)
+	d.reloads.note(err)
 	if err != nil {
 		d.log.Error("the old policy stays in force", "error", err)
 		d.cfg.Notifier.Notify(ready("reload failed, the old policy stays in force: " + err.Error()))
@@ -132,7 +146,7 @@ func (d *daemon) reload(req api.ReloadRequest) (api.ReloadResult, error) {
 	for _, w := range result.Warnings {
 		d.log.Warn(w)
 	}
-	about := []any{"policy", result.Policy.File, "hash", shortHash(result.Policy.Hash)}
+	about := []any{"policy", result.Policy.File, "hash", shortHash(result.Policy.Hash), "by", by}
 	if len(result.Ended) > 0 {
 		about = append(about, "ended_overrides", result.Ended)
 	}
@@ -166,11 +180,20 @@ func (d *daemon) summary() string {
 }
 
 func (d *daemon) startServers() {
+	d.events = newEventHub(d.engine.dp.Events, d.log)
+	d.live = newLiveHub(d.status, d.events, d.log)
 	control := newServer(d.api(), d.log)
+	control.RegisterOnShutdown(d.events.stop)
+	control.RegisterOnShutdown(d.live.stop)
+	control.RegisterOnShutdown(d.engine.agent.end)
 	control.ConnContext = withPeer
 	d.startServer(control, d.control)
 	if d.metrics != nil {
-		d.startServer(newServer(d.cfg.MetricsHandler(d.status), d.log), d.metrics)
+		handler := d.cfg.MetricsHandler(d.status)
+		if d.cfg.Dashboard != nil {
+			handler = d.cfg.Dashboard(d.watch, metricsAddress(d.cfg.Metrics), handler)
+		}
+		d.startServer(newMetricsServer(handler, d.log), newBounded(d.metrics, metricsConnections))
 		d.log.Info("serving metrics", "address", d.metrics.Addr().String())
 	}
 }

@@ -22,6 +22,15 @@ const (
 	idleLimit      = 30 * time.Second
 )
 
+// The same for metrics and the dashboard, which anybody on the machine may ask for.
+const (
+	metricsConnections = 64               // at once, 32 of which may watch
+	metricsRequest     = 16 << 10         // cookies of all that is served on localhost come with it
+	metricsHeaderLimit = 5 * time.Second  // until a request has come
+	metricsWriteLimit  = 15 * time.Second // a scrape may take 10 s, before it is sent
+	metricsIdleLimit   = 10 * time.Second
+)
+
 // newServer returns a server with limits.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
@@ -35,6 +44,15 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// newMetricsServer returns a server on whose connections nobody stays for long. Who watches does,
+// for that sets its own limits.
+func newMetricsServer(handler http.Handler, log *slog.Logger) *http.Server {
+	s := newServer(handler, log)
+	s.ReadHeaderTimeout, s.ReadTimeout = metricsHeaderLimit, metricsHeaderLimit
+	s.WriteTimeout, s.IdleTimeout, s.MaxHeaderBytes = metricsWriteLimit, metricsIdleLimit, metricsRequest
+	return s
+}
+
 // api returns what is served on the control socket.
 func (d *daemon) api() http.Handler {
 	mux := http.NewServeMux()
@@ -42,8 +60,19 @@ func (d *daemon) api() http.Handler {
 		status, err := d.status()
 		answer(w, status, err)
 	})
-	handle(mux, api.PathReload, d.reload)
-	handle(mux, api.PathSet, d.engine.set)
+	mux.HandleFunc("GET "+api.PathEvents, d.tellEvents)
+	mux.HandleFunc("GET "+api.PathLive, d.showLive)
+	mux.HandleFunc("GET "+api.PathSamples, d.engine.agent.serveSamples)
+	handleFrom(mux, api.PathReload, d.reload)
+	handleFrom(mux, api.PathConfirm, d.confirm)
+	mux.HandleFunc("GET "+api.PathShadow, func(w http.ResponseWriter, _ *http.Request) {
+		report, err := d.engine.shadowReport()
+		answer(w, report, err)
+	})
+	handleFrom(mux, api.PathShadow, d.shadow)
+	handleFrom(mux, api.PathShadowEnd, d.engine.endShadow)
+	handleFrom(mux, api.PathSet, d.engine.set)
+	handle(mux, api.PathDiff, d.engine.diff)
 	handle(mux, api.PathExplain, d.engine.explain)
 	handle(mux, api.PathStop, d.requestStop)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +83,7 @@ func (d *daemon) api() http.Handler {
 
 func onlyAllowedPeers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed, _ := r.Context().Value(peerKey{}).(bool); !allowed {
+		if !peerOf(r).allowed {
 			fail(w, http.StatusForbidden, errors.New("no permission to use this socket: run this command as root"))
 			return
 		}
@@ -64,6 +93,11 @@ func onlyAllowedPeers(next http.Handler) http.Handler {
 
 // handle serves a POST whose body and answer are JSON.
 func handle[Request, Result any](mux *http.ServeMux, path string, do func(Request) (Result, error)) {
+	handleFrom(mux, path, func(req Request, _ string) (Result, error) { return do(req) })
+}
+
+// handleFrom is handle for what has to know who asks.
+func handleFrom[Request, Result any](mux *http.ServeMux, path string, do func(req Request, from string) (Result, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		var req Request
 		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, largestRequest))
@@ -76,7 +110,7 @@ func handle[Request, Result any](mux *http.ServeMux, path string, do func(Reques
 			fail(w, http.StatusBadRequest, usagef("read request: %v", err))
 			return
 		}
-		result, err := do(req)
+		result, err := do(req, peerOf(r).name)
 		answer(w, result, err)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -98,16 +99,27 @@ func checkReplaceable(path string) error {
 
 type peerKey struct{}
 
-// withPeer notes on a connection's context who is at the other end.
-func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, peerKey{}, peerAllowed(conn))
+// peer is the process at the other end of a connection.
+type peer struct {
+	name    string // of the user, for the log
+	allowed bool   // it is root's or the daemon's user's; false, too, if that is not known
 }
 
-// peerAllowed reports whether the process at the other end is root's or the daemon's user's.
-func peerAllowed(conn net.Conn) bool {
+// withPeer notes on a connection's context who is at the other end.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, peerAt(conn))
+}
+
+// peerOf returns who sent a request.
+func peerOf(r *http.Request) peer {
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	return p
+}
+
+func peerAt(conn net.Conn) peer {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return false
+		return peer{}
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -115,9 +127,9 @@ func peerAllowed(conn net.Conn) bool {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err != nil || credErr != nil {
-		return false
+		return peer{}
 	}
-	return allowedUser(cred.Uid, os.Geteuid())
+	return peer{userName(cred.Uid, loginOf(cred.Pid)), allowedUser(cred.Uid, os.Geteuid())}
 }
 
 func allowedUser(peer uint32, own int) bool {

@@ -124,7 +124,8 @@ func TestPeerIsCheckedOnEveryConnection(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		allowed, _ := withPeer(t.Context(), conn).Value(peerKey{}).(bool)
+		peer, _ := withPeer(t.Context(), conn).Value(peerKey{}).(peer)
+		allowed := peer.allowed
 		accepted <- allowed
 	}()
 	conn, err := net.Dial("unix", path)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
@@ -50,10 +51,12 @@ func (d *daemon) status() (api.Status, error) {
 		Version:   d.cfg.Version,
 		Started:   d.started,
 		Adopted:   e.dp.Adopted(),
-		Policy:    e.current.status(),
+		Policy:    e.policyStatus(),
+		Trial:     e.trialStatus(),
 		Services:  e.services(stats, rooms, listeners),
 		Classes:   classes(e.current.policy),
 		Rules:     rules(e.current, stats),
+		Requests:  requestRules(e.current, stats),
 		Reasons:   stats.Reasons,
 		Overrides: api.List(slices.Clone(e.current.overrides)),
 		Sources:   api.SourcesStatus(sources),
@@ -61,7 +64,10 @@ func (d *daemon) status() (api.Status, error) {
 		Notes:     api.List(notes),
 		Warnings:  e.current.warningLines(),
 
-		WaitingRoom: api.PoolStatus(pool),
+		Events:       d.events.status(),
+		Reloads:      d.reloads.status(),
+		Capabilities: api.List(d.held),
+		WaitingRoom:  api.PoolStatus(pool),
 	}, nil
 }
 
@@ -72,11 +78,13 @@ func (e *engine) services(stats datapath.Stats, rooms []datapath.Room, listeners
 			Name:       s.Name,
 			Protocol:   s.Room.Protocol,
 			Mode:       "enforce",
-			Limit:      limitText(e.current.policy.Services[i].Concurrency),
 			Interfaces: e.interfaces(i),
 			Counts:     counts(stats.Services, i),
 			RoomStatus: roomOf(e.current.tables, i, rooms),
+			Adaptation: e.agent.adaptation(s.Name, e.current.tables.Classes),
+			Changes:    e.agent.changes(s.Name),
 		}
+		list[i].Limit = limitText(e.current.policy.Services[i].Concurrency, list[i].Adaptation)
 		if s.Shadow {
 			list[i].Mode = "shadow"
 		}
@@ -121,32 +129,61 @@ func classes(p *policy.Policy) []api.ClassStatus {
 func rules(f *enforceable, stats datapath.Stats) []api.RuleStatus {
 	list := make([]api.RuleStatus, len(f.policy.Connections))
 	for i, c := range f.policy.Connections {
-		list[i] = api.RuleStatus{
-			Name:   c.Name,
-			Action: c.Action.String(),
-			Counts: counts(stats.Rules, i),
-		}
-		if c.Class >= 0 {
-			list[i].Class = f.policy.ClassName(c.Class)
-		}
-		if c.Action == policy.ActionPolice {
-			list[i].Rate, list[i].Burst, list[i].Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
-		}
+		list[i] = f.rule(connectionTable, ruled{c.Name, c.Action, c.Rate, c.Burst, c.Per, c.When, c.Class})
+		list[i].Counts = counts(stats.Rules, i)
 	}
-	for _, o := range f.overrides {
-		for i := range list {
-			list[i].Overridden = list[i].Overridden || overrides(o.Path, list[i].Name)
+	return list
+}
+
+func requestRules(f *enforceable, stats datapath.Stats) []api.RequestRuleStatus {
+	list := make([]api.RequestRuleStatus, len(f.policy.Requests))
+	for i, q := range f.policy.Requests {
+		list[i].RuleStatus = f.rule(requestTable, ruled{q.Name, q.Action, q.Rate, q.Burst, q.Per, q.When, q.Class})
+		list[i].Counts = counts(stats.Requests, i)
+		list[i].Block, list[i].Learn = q.Block.Seconds(), q.Learn.Seconds()
+		if q.Action == policy.ActionPolice {
+			list[i].Over = string(q.Over)
 		}
 	}
 	return list
 }
 
-// overrides reports whether a path such as connections.NAME.rate is on that rule.
-func overrides(path, rule string) bool {
-	const table = "connections."
-	return len(path) > len(table)+len(rule) && path[:len(table)] == table &&
-		path[len(table):len(table)+len(rule)] == rule && path[len(table)+len(rule)] == '.'
+// ruled is what rules of both tables say.
+type ruled struct {
+	name   string
+	action policy.Action
+	rate   policy.Rate
+	burst  int
+	per    policy.Per
+	when   policy.When
+	class  int
 }
+
+// The tables of the policy, as in paths of overrides.
+const (
+	connectionTable = "connections"
+	requestTable    = "requests"
+)
+
+func (f *enforceable) rule(table string, r ruled) api.RuleStatus {
+	s := api.RuleStatus{Name: r.name, Action: r.action.String()}
+	if r.when != policy.WhenAlways {
+		s.When = r.when.String()
+	}
+	if r.class >= 0 {
+		s.Class = f.policy.ClassName(r.class)
+	}
+	if r.action == policy.ActionPolice {
+		s.Rate, s.Burst, s.Per = r.rate.String(), uint32(r.burst), perText(r.per)
+	}
+	for _, o := range f.overrides {
+		s.Overridden = s.Overridden || overrides(o.Path, table, r.name)
+	}
+	return s
+}
+
+// overrides reports whether a path such as connections.NAME.rate is on that rule of a table.
+func overrides(path, table, rule string) bool { return strings.HasPrefix(path, table+"."+rule+".") }
 
 func counts(all []datapath.Counts, i int) api.Counts {
 	if i >= len(all) {

@@ -17,6 +17,7 @@ var errNotHTTP = errors.New("not an HTTP/1.1 answer with a length")
 type answer struct {
 	head   []byte // as long as it is incomplete
 	status int    // 0 as long as the head is incomplete
+	length int    // of the body in bytes
 	left   int    // bytes of the body to come
 	close  bool   // the server closes the connection afterwards
 }
@@ -78,6 +79,6 @@ func (a *answer) parse(head []byte) error {
 	if length < 0 {
 		return errNotHTTP
 	}
-	a.status, a.left = status, length
+	a.status, a.length, a.left = status, length, length
 	return nil
 }

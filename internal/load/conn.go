@@ -12,11 +12,12 @@ import (
 
 // conn is one client: its connection, if it has one, and the request that is under way.
 type conn struct {
-	fd     int // -1 without a connection
-	id     int32
-	serial int32 // of the connection: an event with another is of an earlier one
-	source netip.Addr
-	answer answer
+	fd      int // -1 without a connection
+	id      int32
+	serial  int32 // of the connection: an event with another is of an earlier one
+	source  netip.Addr
+	request []byte
+	answer  answer
 
 	begun, connected time.Time // of the request; connected is zero until it is
 

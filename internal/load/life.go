@@ -51,7 +51,7 @@ func (l *loop) connect(c *conn) bool {
 func (l *loop) ask(c *conn, now time.Time) bool {
 	c.leave()
 	l.asking.push(c, now)
-	if err := c.send(l.request); err != nil {
+	if err := c.send(c.request); err != nil {
 		l.end(c, outcomeOf(err), now)
 		return false
 	}
@@ -79,7 +79,7 @@ func (l *loop) offer(now time.Time) {
 	}
 	if len(l.conns) >= l.maxOpen {
 		l.tally.begun()
-		l.tally.ended(l.source(), now, time.Time{}, now, Unsent, 0)
+		l.tally.ended(&conn{source: l.source(), begun: now}, now, Unsent)
 		return
 	}
 	l.begin(l.add(), now)
@@ -88,7 +88,13 @@ func (l *loop) offer(now time.Time) {
 // begin begins a request, on the connection that there is or on a new one.
 func (l *loop) begin(c *conn, now time.Time) {
 	l.tally.begun()
-	c.begun, c.connected, c.answer = now, time.Time{}, answer{}
+	c.request = l.request
+	l.launch(c, now, now)
+}
+
+// launch begins a request that has been counted, and whose time was since.
+func (l *loop) launch(c *conn, since, now time.Time) {
+	c.begun, c.connected, c.answer = since, time.Time{}, answer{}
 	if c.fd >= 0 {
 		l.ask(c, now)
 		return
@@ -112,13 +118,13 @@ func (l *loop) source() (s netip.Addr) {
 // end counts the end of a request and has the client go on.
 func (l *loop) end(c *conn, o Outcome, now time.Time) {
 	c.leave()
-	l.tally.ended(c.source, c.begun, c.connected, now, o, c.answer.status)
+	l.tally.ended(c, now, o)
 	reuse := l.keepAlive && (o == OK || o == OtherStatus) && !c.answer.close
 	if !reuse {
 		c.close(o != OK && o != OtherStatus)
 	}
 	switch {
-	case l.every > 0:
+	case l.every > 0, l.replay != nil:
 		l.spare = append(l.spare, c)
 	case o == Refused || o == Failed:
 		l.pausing.push(c, now)
@@ -133,10 +139,14 @@ func (l *loop) end(c *conn, o Outcome, now time.Time) {
 func (l *loop) abandon(now time.Time) {
 	for _, c := range l.conns {
 		if c.in == &l.connecting || c.in == &l.asking {
-			l.tally.ended(c.source, c.begun, c.connected, now, Unfinished, 0)
+			c.answer = answer{}
+			l.tally.ended(c, now, Unfinished)
 		}
 		c.leave()
 		c.close(true)
 	}
 	l.conns, l.spare = nil, nil
+	if l.replay != nil {
+		l.abandonWaiting(now)
+	}
 }

@@ -3,7 +3,7 @@
 // Package load makes HTTP clients for tests, benchmarks and the demo. A closed loop is a
 // number of clients each of which asks, waits for the answer and asks again; an open loop
 // opens connections at a given rate whatever the answers. The experiments call them
-// Webstone and sclient, as their models did.
+// Webstone and sclient, as their models did. A trace is replayed: its requests have their times.
 //
 // All clients of a run live on one thread around one epoll, which is in a network
 // namespace and may be pinned to cores: well above 10,000 connections/s on one core. Load
@@ -29,7 +29,7 @@ const MaxDuration = 10 * time.Minute
 // the first SYN.
 const OneSYN = 500 * time.Millisecond
 
-// Client is what both kinds of clients have in common.
+// Client is what all kinds of clients have in common.
 type Client struct {
 	NS      *testnet.Namespace // nil: where the process is; then Target must be a loopback address
 	CPUs    []int              // cores that the clients run on; any if empty

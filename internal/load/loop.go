@@ -29,9 +29,11 @@ type loop struct {
 	connectOnly bool
 	nextBurst   time.Time
 
+	replay *replay // of a trace; nil otherwise
+
 	ep     int
 	conns  []*conn // by id
-	spare  []*conn // without a request, open loop only
+	spare  []*conn // without a request; not of a closed loop
 	opened int     // connections begun, to take sources in turn
 	buf    []byte
 
@@ -73,6 +75,9 @@ func (l *loop) run(ctx context.Context) (err error) {
 	end := now.Add(l.client.Duration)
 	l.tally.begin(now)
 	l.nextBurst = now
+	if l.replay != nil {
+		l.replay.start = now
+	}
 	for range l.clients {
 		l.begin(l.add(), now)
 	}
@@ -106,6 +111,10 @@ func (l *loop) act(now time.Time) time.Time {
 	l.expire(&l.asking, now, func(c *conn) { l.end(c, NoAnswer, now) })
 	l.expire(&l.thinking, now, func(c *conn) { l.begin(c, now) })
 	l.expire(&l.pausing, now, func(c *conn) { l.begin(c, now) })
+	if l.replay != nil {
+		l.arrive(now)
+		l.serve(now)
+	}
 	return time.Now()
 }
 
@@ -127,6 +136,11 @@ func (l *loop) next() time.Time {
 	at := time.Now().Add(maxWait)
 	if l.every > 0 && l.nextBurst.Before(at) {
 		at = l.nextBurst
+	}
+	if l.replay != nil {
+		if due, ok := l.replay.due(); ok && due.Before(at) {
+			at = due
+		}
 	}
 	for _, f := range []*fifo{&l.connecting, &l.asking, &l.thinking, &l.pausing} {
 		if due, ok := f.due(); ok && due.Before(at) {

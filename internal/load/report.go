@@ -51,6 +51,7 @@ type Report struct {
 	Begun     uint64 // requests; each has one outcome in the end
 	Connected uint64 // handshakes completed
 	Outcomes  [outcomes]uint64
+	Bytes     uint64                  // of the bodies of what was OK
 	Statuses  map[int]uint64          // answers by status
 	Times     *hdrhistogram.Histogram // from begin to last byte of what was OK, in microseconds
 	Events    []Event                 // if Record is set, in the order in which they ended
@@ -67,6 +68,9 @@ func newReport() *Report {
 // Rate is how many requests per second were OK.
 func (r *Report) Rate() float64 { return float64(r.Outcomes[OK]) / r.Elapsed.Seconds() }
 
+// Goodput is how many bytes per second were those of bodies that came completely and were OK.
+func (r *Report) Goodput() float64 { return float64(r.Bytes) / r.Elapsed.Seconds() }
+
 // Quantile returns the response time that the given share of OK requests did not exceed.
 func (r *Report) Quantile(share float64) time.Duration {
 	return time.Duration(r.Times.ValueAtQuantile(share*100)) * time.Microsecond
@@ -80,6 +84,7 @@ func (r *Report) Add(o *Report) {
 	r.Elapsed += o.Elapsed
 	r.Begun += o.Begun
 	r.Connected += o.Connected
+	r.Bytes += o.Bytes
 	for i, n := range o.Outcomes {
 		r.Outcomes[i] += n
 	}
@@ -124,25 +129,26 @@ func (t *tally) connected() {
 	t.recent.Connected++
 }
 
-// ended counts the end of a request, whose times are those on the clock.
-func (t *tally) ended(source netip.Addr, begun, connected, ended time.Time, o Outcome, status int) {
+// ended counts the end of a connection's request.
+func (t *tally) ended(c *conn, ended time.Time, o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.recent
 	r.Outcomes[o]++
-	if status != 0 {
-		r.Statuses[status]++
+	if c.answer.status != 0 {
+		r.Statuses[c.answer.status]++
 	}
 	if o == OK {
+		r.Bytes += uint64(c.answer.length)
 		// Cannot fail: timeouts keep it in range.
-		_ = r.Times.RecordValue(min(ended.Sub(begun).Microseconds(), r.Times.HighestTrackableValue()))
+		_ = r.Times.RecordValue(min(ended.Sub(c.begun).Microseconds(), r.Times.HighestTrackableValue()))
 	}
 	if !t.record {
 		return
 	}
-	e := Event{Source: source, Begun: begun.Sub(t.start), Ended: ended.Sub(t.start), Outcome: o, Status: status}
-	if !connected.IsZero() {
-		e.Connected = connected.Sub(t.start)
+	e := Event{Source: c.source, Begun: c.begun.Sub(t.start), Ended: ended.Sub(t.start), Outcome: o, Status: c.answer.status}
+	if !c.connected.IsZero() {
+		e.Connected = c.connected.Sub(t.start)
 	}
 	r.Events = append(r.Events, e)
 }

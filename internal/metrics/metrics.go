@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,109 +23,149 @@ const (
 
 	scrapesAtOnce = 4
 	scrapeLimit   = 10 * time.Second
+	// answersAtOnce bounds those that are in memory as well, until slow readers have taken them.
+	answersAtOnce = 8
 )
 
 // Handler serves GET /metrics and nothing else. Each scrape reads the status anew.
 func Handler(status func() (api.Status, error)) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		collector{status},
+		collector{status, &labelCache{}},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", atOnce(answersAtOnce, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: scrapesAtOnce,
 		Timeout:             scrapeLimit,
-	}))
+		// To compress the series of a thousand rules takes longer than all the rest of a scrape, on
+		// the machine whose CPUs are scarce.
+		DisableCompression: true,
+	})))
 	return mux
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("narthex_"+name, help, append([]string{"instance"}, labels...), nil)
+// atOnce turns away those who ask while so many are answered.
+func atOnce(most int, next http.Handler) http.Handler {
+	places := make(chan struct{}, most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, "too many scrape at once: try again later", http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // The metrics. The values of all labels come from the policy, the interfaces and lists in
 // this program, none from a packet.
 var (
-	syns       = desc("syns_total", "SYNs to a service by what became of them. would_drop: passed because the service is in shadow mode.", "service", "verdict")
-	ruleSYNs   = desc("rule_syns_total", "SYNs that a connection rule has decided.", "rule", "verdict")
-	unruled    = desc("unruled_packets_total", "Packets decided without a rule, by reason.", "reason", "verdict")
-	listening  = desc("service_listening", "Whether a server listens on every address and port of the service.", "service")
-	attached   = desc("attachment_info", "An interface on which a service is policed, and how.", "service", "interface", "mode")
-	enforcing  = desc("enforcing", "Whether any interface is being policed.")
-	adopted    = desc("adopted", "Whether the daemon found the instance in force when it started.")
-	loaded     = desc("policy_loaded_timestamp_seconds", "When the policy in force was loaded.")
-	overrides  = desc("overrides", "Limits that were set by hand.")
-	sources    = desc("sources", "Per-source token buckets in use.")
-	indebted   = desc("sources_indebted", "Of the per-source token buckets in use, those that are not full.")
-	sourcesMax = desc("sources_limit", "Per-source token buckets that there can be.")
-	mapBytes   = desc("map_bytes", "Kernel memory that the maps hold.")
-	buildInfo  = desc("build_info", "The version of the daemon.", "version")
+	syns        = counter("syns_total", "SYNs to a service by what became of them. would_drop: passed because the service is in shadow mode.", "service", "verdict")
+	ruleSYNs    = counter("rule_syns_total", "SYNs that a connection rule has decided.", "rule", "verdict")
+	ruleReqs    = counter("rule_requests_total", "Requests that a request rule has decided. dropped: rejected, dropped or demoted.", "rule", "verdict")
+	unruled     = counter("unruled_packets_total", "Packets decided without a rule, by reason.", "reason", "verdict")
+	listening   = gauge("service_listening", "Whether a server listens on every address and port of the service.", "service")
+	serviceInfo = gauge("service_info", "A service, whether its policy is enforced or only tried (shadow), and what it speaks.", "service", "mode", "protocol")
+	attached    = gauge("attachment_info", "An interface on which a service is policed, and how.", "service", "interface", "mode")
+	enforcing   = gauge("enforcing", "Whether any interface is being policed.")
+	adopted     = gauge("adopted", "Whether the daemon found the instance in force when it started.")
+	notes       = gauge("notes", "Things that are not as one might expect. `narthex status` says which.")
+	overrides   = gauge("overrides", "Limits that were set by hand.")
+	sources     = gauge("sources", "Per-source token buckets in use.")
+	indebted    = gauge("sources_indebted", "Of the per-source token buckets in use, those that are not full.")
+	sourcesMax  = gauge("sources_limit", "Per-source token buckets that there can be.")
+	mapBytes    = gauge("map_bytes", "Kernel memory that the maps hold.")
+	buildInfo   = gauge("build_info", "The version of the daemon, and of Go that built it.", "version", "goversion")
+	listeners   = gauge("event_listeners", "Who listens to events now.")
+	events      = counter("events_total", "Events that the kernel has told of, while somebody listened.")
+	missed      = counter("events_missed_total", "Events that were not told of while somebody listened. budget: more than a CPU may tell of; slow_listener: one reads too slowly.", "cause")
 )
 
 type collector struct {
 	status func() (api.Status, error)
+	cache  *labelCache
 }
 
+// Describe names all metrics.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		syns, ruleSYNs, unruled, listening, attached, enforcing, adopted, loaded,
-		overrides, sources, indebted, sourcesMax, mapBytes, buildInfo,
-	} {
-		ch <- d
+	for _, f := range families {
+		ch <- f.desc
 	}
-	describeRooms(ch)
 }
 
+// Collect reads the status and makes all series of it.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	s, err := c.status()
 	if err != nil {
-		ch <- prometheus.NewInvalidMetric(syns, err)
+		ch <- prometheus.NewInvalidMetric(syns.desc, err)
 		return
 	}
-	out := sink{ch, s.Instance}
-	for _, service := range s.Services {
-		out.counts(syns, service.Name, service.Counts.Counts)
-		out.gauge(listening, truth(service.Listening), service.Name)
-		for _, on := range service.Interfaces {
-			out.gauge(attached, 1, service.Name, on.Name, string(on.Mode))
-		}
-	}
-	for _, rule := range s.Rules {
-		if rule.Matched > 0 || len(s.Rules) <= manyRules {
-			out.counts(ruleSYNs, rule.Name, rule.Counts.Counts)
-		}
-	}
-	for reason, counts := range s.Reasons {
-		out.counts(unruled, reason, counts)
-	}
+	c.cache.mu.Lock()
+	defer c.cache.mu.Unlock()
+	c.cache.begin(s.Instance)
+	out := sink{ch, c.cache}
+	out.services(s)
+	out.rules(s)
+	out.policy(s)
 	out.rooms(s)
-	out.gauge(enforcing, truth(s.Enforcing))
-	out.gauge(adopted, truth(s.Adopted))
-	out.gauge(loaded, float64(s.Policy.Loaded.UnixMilli())/1000)
-	out.gauge(overrides, float64(len(s.Overrides)))
-	out.gauge(sources, float64(s.Sources.Used))
-	out.gauge(indebted, float64(s.Sources.Debt))
-	out.gauge(sourcesMax, float64(s.Sources.Size))
-	out.gauge(mapBytes, float64(s.MapBytes))
-	out.gauge(buildInfo, 1, s.Version)
+	out.put(enforcing, truth(s.Enforcing))
+	out.put(adopted, truth(s.Adopted))
+	out.put(notes, float64(len(s.Notes)))
+	out.put(sources, float64(s.Sources.Used))
+	out.put(indebted, float64(s.Sources.Debt))
+	out.put(sourcesMax, float64(s.Sources.Size))
+	out.put(mapBytes, float64(s.MapBytes))
+	out.put(buildInfo, 1, s.Version, runtime.Version())
+	out.put(listeners, float64(s.Events.Listeners))
+	out.put(events, float64(s.Events.Told))
+	out.put(missed, float64(s.Events.Missed), "budget")
+	out.put(missed, float64(s.Events.Behind), "slow_listener")
 }
 
-// sink adds the label that all metrics have.
+// sink takes the series of one scrape.
 type sink struct {
-	ch       chan<- prometheus.Metric
-	instance string
+	ch    chan<- prometheus.Metric
+	cache *labelCache
 }
 
-func (s sink) counts(d *prometheus.Desc, name string, c datapath.Counts) {
-	for verdict, n := range map[string]uint64{"passed": c.Passed, "dropped": c.Dropped, "would_drop": c.WouldDrop} {
-		s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), s.instance, name, verdict)
+func (s sink) put(f *family, value float64, labels ...string) {
+	s.ch <- &sample{f, s.cache.of(f, labels), value}
+}
+
+func (s sink) services(status api.Status) {
+	for _, service := range status.Services {
+		s.counts(syns, service.Name, service.Counts.Counts)
+		s.put(listening, truth(service.Listening), service.Name)
+		s.put(serviceInfo, 1, service.Name, service.Mode, string(service.Protocol))
+		for _, on := range service.Interfaces {
+			s.put(attached, 1, service.Name, on.Name, string(on.Mode))
+		}
 	}
 }
 
-func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
-	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{s.instance}, labels...)...)
+func (s sink) rules(status api.Status) {
+	for _, rule := range status.Rules {
+		if rule.Matched > 0 || len(status.Rules) <= manyRules {
+			s.counts(ruleSYNs, rule.Name, rule.Counts.Counts)
+		}
+	}
+	for _, rule := range status.Requests {
+		if rule.Matched > 0 || len(status.Requests) <= manyRules {
+			s.counts(ruleReqs, rule.Name, rule.Counts.Counts)
+		}
+	}
+	for reason, counts := range status.Reasons {
+		s.counts(unruled, reason, counts)
+	}
+}
+
+func (s sink) counts(f *family, name string, c datapath.Counts) {
+	s.put(f, float64(c.Passed), name, "passed")
+	s.put(f, float64(c.Dropped), name, "dropped")
+	s.put(f, float64(c.WouldDrop), name, "would_drop")
 }
 
 func truth(b bool) float64 {

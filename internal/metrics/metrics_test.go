@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 )
 
 func get(t *testing.T, handler http.Handler, method, path string) (code int, body string) {
@@ -42,12 +46,19 @@ func TestExposition(t *testing.T) {
 	}
 	status := api.Status{
 		Instance: "a", Version: "1.2", Enforcing: true,
-		Policy: api.PolicyStatus{Loaded: time.Unix(1000, 5e8)},
+		Policy: api.PolicyStatus{
+			Hash: "f00d", Loaded: time.Unix(1000, 5e8), Change: &api.Change{At: time.Unix(1001, 0)}, Unconfirmed: &api.Unconfirmed{},
+		},
+		Classes: []api.ClassStatus{{Name: "gold", Priority: 1}},
+		Events:  api.EventsStatus{Listeners: 2, Told: 70, Missed: 8, Behind: 9},
+		Reloads: api.ReloadsStatus{Done: 4, Failed: 3, LastFailed: "no such file"},
+		Notes:   []string{"one", "two"}, Warnings: []string{"a rule is never asked"},
 		Services: []api.ServiceStatus{{
-			Name: "web", Listening: true, Counts: counts(3, 2, 1),
+			Name: "web", Mode: "shadow", Protocol: policy.TLS, Listening: true, Counts: counts(3, 2, 1),
 			Interfaces: []api.InterfaceStatus{{Name: "eth0", Mode: datapath.ModeNative}},
 		}},
 		Rules:     []api.RuleStatus{{Name: "everyone", Counts: counts(4, 5, 0)}},
+		Requests:  []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{Name: "cgi", Counts: counts(6, 7, 8)}}},
 		Reasons:   map[string]datapath.Counts{"fragment": {Dropped: 9}},
 		Overrides: []api.Override{{Path: "x", Value: "y"}},
 		Sources:   api.SourcesStatus{Size: 100, Used: 10, Debt: 1},
@@ -58,16 +69,35 @@ func TestExposition(t *testing.T) {
 	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
 	want := `narthex_adopted{instance="a"} 0
 narthex_attachment_info{instance="a",interface="eth0",mode="native",service="web"} 1
-narthex_build_info{instance="a",version="1.2"} 1
+narthex_build_info{goversion="GO",instance="a",version="1.2"} 1
+narthex_class_priority{class="gold",instance="a"} 1
 narthex_enforcing{instance="a"} 1
+narthex_event_listeners{instance="a"} 2
+narthex_events_missed_total{cause="budget",instance="a"} 8
+narthex_events_missed_total{cause="slow_listener",instance="a"} 9
+narthex_events_total{instance="a"} 70
 narthex_flows{instance="a"} 128
 narthex_flows_used{instance="a"} 101
 narthex_map_bytes{instance="a"} 4096
+narthex_notes{instance="a"} 2
 narthex_overrides{instance="a"} 1
+narthex_policy_changed_timestamp_seconds{instance="a"} 1001
+narthex_policy_info{hash="f00d",instance="a"} 1
+narthex_policy_last_reload_successful{instance="a"} 0
 narthex_policy_loaded_timestamp_seconds{instance="a"} 1000.5
+narthex_policy_reloads_total{instance="a",result="done"} 4
+narthex_policy_reloads_total{instance="a",result="failed"} 3
+narthex_policy_rules{instance="a",table="connections"} 1
+narthex_policy_rules{instance="a",table="requests"} 1
+narthex_policy_unconfirmed{instance="a"} 1
+narthex_policy_warnings{instance="a"} 1
+narthex_rule_requests_total{instance="a",rule="cgi",verdict="dropped"} 7
+narthex_rule_requests_total{instance="a",rule="cgi",verdict="passed"} 6
+narthex_rule_requests_total{instance="a",rule="cgi",verdict="would_drop"} 8
 narthex_rule_syns_total{instance="a",rule="everyone",verdict="dropped"} 5
 narthex_rule_syns_total{instance="a",rule="everyone",verdict="passed"} 4
 narthex_rule_syns_total{instance="a",rule="everyone",verdict="would_drop"} 0
+narthex_service_info{instance="a",mode="shadow",protocol="tls",service="web"} 1
 narthex_service_listening{instance="a",service="web"} 1
 narthex_slots{instance="a"} 64
 narthex_slots_free{instance="a"} 3
@@ -81,7 +111,7 @@ narthex_unruled_packets_total{instance="a",reason="fragment",verdict="dropped"} 
 narthex_unruled_packets_total{instance="a",reason="fragment",verdict="passed"} 0
 narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop"} 0
 `
-	if diff := cmp.Diff(want, samples(body)); diff != "" {
+	if diff := cmp.Diff(strings.Replace(want, "GO", runtime.Version(), 1), samples(body)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 	if !strings.Contains(body, "\ngo_goroutines ") {
@@ -91,8 +121,8 @@ narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop
 
 func TestExpositionOfWaitingRooms(t *testing.T) {
 	status := api.Status{Services: []api.ServiceStatus{
-		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Gathering: 7, Classes: []api.RoomClassStatus{{
-			Name: "gold", InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, GaveUp: 3, Served: 84, Lost: 2, Paused: 4,
+		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Gathering: 7, QueueSize: 100, Classes: []api.RoomClassStatus{{
+			Name: "gold", Max: 6, InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, GaveUp: 3, Served: 84, Lost: 2, Paused: 4,
 			Rejected: map[string]uint64{"queue_full": 5},
 			Wait: api.Durations{Count: 6, Sum: 1.5, Buckets: []api.Bucket{
 				{From: 0, To: 0.000002, Count: 1}, {From: 0.000128, To: 0.000256, Count: 2}, {From: 1.048576, To: 2.097152, Count: 2}, {From: 2147.483648, Count: 1},
@@ -105,7 +135,7 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
 	var got []string
 	for line := range strings.Lines(samples(body)) {
-		if strings.HasPrefix(line, "narthex_request") || strings.HasPrefix(line, "narthex_concurrency") {
+		if regexp.MustCompile("^narthex_(request|concurrency|class_conc)").MatchString(line) {
 			line = strings.Replace(line, `{class="gold",instance="",service="shop"}`, "", 1)
 			got = append(got, strings.NewReplacer(`class="gold",instance="",`, "", `,service="shop"`, "", `service="shop",`, "", "narthex_", "").Replace(line))
 		}
@@ -131,7 +161,8 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 		}
 		wait += fmt.Sprintf("request_wait_seconds_bucket{le=%q} %d\n", le, n)
 	}
-	want := `concurrency_limit{instance=""} 8
+	want := `class_concurrency_limit 6
+concurrency_limit{instance=""} 8
 ` + zero("request_service_seconds", bounds...) + wait + `request_wait_seconds_sum 1.5
 request_wait_seconds_count 6
 requests_admitted_total 50
@@ -143,8 +174,11 @@ requests_held_total 40
 requests_in_service 2
 requests_lost_total 2
 requests_paused_total 4
+requests_rejected_total{reason="blocked"} 0
 requests_rejected_total{reason="closed"} 0
+requests_rejected_total{reason="complex"} 0
 requests_rejected_total{reason="displaced"} 0
+requests_rejected_total{reason="dropped"} 0
 requests_rejected_total{reason="h2c"} 0
 requests_rejected_total{reason="malformed"} 0
 requests_rejected_total{reason="max_wait"} 0
@@ -152,11 +186,15 @@ requests_rejected_total{reason="no_flow"} 0
 requests_rejected_total{reason="no_server"} 0
 requests_rejected_total{reason="no_slot"} 0
 requests_rejected_total{reason="queue_full"} 5
+requests_rejected_total{reason="rule"} 0
 requests_rejected_total{reason="too_large"} 0
 requests_released_total 30
 requests_served_total 84
 requests_total 100
 requests_waiting 90
+requests_waiting_limit{instance="",service="auto"} 0
+requests_waiting_limit{instance="",service="free"} 0
+requests_waiting_limit{instance=""} 100
 requests_would_hold_total 1
 `
 	if diff := cmp.Diff(want, strings.Join(got, "")); diff != "" {
@@ -213,5 +251,39 @@ func TestHandlerChangesNothing(t *testing.T) {
 		if code, _ := get(t, handler, tt.method, tt.path); code != tt.want {
 			t.Errorf("%s %s: %d, want %d", tt.method, tt.path, code, tt.want)
 		}
+	}
+}
+
+// blockedWriter is a client that does not read.
+type blockedWriter struct {
+	*httptest.ResponseRecorder
+	writing chan<- struct{}
+	taken   <-chan struct{}
+}
+
+func (w blockedWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.taken
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestAnswersInMemoryAreBounded has many ask who do not read the answer.
+func TestAnswersInMemoryAreBounded(t *testing.T) {
+	h := Handler(func() (api.Status, error) { return api.Status{Instance: "a"}, nil })
+	writing, taken := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	for range answersAtOnce {
+		all.Go(func() {
+			h.ServeHTTP(blockedWriter{httptest.NewRecorder(), writing, taken}, httptest.NewRequest("GET", "/metrics", nil))
+		})
+		<-writing
+	}
+	if code, _ := get(t, h, "GET", "/metrics"); code != http.StatusServiceUnavailable {
+		t.Errorf("status %d while so many answers are in memory", code)
+	}
+	close(taken)
+	all.Wait()
+	if code, _ := get(t, h, "GET", "/metrics"); code != http.StatusOK {
+		t.Errorf("status %d when they are taken", code)
 	}
 }

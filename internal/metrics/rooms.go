@@ -25,36 +25,37 @@ const (
 )
 
 var (
-	limit       = desc("concurrency_limit", "Requests that a service may have in service at once. Absent: no limit.", "service")
-	inService   = desc("requests_in_service", "Requests that the server works on.", "service", "class")
-	waiting     = desc("requests_waiting", "Requests that are held until there is room in service.", "service", "class")
-	gathering   = desc("requests_gathering", "Requests whose head is not complete.", "service")
-	arrived     = desc("requests_total", "Requests that came.", "service", "class")
-	admitted    = desc("requests_admitted_total", "Requests that were let in at once.", "service", "class")
-	held        = desc("requests_held_total", "Requests that had to wait.", "service", "class")
-	wouldHold   = desc("requests_would_hold_total", "Requests that were let in at once because the service is in shadow mode.", "service", "class")
-	released    = desc("requests_released_total", "Requests that were let in after they had waited.", "service", "class")
-	gaveUp      = desc("requests_gave_up_total", "Requests whose client went away while they waited.", "service", "class")
-	rejected    = desc("requests_rejected_total", "Requests that were rejected, by reason.", "service", "class", "reason")
-	served      = desc("requests_served_total", "Requests that left service.", "service", "class")
-	lost        = desc("requests_lost_total", "Requests that left service without their end being seen.", "service", "class")
-	paused      = desc("requests_paused_total", "Times that a request left service because its body did not come.", "service", "class")
-	waitTime    = desc("request_wait_seconds", "How long requests that were let in had waited.", "service", "class")
-	serviceTime = desc("request_service_seconds", "How long requests were in service.", "service", "class")
-	slots       = desc("slots", "Requests that can wait at once, in all services.")
-	slotsFree   = desc("slots_free", "Of the slots for waiting requests, those that are free.")
-	flows       = desc("flows", "Connections to services that can be followed at once.")
-	flowsUsed   = desc("flows_used", "Connections to services that are followed.")
+	limit       = gauge("concurrency_limit", "Requests that a service may have in service at once. Absent: no limit.", "service")
+	limitMin    = gauge("concurrency_limit_min", "What the limit never falls below. Absent: it does not set itself.", "service")
+	limitMax    = gauge("concurrency_limit_max", "What the limit never rises above. Absent: no bound, or it does not set itself.", "service")
+	signal      = gauge("concurrency_signal_info", "What has set the limit. Absent: it does not set itself.", "service", "signal")
+	overload    = gauge("service_overload", "Whether the service is overloaded. Absent: that is not looked at.", "service")
+	degree      = gauge("service_overload_degree", "How overloaded the service is: to 1 by how full its queue is, beyond that by how many requests are refused.", "service")
+	kept        = gauge("syns_kept_ratio", "Share of SYNs that overload leaves, by class.", "service", "class")
+	limitSteps  = counter("concurrency_limit_changes_total", "Times that a limit has set itself higher or lower, since the daemon started. Absent: it does not set itself.", "service", "direction")
+	overloads   = counter("service_overloads_total", "Times that overload of the service began, since the daemon started. Absent: that is not looked at.", "service")
+	classLimit  = gauge("class_concurrency_limit", "Requests of a class that may be in service at once, where that has a bound of its own.", "service", "class")
+	queueSize   = gauge("requests_waiting_limit", "Requests that may be held at once, with those whose head is not complete.", "service")
+	inService   = gauge("requests_in_service", "Requests that the server works on.", "service", "class")
+	waiting     = gauge("requests_waiting", "Requests that are held until there is room in service.", "service", "class")
+	gathering   = gauge("requests_gathering", "Requests whose head is not complete.", "service")
+	arrived     = counter("requests_total", "Requests that came.", "service", "class")
+	admitted    = counter("requests_admitted_total", "Requests that were let in at once.", "service", "class")
+	held        = counter("requests_held_total", "Requests that had to wait.", "service", "class")
+	wouldHold   = counter("requests_would_hold_total", "Requests that were let in at once because the service is in shadow mode.", "service", "class")
+	released    = counter("requests_released_total", "Requests that were let in after they had waited.", "service", "class")
+	gaveUp      = counter("requests_gave_up_total", "Requests whose client went away while they waited.", "service", "class")
+	rejected    = counter("requests_rejected_total", "Requests that were rejected, by reason.", "service", "class", "reason")
+	served      = counter("requests_served_total", "Requests that left service.", "service", "class")
+	lost        = counter("requests_lost_total", "Requests that left service without their end being seen.", "service", "class")
+	paused      = counter("requests_paused_total", "Times that a request left service because its body did not come.", "service", "class")
+	waitTime    = histogram("request_wait_seconds", "How long requests that were let in had waited.", "service", "class")
+	serviceTime = histogram("request_service_seconds", "How long requests were in service.", "service", "class")
+	slots       = gauge("slots", "Requests that can wait at once, in all services.")
+	slotsFree   = gauge("slots_free", "Of the slots for waiting requests, those that are free.")
+	flows       = gauge("flows", "Connections to services that can be followed at once.")
+	flowsUsed   = gauge("flows_used", "Connections to services that are followed.")
 )
-
-func describeRooms(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		limit, inService, waiting, arrived, admitted, held, wouldHold, released, gaveUp, rejected, served, lost,
-		paused, gathering, waitTime, serviceTime, slots, slotsFree, flows, flowsUsed,
-	} {
-		ch <- d
-	}
-}
 
 // rooms shows the waiting rooms.
 func (s sink) rooms(status api.Status) {
@@ -68,10 +69,9 @@ func (s sink) rooms(status api.Status) {
 		if service.RoomStatus == nil {
 			continue
 		}
-		if n, err := strconv.Atoi(service.Limit); err == nil {
-			s.gauge(limit, float64(n), service.Name)
-		}
-		s.gauge(gathering, float64(service.Gathering), service.Name)
+		s.limit(service)
+		s.put(gathering, float64(service.Gathering), service.Name)
+		s.put(queueSize, float64(service.QueueSize), service.Name)
 		for _, class := range service.Classes {
 			if class.Arrived > 0 || classes <= manyClasses {
 				s.class(service.Name, class)
@@ -79,36 +79,68 @@ func (s sink) rooms(status api.Status) {
 		}
 	}
 	w := status.WaitingRoom
-	s.gauge(slots, float64(w.Slots))
-	s.gauge(slotsFree, float64(w.FreeSlots))
-	s.gauge(flows, float64(w.Flows))
-	s.gauge(flowsUsed, float64(w.UsedFlows))
+	s.put(slots, float64(w.Slots))
+	s.put(slotsFree, float64(w.FreeSlots))
+	s.put(flows, float64(w.Flows))
+	s.put(flowsUsed, float64(w.UsedFlows))
+}
+
+// limit shows how many requests may be in service, and what has decided that.
+func (s sink) limit(service api.ServiceStatus) {
+	a := service.Adaptation
+	if a == nil {
+		if n, err := strconv.Atoi(service.Limit); err == nil {
+			s.put(limit, float64(n), service.Name)
+		}
+		return
+	}
+	if a.Limit > 0 {
+		s.put(limit, float64(a.Limit), service.Name)
+	}
+	s.put(overload, truth(a.Overload), service.Name)
+	s.put(degree, a.Degree, service.Name)
+	s.put(overloads, float64(a.Overloads), service.Name)
+	for _, k := range a.Keep {
+		s.put(kept, k.Share, service.Name, k.Class)
+	}
+	if !a.Auto {
+		return
+	}
+	s.put(limitMin, float64(a.Floor), service.Name)
+	if a.Ceiling > 0 {
+		s.put(limitMax, float64(a.Ceiling), service.Name)
+	}
+	s.put(signal, 1, service.Name, a.Signal)
+	s.put(limitSteps, float64(a.Raised), service.Name, "raised")
+	s.put(limitSteps, float64(a.Lowered), service.Name, "lowered")
 }
 
 // class shows the requests of one class to one service.
 func (s sink) class(service string, c api.RoomClassStatus) {
-	s.gauge(inService, float64(c.InService), service, c.Name)
-	s.gauge(waiting, float64(c.Waiting), service, c.Name)
-	for d, n := range map[*prometheus.Desc]uint64{
-		arrived: c.Arrived, admitted: c.Admitted, held: c.Held, wouldHold: c.WouldHold, released: c.Released,
-		gaveUp: c.GaveUp, served: c.Served, lost: c.Lost, paused: c.Paused,
-	} {
-		s.counter(d, n, service, c.Name)
+	s.put(inService, float64(c.InService), service, c.Name)
+	s.put(waiting, float64(c.Waiting), service, c.Name)
+	if c.Max > 0 {
+		s.put(classLimit, float64(c.Max), service, c.Name)
 	}
+	s.put(arrived, float64(c.Arrived), service, c.Name)
+	s.put(admitted, float64(c.Admitted), service, c.Name)
+	s.put(held, float64(c.Held), service, c.Name)
+	s.put(wouldHold, float64(c.WouldHold), service, c.Name)
+	s.put(released, float64(c.Released), service, c.Name)
+	s.put(gaveUp, float64(c.GaveUp), service, c.Name)
+	s.put(served, float64(c.Served), service, c.Name)
+	s.put(lost, float64(c.Lost), service, c.Name)
+	s.put(paused, float64(c.Paused), service, c.Name)
 	for reason := range datapath.Reject(datapath.RejectLen) {
-		s.counter(rejected, c.Rejected[reason.String()], service, c.Name, reason.String())
+		s.put(rejected, float64(c.Rejected[reason.String()]), service, c.Name, reason.String())
 	}
 	s.histogram(waitTime, c.Wait, service, c.Name)
 	s.histogram(serviceTime, c.Service, service, c.Name)
 }
 
-func (s sink) counter(d *prometheus.Desc, n uint64, labels ...string) {
-	s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{s.instance}, labels...)...)
-}
-
 // histogram adds up the kernel's buckets to those of Prometheus, which hold all durations up
 // to their bound.
-func (s sink) histogram(d *prometheus.Desc, h api.Durations, labels ...string) {
+func (s sink) histogram(f *family, h api.Durations, labels ...string) {
 	buckets := make(map[float64]uint64, mostBound-leastBound+1)
 	for i := leastBound; i <= mostBound; i++ {
 		bound := math.Ldexp(1, i) * time.Microsecond.Seconds()
@@ -120,5 +152,5 @@ func (s sink) histogram(d *prometheus.Desc, h api.Durations, labels ...string) {
 		}
 		buckets[bound] = sum
 	}
-	s.ch <- prometheus.MustNewConstHistogram(d, h.Count, h.Sum, buckets, append([]string{s.instance}, labels...)...)
+	s.ch <- prometheus.MustNewConstHistogram(f.desc, h.Count, h.Sum, buckets, append([]string{s.cache.instance}, labels...)...)
 }

@@ -23,15 +23,41 @@ type Listeners []netip.AddrPort
 // On reports whether a server would get connections to a port of the address, or of any
 // address if it is invalid. A server on [::] counts for IPv4, as it does by default.
 func (l Listeners) On(addr netip.Addr, port uint16) bool {
-	return slices.ContainsFunc(l, func(at netip.AddrPort) bool {
-		bound := at.Addr()
-		return at.Port() == port && (!addr.IsValid() || bound.Unmap() == addr.Unmap() ||
-			bound == netip.IPv6Unspecified() || bound.IsUnspecified() && addr.Unmap().Is4())
-	})
+	return slices.ContainsFunc(l, func(at netip.AddrPort) bool { return On(at, addr, port) })
 }
 
-// ReadListeners reads them.
-func ReadListeners(ns *Namespace) (found Listeners, err error) {
+// On reports whether a server that listens at an address and port would get connections to
+// another one, as Listeners.On does.
+func On(at netip.AddrPort, addr netip.Addr, port uint16) bool {
+	bound := at.Addr()
+	return at.Port() == port && (!addr.IsValid() || bound.Unmap() == addr.Unmap() ||
+		bound == netip.IPv6Unspecified() || bound.IsUnspecified() && addr.Unmap().Is4())
+}
+
+// ReadListeners reads them. Where the kernel has no sock_diag for TCP it reads /proc/net/tcp,
+// which takes long on a host with much memory.
+func ReadListeners(ns *Namespace) (Listeners, error) {
+	found, err := askListeners(ns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return readListenersOfProc(ns)
+	}
+	return found, err
+}
+
+func askListeners(ns *Namespace) (found Listeners, err error) {
+	d, err := OpenDiag(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	sockets, err := d.Listening(nil)
+	for _, s := range sockets {
+		found = append(found, s.At)
+	}
+	return found, err
+}
+
+func readListenersOfProc(ns *Namespace) (found Listeners, err error) {
 	err = ns.Do(func() error {
 		for _, path := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			file, err := os.Open(path)

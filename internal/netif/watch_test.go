@@ -4,6 +4,7 @@ package netif
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -38,7 +39,11 @@ func newNamespace(t *testing.T) *Namespace {
 	if t.Failed() {
 		t.FailNow()
 	}
-	ns := &Namespace{file: os.NewFile(uintptr(handle), "netns")}
+	defer handle.Close()
+	ns, err := OpenNamespace(fmt.Sprintf("/proc/self/fd/%d", int(handle)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { ns.Close() })
 	return ns
 }

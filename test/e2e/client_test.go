@@ -43,7 +43,13 @@ func dialProto(proto int, from netip.Addr, to netip.AddrPort, timeout time.Durat
 			return nil, fmt.Errorf("bind to %s: %w", from, err)
 		}
 	}
-	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+	// With a timeout the kernel does not go on by itself after a signal, of which the runtime sends some;
+	// Linux goes on waiting when it is asked again.
+	err = unix.Connect(fd, sockaddr(to))
+	for err == unix.EINTR {
+		err = unix.Connect(fd, sockaddr(to))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, err)
 	}
 	return net.FileConn(file)

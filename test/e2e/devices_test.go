@@ -32,6 +32,7 @@ func ip(t *testing.T, ns *testnet.Namespace, args ...string) {
 // Macvlan devices on one device send to each other within it: what a sibling sends never
 // passes the device below.
 func TestMacvlanSiblings(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	guest := nettest.Namespace(t, "guest")
 	for _, name := range []string{"mac0", "mac1"} {
@@ -56,6 +57,7 @@ func TestMacvlanSiblings(t *testing.T) {
 // An interface keeps index and link when it moves to another namespace. A new one that
 // gets its index must not be taken for it.
 func TestIndexOfAnInterfaceThatMoved(t *testing.T) {
+	t.Parallel()
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running=%v", running), func(t *testing.T) {
 			lab := nettest.Lab(t, 1)

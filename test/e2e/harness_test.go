@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +52,10 @@ func TestMain(m *testing.M) {
 	code := 1
 	if err := build.Run(); err == nil {
 		code = m.Run()
+		if err := closePlaces(); err != nil {
+			fmt.Fprintf(os.Stderr, "after the last test: %v\n", err)
+			code = 1
+		}
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -58,17 +64,28 @@ func TestMain(m *testing.M) {
 // patience bounds waits for what must happen soon; it is no figure.
 const patience = 20 * time.Second
 
+// startPatience bounds waits for the verifier, which several starts may share two cores for.
+const startPatience = time.Minute
+
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if condition() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("after %v still not: %s", patience, what)
-		}
+	if !within(patience, condition) {
+		t.Fatalf("after %v still not: %s", patience, what)
 	}
+}
+
+// within waits until a condition holds, and returns false if that takes too long. It looks less
+// often with time: to read a status takes the daemon as long as to serve many requests.
+func within(d time.Duration, condition func() bool) bool {
+	pause := 5 * time.Millisecond
+	for end := time.Now().Add(d); !condition(); pause = min(2*pause, 80*time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
 }
 
 // result is what a command printed and how it ended.
@@ -85,15 +102,24 @@ func narthex(t *testing.T, args ...string) result {
 
 func finish(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	timer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	r, err := execute(cmd)
+	nettest.Check(t, err)
+	return r
+}
+
+func execute(cmd *exec.Cmd) (result, error) {
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Start(); err != nil {
+		return result{}, err
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	var exit *exec.ExitError
-	if e := cmd.Run(); e != nil && !errors.As(e, &exit) {
-		t.Fatal(e)
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return result{}, err
 	}
-	return result{out.String(), err.String(), cmd.ProcessState.ExitCode()}
+	return result{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}, nil
 }
 
 // must runs the command, which must succeed, and returns what it printed.
@@ -128,25 +154,45 @@ func policyFile(t *testing.T, text string) string {
 	return path
 }
 
+var instances atomic.Int64
+
 // newInstance prepares a daemon in a namespace. When the test ends, nothing of it may be
 // left.
 func newInstance(t *testing.T, ns *testnet.Namespace, text string, args ...string) *instance {
 	t.Helper()
 	nettest.Root(t)
-	in := &instance{t: t, name: fmt.Sprintf("e2e-%d-%d", os.Getpid(), time.Now().UnixNano()%1e6), file: policyFile(t, text)}
-	in.args = append([]string{"run", "--policy", in.file, "--instance", in.name, "--netns", ns.Name()}, args...)
-	t.Cleanup(func() {
-		had := in.programs()
-		if in.cmd != nil {
-			in.stop(syscall.SIGTERM)
-		}
-		must(t, "detach", "--instance", in.name)
-		if t.Failed() && in.log != nil {
-			t.Logf("log of the daemon:\n%s", in.log)
-		}
-		in.nothingLeft(had)
-	})
+	in := instanceOf(ns, policyFile(t, text), args...)
+	in.t = t
+	t.Cleanup(in.endsWith)
 	return in
+}
+
+func instanceOf(ns *testnet.Namespace, file string, args ...string) *instance {
+	in := &instance{name: fmt.Sprintf("e2e-%d-%d", os.Getpid(), instances.Add(1)), file: file}
+	in.args = append([]string{"run", "--policy", file, "--instance", in.name, "--netns", ns.Name()}, args...)
+	return in
+}
+
+// endsWith ends the instance with its test, which fails if something is left.
+func (in *instance) endsWith() {
+	nettest.Check(in.t, in.end())
+	if in.t.Failed() && in.log != nil {
+		in.t.Logf("log of the daemon:\n%s", in.log)
+	}
+}
+
+// end stops the daemon if there is one, detaches, and looks what is left.
+func (in *instance) end() error {
+	had, err := in.pinned()
+	if in.cmd != nil {
+		_, stopErr := in.stopped(syscall.SIGTERM)
+		err = errors.Join(err, stopErr)
+	}
+	r, detachErr := execute(exec.Command(binary, "detach", "--instance", in.name))
+	if detachErr == nil && r.code != 0 {
+		detachErr = fmt.Errorf("narthex detach: exit code %d: %s", r.code, r.stderr)
+	}
+	return errors.Join(err, detachErr, in.left(had))
 }
 
 // start runs a daemon in front of the namespace's servers and waits until it enforces.
@@ -168,16 +214,22 @@ func (in *instance) start() {
 	cmd, done := in.cmd, in.done
 	go func() { _ = cmd.Wait(); close(done) }()
 	pid := in.cmd.Process.Pid
-	eventually(in.t, "the daemon answers", func() bool {
+	answers := within(startPatience, func() bool {
 		select {
 		case <-done:
 			in.t.Fatalf("the daemon ended:\n%s", in.log)
 		default:
 		}
-		r := narthex(in.t, in.command("status", "--json")...)
-		var s api.Status
-		return r.code == 0 && json.Unmarshal([]byte(r.stdout), &s) == nil && s.PID == pid
+		s, err := in.ask()
+		return err == nil && s.PID == pid
 	})
+	if !answers {
+		in.t.Fatalf("the daemon does not answer after %v", startPatience)
+	}
+	var s api.Status // as the command says it
+	if err := json.Unmarshal([]byte(must(in.t, in.command("status", "--json")...)), &s); err != nil || s.PID != pid {
+		in.t.Fatalf("narthex status --json says process %d, error %v; want %d", s.PID, err, pid)
+	}
 }
 
 // command is the command line of a command to the instance.
@@ -193,26 +245,43 @@ func (in *instance) command(args ...string) []string {
 // signal ended it.
 func (in *instance) stop(s syscall.Signal) int {
 	in.t.Helper()
+	code, err := in.stopped(s)
+	nettest.Check(in.t, err)
+	return code
+}
+
+func (in *instance) stopped(s syscall.Signal) (code int, err error) {
 	if err := in.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		in.t.Fatal(err)
+		return 0, err
 	}
 	select {
 	case <-in.done:
 	case <-time.After(patience):
 		_ = in.cmd.Process.Kill()
-		in.t.Fatalf("the daemon did not end on %v:\n%s", s, in.log)
+		return 0, fmt.Errorf("the daemon did not end on %v:\n%s", s, in.log)
 	}
-	code := in.cmd.ProcessState.ExitCode()
+	code = in.cmd.ProcessState.ExitCode()
 	in.cmd = nil
-	return code
+	return code, nil
 }
+
+// ask asks the daemon how things are. Tests do so often, and the command takes much longer.
+func (in *instance) ask() (api.Status, error) {
+	socket := in.socket
+	if socket == "" {
+		socket = in.defaultSocket()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return api.NewClient(socket).Status(ctx)
+}
+
+func (in *instance) defaultSocket() string { return filepath.Join("/run/narthex", in.name+".sock") }
 
 func (in *instance) status() api.Status {
 	in.t.Helper()
-	var s api.Status
-	if err := json.Unmarshal([]byte(must(in.t, in.command("status", "--json")...)), &s); err != nil {
-		in.t.Fatal(err)
-	}
+	s, err := in.ask()
+	nettest.Check(in.t, err)
 	return s
 }
 
@@ -257,46 +326,61 @@ func (in *instance) modes() map[string]datapath.Mode {
 // programs returns the identifiers of the instance's programs.
 func (in *instance) programs() []ebpf.ProgramID {
 	in.t.Helper()
-	var ids []ebpf.ProgramID
+	ids, err := in.pinned()
+	nettest.Check(in.t, err)
+	return ids
+}
+
+func (in *instance) pinned() (ids []ebpf.ProgramID, err error) {
 	paths, _ := filepath.Glob(filepath.Join(datapath.Root, in.name, "programs", "*"))
 	for _, path := range paths {
 		p, err := ebpf.LoadPinnedProgram(path, nil)
 		if err != nil {
-			in.t.Fatal(err)
+			return nil, err
 		}
 		info, err := p.Info()
+		p.Close()
 		if err != nil {
-			in.t.Fatal(err)
+			return nil, err
 		}
 		id, _ := info.ID()
 		ids = append(ids, id)
-		p.Close()
 	}
-	return ids
+	return ids, nil
 }
 
 // nothingLeft fails the test if the instance, which had these programs, has left
 // anything.
 func (in *instance) nothingLeft(had []ebpf.ProgramID) {
 	in.t.Helper()
+	if err := in.left(had); err != nil {
+		in.t.Error(err)
+	}
+}
+
+// left says what is left of an instance that had these programs.
+func (in *instance) left(had []ebpf.ProgramID) (err error) {
 	for _, path := range []string{
-		filepath.Join(datapath.Root, in.name), filepath.Join(datapath.Root, in.name+"~"),
-		filepath.Join("/run/narthex", in.name+".sock"),
+		filepath.Join(datapath.Root, in.name), filepath.Join(datapath.Root, in.name+"~"), in.defaultSocket(),
 	} {
-		if _, err := os.Lstat(path); err == nil {
-			in.t.Errorf("%s is left", path)
+		if _, statErr := os.Lstat(path); statErr == nil {
+			err = errors.Join(err, fmt.Errorf("%s is left", path))
 		}
 	}
 	for _, id := range had {
 		// The kernel frees programs after a grace period.
-		eventually(in.t, "the programs are gone", func() bool {
+		gone := within(patience, func() bool {
 			p, err := ebpf.NewProgramFromID(id)
 			if err == nil {
 				p.Close()
 			}
 			return errors.Is(err, os.ErrNotExist)
 		})
+		if !gone {
+			err = errors.Join(err, fmt.Errorf("program %d is left", id))
+		}
 	}
+	return err
 }
 
 // sendSYNs sends one SYN from each of n sources below 198.18.0.0 or 2001:db8:18::.
@@ -325,10 +409,10 @@ func madeUp(v4 bool, i int) netip.Addr {
 func (in *instance) counted(rule string, want datapath.Counts) {
 	in.t.Helper()
 	var got datapath.Counts
-	end := time.Now().Add(patience)
-	for got = in.rule(rule); got.Matched() < want.Matched() && time.Now().Before(end); got = in.rule(rule) {
-		time.Sleep(20 * time.Millisecond)
-	}
+	within(patience, func() bool {
+		got = in.rule(rule)
+		return got.Matched() >= want.Matched()
+	})
 	if got != want {
 		in.t.Errorf("rule %q counted %+v, want %+v", rule, got, want)
 	}

@@ -46,6 +46,7 @@ func tries(t *testing.T, lab *testnet.Lab, n int) (connected int) {
 }
 
 func TestKilledDaemonIsAdopted(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
 	in := start(t, lab.Server, fmt.Sprintf(perSource, 10))
@@ -82,6 +83,7 @@ func TestKilledDaemonIsAdopted(t *testing.T) {
 // While one daemon is killed and the next one adopts, again and again, no SYN passes that
 // must not.
 func TestNoGapWhileDaemonsComeAndGo(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
 	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
@@ -116,6 +118,7 @@ func TestNoGapWhileDaemonsComeAndGo(t *testing.T) {
 
 // An upgrade whose maps are laid out in another way says what is reset and enforces on.
 func TestOtherLayoutIsReplaced(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
 	raw := nettest.Sender(t, lab.Client, testnet.Dev)
@@ -145,6 +148,7 @@ func TestOtherLayoutIsReplaced(t *testing.T) {
 
 // Reloads lose no connection, change nothing for rules that stay and leave no descriptor.
 func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 2)
 	to := netip.AddrPortFrom(lab.ServerV4, 80)
 	nettest.Nginx(t, lab.Server, to)
@@ -193,13 +197,14 @@ func descriptors(t *testing.T, pid int) int {
 }
 
 func TestBadReloadKeepsTheOldPolicy(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
 	hash := in.status().Policy.Hash
 	for _, bad := range []string{
 		"version: 2\n", "services: [", fmt.Sprintf(blockMadeUp, "sometimes"),
 		strings.ReplaceAll(fmt.Sprintf(blockMadeUp, "auto"), "listen:", "interfaces: [nosuch0], listen:"),
-		fmt.Sprintf(blockMadeUp, "auto") + "requests: [{name: r, path: /x, action: drop}]\n",
+		fmt.Sprintf(blockMadeUp, "auto") + "requests: [{name: r, path: /x}]\n",
 	} {
 		in.write(bad)
 		if r := narthex(t, "reload", "--instance", in.name); r.code == 0 || r.stderr == "" {
@@ -215,6 +220,7 @@ func TestBadReloadKeepsTheOldPolicy(t *testing.T) {
 }
 
 func TestKeepAndDetach(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
 	in := start(t, lab.Server, fmt.Sprintf(perSource, 3), "--keep")
@@ -234,6 +240,7 @@ func TestKeepAndDetach(t *testing.T) {
 }
 
 func TestStopDetaches(t *testing.T) {
+	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		lab := nettest.Lab(t, 1)
 		nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
@@ -254,6 +261,7 @@ func TestStopDetaches(t *testing.T) {
 
 // Two instances on one interface: the second finds XDP taken and uses tcx.
 func TestTwoInstances(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	first := start(t, lab.Server, `
 version: 1
@@ -285,6 +293,7 @@ connections: [{name: all, action: drop}]
 }
 
 func TestInterfacesComeAndGo(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	in := start(t, lab.Server, decideOnce)
 	end := func(ns *testnet.Namespace, dev, addr string) testnet.End {
@@ -310,7 +319,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		pins = append(pins, kind)
 	}
 	// Those of eth0, and the two that every waiting room needs.
-	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockrelease", "sockstate"}, pins); diff != "" {
+	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockmissed", "sockrelease", "sockstate"}, pins); diff != "" {
 		t.Errorf("links pinned (-want +have):\n%s", diff)
 	}
 }

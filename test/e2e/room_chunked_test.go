@@ -182,7 +182,7 @@ func TestRoomBadChunks(t *testing.T) {
 		{"later", false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			s.origin(origin.Config{})
 			r := s.enforce(roomPolicy{service: "queue: {max_wait: 20s}"})
 			for _, bad := range badChunks {

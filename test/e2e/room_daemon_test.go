@@ -142,7 +142,7 @@ func TestRoomStop(t *testing.T) {
 // Whom the server has no room for at the end is answered all the same.
 func TestRoomStopWithAFullAcceptQueue(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	server := s.origin(origin.Config{Backlog: 2, Workers: 1})
 	r := s.enforce(roomPolicy{})
 	first := r.visit(bronze)

@@ -41,7 +41,7 @@ func halves(s *scene) (goOn, begin chan struct{}) {
 // nothing of the waiting room falls into it.
 func TestRoomAskedInAPause(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	goOn, begin := halves(s)
 	r := s.enforce(roomPolicy{service: "queue: {max_wait: 3s}"})
 	early, other := r.visit(bronze), r.visit(gold)

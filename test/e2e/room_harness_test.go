@@ -83,17 +83,17 @@ const (
 	lo    wire = "lo"
 )
 
-// scene is a server and the namespaces of its clients.
+// scene is a server and its clients at a place.
 type scene struct {
-	t      *testing.T
-	wire   wire
-	v6     bool
-	lab    *testnet.Lab // nil on lo
-	server *testnet.Namespace
-	client *testnet.Namespace
-	to     netip.AddrPort // of the service
-	tell   netip.AddrPort // of the origin, past the gate
-	cfg    config         // of the origin, if it is one
+	*place
+	network // of its clients
+	t       *testing.T
+	to      netip.AddrPort // of the service
+	tell    netip.AddrPort // of the origin, past the gate
+	cfg     config         // of the origin, if it is one
+	servers []*testnet.Server
+	gone    []who // by vanishing
+	changed bool  // something is not as it was before
 }
 
 // config is how an origin runs.
@@ -110,33 +110,71 @@ func (c config) speaks() string {
 	return "http"
 }
 
-// newScene makes the namespaces. Nothing serves in them yet.
+// counter reads a counter of the server's kernel.
+func (s *scene) counter(name string) string {
+	s.t.Helper()
+	out, err := s.server.Command("nstat", "-asz", name).CombinedOutput()
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) < 3 {
+		s.t.Fatalf("nstat: %q, %v", out, err)
+	}
+	return fields[len(fields)-2]
+}
+
+// sharedScene finds a place where others have been and will be. No server is there, but maybe a
+// daemon, with the arguments.
+func sharedScene(t *testing.T, w wire, v6 bool, args ...string) *scene {
+	t.Helper()
+	nettest.Root(t)
+	p, err := takePlace(w, v6, args)
+	nettest.Check(t, err)
+	return sceneAt(t, p)
+}
+
+// newScene makes a place of its own. Nobody is there.
 func newScene(t *testing.T, w wire, v6 bool) *scene {
 	t.Helper()
-	s := &scene{t: t, wire: w, v6: v6, tell: netip.MustParseAddrPort("127.0.0.1:81")}
-	server, dev := netip.IPv6Loopback(), "lo"
-	if w == lo {
-		s.server = nettest.Namespace(t, "room")
-		s.client = s.server
-		if !v6 {
-			server = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		}
-	} else {
-		s.lab = nettest.Lab(t, 1)
-		s.server, s.client, dev = s.lab.Server, s.lab.Client, testnet.Dev
-		server = s.lab.ServerV4
-		if v6 {
-			server = s.lab.ServerV6
-		}
+	nettest.Root(t)
+	p, err := newPlace(w, v6, nil)
+	nettest.Check(t, err)
+	s := sceneAt(t, p)
+	s.changed = true
+	return s
+}
+
+func sceneAt(t *testing.T, p *place) *scene {
+	t.Helper()
+	s := &scene{place: p, network: p.network, t: t, tell: netip.MustParseAddrPort("127.0.0.1:81")}
+	server := netip.IPv6Loopback()
+	switch {
+	case p.wire == lo && !p.v6:
+		server = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case p.wire != lo && p.v6:
+		server = p.lab.ServerV6
+	case p.wire != lo:
+		server = p.lab.ServerV4
 	}
 	s.to = netip.AddrPortFrom(server, 80)
+	t.Cleanup(s.leave)
 	capture(t, s.server)
-	if w != lo || v6 { // all of 127.0.0.0/8 is on lo
-		for _, w := range []who{gold, bronze, free} {
-			nettest.Check(t, s.client.AddAddr(dev, s.prefix(w)))
+	return s
+}
+
+// leave ends the servers, and keeps the place for the next scene.
+func (s *scene) leave() {
+	for _, server := range s.servers {
+		if err := server.Close(); err != nil {
+			s.t.Error(err)
 		}
 	}
-	return s
+	for len(s.gone) > 0 {
+		s.comesBack(s.gone[0])
+	}
+	if s.changed {
+		s.place.endsWith(s.t)
+		return
+	}
+	leavePlace(s.t, s.place)
 }
 
 // capture writes what the test's server sends and receives to a file below the folder that
@@ -160,28 +198,6 @@ func capture(t *testing.T, ns *testnet.Namespace) {
 // addr is where clients of the kind come from.
 func (s *scene) addr(w who) netip.Addr { return s.numbered(w, 1) }
 
-// numbered is another address of the kind, which nobody has.
-func (s *scene) numbered(w who, i byte) netip.Addr {
-	switch {
-	case s.v6:
-		return netip.AddrFrom16([16]byte{0xfd, 0x77, 13: byte(w), 15: i})
-	case s.wire == lo:
-		return netip.AddrFrom4([4]byte{127, 0, byte(w), i})
-	}
-	return netip.AddrFrom4([4]byte{10, 77, byte(w), i})
-}
-
-// prefix is the address with the length of its network.
-func (s *scene) prefix(w who) netip.Prefix {
-	switch {
-	case s.wire == lo:
-		return netip.PrefixFrom(s.addr(w), s.addr(w).BitLen())
-	case s.v6:
-		return netip.PrefixFrom(s.addr(w), 64)
-	}
-	return netip.PrefixFrom(s.addr(w), 16)
-}
-
 // room is a scene with a daemon in front of its server.
 type room struct {
 	*scene
@@ -194,23 +210,18 @@ type room struct {
 	blocks  int  // how often block was called
 }
 
-// enforce starts the daemon.
-func (s *scene) enforce(p roomPolicy, args ...string) *room {
+// enforce has a policy in force.
+func (s *scene) enforce(p roomPolicy) *room {
 	s.t.Helper()
 	if s.wire == lo {
 		p.service = join("interfaces: [lo]", p.service)
 	}
-	r := &room{scene: s, t: s.t, instance: start(s.t, s.server, p.String(), args...), refused: map[who]uint64{}}
+	r := &room{scene: s, t: s.t, instance: s.enforces(s.t, p.String()), refused: map[who]uint64{}}
 	s.t.Cleanup(func() {
 		if s.t.Failed() && r.cmd != nil {
 			s.t.Logf("status at the end:\n%s", narthex(s.t, r.command("status")...).stdout)
 		}
 	})
-	if s.wire == vlan {
-		for _, ns := range []*testnet.Namespace{s.server, s.client} {
-			nettest.Check(s.t, ns.TagFrames(testnet.Dev, testnet.VLANTag{ID: 10}))
-		}
-	}
 	return r
 }
 
@@ -218,7 +229,7 @@ func (s *scene) enforce(p roomPolicy, args ...string) *room {
 // answers when told to go for "first".
 func blocked(t *testing.T, p roomPolicy, cfg origin.Config) (r *room, first *visitor) {
 	t.Helper()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(cfg)
 	r = s.enforce(p)
 	first = r.visit(bronze)
@@ -240,9 +251,7 @@ func (s *scene) origin(cfg origin.Config) *testnet.Server {
 	s.t.Helper()
 	cfg.Listen, cfg.Control = []netip.AddrPort{s.to}, []netip.AddrPort{s.tell}
 	s.cfg = config(cfg)
-	server, err := origin.Start(s.server, cfg)
-	nettest.Check(s.t, err)
-	return server
+	return s.serve(origin.Start(s.server, cfg))
 }
 
 // go lets the origin answer those who wait for the name.
@@ -267,10 +276,15 @@ func (s *scene) asked() (uris []string) {
 	return uris
 }
 
-// wasAsked compares what the origin was asked for.
+// wasAsked compares what the origin was asked for, when it has had the time to read as much.
 func (s *scene) wasAsked(want ...string) {
 	s.t.Helper()
-	if got := s.asked(); !slices.Equal(got, want) {
+	var got []string
+	within(patience, func() bool {
+		got = s.asked()
+		return len(got) >= len(want)
+	})
+	if !slices.Equal(got, want) {
 		s.t.Errorf("the server was asked for %q, want %q", got, want)
 	}
 }
@@ -334,15 +348,13 @@ type tally struct {
 func (r *room) await(inService, waiting int) {
 	r.t.Helper()
 	var got reading
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	there := within(patience, func() bool {
 		got = r.read()
-		if got.InService == inService && got.Waiting == waiting {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("after %v %d are in service and %d wait, want %d and %d; in all: %+v", patience,
-				got.InService, got.Waiting, inService, waiting, got.sum())
-		}
+		return got.InService == inService && got.Waiting == waiting
+	})
+	if !there {
+		r.t.Fatalf("after %v %d are in service and %d wait, want %d and %d; in all: %+v", patience,
+			got.InService, got.Waiting, inService, waiting, got.sum())
 	}
 }
 
@@ -597,7 +609,17 @@ func tcpConn(c net.Conn) (*net.TCPConn, error) {
 // more, and nothing reaches them.
 func (s *scene) vanish(w who) {
 	s.t.Helper()
+	s.gone = append(s.gone, w)
 	nettest.Check(s.t, s.client.RemoveAddr(testnet.Dev, s.prefix(w)))
+}
+
+// comesBack gives a kind of clients its address again, if it has left by vanishing.
+func (s *scene) comesBack(w who) {
+	s.t.Helper()
+	if i := slices.Index(s.gone, w); i >= 0 {
+		s.gone = slices.Delete(s.gone, i, i+1)
+		nettest.Check(s.t, s.client.AddAddr(testnet.Dev, s.prefix(w)))
+	}
 }
 
 // pause has a server answer nobody until it is resumed, which the end of the test does.
@@ -660,5 +682,6 @@ func (s *scene) listen() []netip.AddrPort { return []netip.AddrPort{s.to} }
 func (s *scene) serve(server *testnet.Server, err error) *testnet.Server {
 	s.t.Helper()
 	nettest.Check(s.t, err)
+	s.servers = append(s.servers, server)
 	return server
 }

@@ -24,7 +24,7 @@ func TestRoomKeepAlive(t *testing.T) {
 			continue
 		}
 		t.Run(server.name, func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			srv := server.start(s)
 			r := s.enforce(roomPolicy{})
 			v := r.visit(bronze)
@@ -60,7 +60,7 @@ func TestRoomKeepAlive(t *testing.T) {
 // A connection that has been served goes to the end of the queue with its next request.
 func TestRoomKeepAliveOrder(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})
 	kept := r.visit(bronze)
@@ -140,33 +140,34 @@ func TestRoomByteByByte(t *testing.T) {
 // A head of several segments is held and served whole.
 func TestRoomLongHead(t *testing.T) {
 	t.Parallel()
-	for _, length := range []int{1400, 3000, 6000, 12000} {
-		for _, segmented := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%d/segmented=%v", length, segmented), func(t *testing.T) {
-				s := newScene(t, plain, false)
-				if segmented {
-					for _, o := range []testnet.Offload{testnet.TSO, testnet.GSO} {
-						nettest.Check(t, s.client.SetOffload(testnet.Dev, o, false))
-					}
-					nettest.Check(t, s.server.SetOffload(testnet.Dev, testnet.GRO, false))
+	for _, segmented := range []bool{true, false} {
+		t.Run(fmt.Sprintf("segmented=%v", segmented), func(t *testing.T) {
+			s := newScene(t, plain, false)
+			if segmented {
+				for _, o := range []testnet.Offload{testnet.TSO, testnet.GSO} {
+					nettest.Check(t, s.client.SetOffload(testnet.Dev, o, false))
 				}
-				s.origin(origin.Config{})
-				r := s.enforce(roomPolicy{})
-				first := r.visit(bronze)
-				first.get("/wait?for=first")
-				r.await(1, 0)
+				nettest.Check(t, s.server.SetOffload(testnet.Dev, testnet.GRO, false))
+			}
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			var want []string
+			for _, length := range []int{1400, 3000, 6000, 12000} {
+				unblock := r.block(bronze)
 				v := r.visit(gold)
-				v.send("GET /long HTTP/1.1\r\nHost: x\r\nCookie: a=" + strings.Repeat("b", length) + "\r\n\r\n")
+				path := fmt.Sprintf("/%d", length)
+				v.send(cookies(path, length))
 				r.await(1, 1)
-				r.letGo("first")
-				first.wants(http.StatusOK)
+				unblock()
 				v.wants(http.StatusOK)
 				v.get("/next")
 				v.wants(http.StatusOK)
-				r.wasAsked("/wait?for=first", "/long", "/next")
-				r.calm()
-			})
-		}
+				r.await(0, 0)
+				want = append(want, path, "/next")
+			}
+			r.wasNew(want...)
+			r.calm()
+		})
 	}
 }
 
@@ -214,12 +215,12 @@ func TestRoomBodies(t *testing.T) {
 		r.calm()
 	})
 	t.Run("large", func(t *testing.T) {
-		s := newScene(t, plain, false)
+		s := sharedScene(t, plain, false)
 		s.origin(origin.Config{})
 		s.enforce(roomPolicy{}).echoes(1 << 20)
 	})
 	t.Run("expects 100", func(t *testing.T) {
-		s := newScene(t, plain, false)
+		s := sharedScene(t, plain, false)
 		s.origin(origin.Config{})
 		r := s.enforce(roomPolicy{})
 		v := r.visit(gold)
@@ -288,7 +289,7 @@ func TestRoomIdleTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, mpm := range []testnet.ApacheMPM{testnet.Prefork, testnet.Event} {
 		t.Run(string(mpm), func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: mpm, Workers: 16, IdleTimeout: time.Second}))
 			r := s.enforce(roomPolicy{})
 			v := r.visit(gold)
@@ -304,7 +305,7 @@ func TestRoomIdleTimeouts(t *testing.T) {
 // while those that were let in wait for one. Nobody waits for ever.
 func TestRoomFewerProcessesThanConnections(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: 2, IdleTimeout: time.Second}))
 	r := s.enforce(roomPolicy{})
 	var all []*visitor
@@ -333,7 +334,7 @@ func TestRoomFewerProcessesThanConnections(t *testing.T) {
 // A server that is restarted while requests wait: they are rejected or served by the next.
 func TestRoomServerRestarts(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	server := s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})
 	first := r.visit(bronze)

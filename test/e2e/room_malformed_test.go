@@ -195,7 +195,7 @@ func TestRoomH2C(t *testing.T) {
 	})
 	// A connection that speaks HTTP/2 is one request, until it ends.
 	t.Run("tunnel", func(t *testing.T) {
-		s := newScene(t, plain, false)
+		s := sharedScene(t, plain, false)
 		s.origin(origin.Config{H2C: true})
 		r := s.enforce(roomPolicy{service: "h2c: pass"})
 		v := r.visit(gold)

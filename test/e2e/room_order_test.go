@@ -24,7 +24,7 @@ func TestRoomOrder(t *testing.T) {
 		v6   bool
 	}{{plain, false}, {plain, true}, {vlan, false}, {lo, false}, {lo, true}} {
 		t.Run(fmt.Sprintf("%s/v6=%v", w.wire, w.v6), func(t *testing.T) {
-			s := newScene(t, w.wire, w.v6)
+			s := sharedScene(t, w.wire, w.v6)
 			s.origin(origin.Config{})
 			r := s.enforce(roomPolicy{})
 			first := r.visit(bronze)
@@ -204,7 +204,7 @@ func TestRoomPass(t *testing.T) {
 // A class at its own bound waits, and those below go by it.
 func TestRoomClassMax(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{service: "concurrency: 2", gold: "max: 1"})
 	g1 := r.visit(gold)
@@ -229,7 +229,7 @@ func TestRoomReserve(t *testing.T) {
 	t.Parallel()
 	for _, percent := range []int{0, 10} {
 		t.Run(fmt.Sprint(percent), func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			s.origin(origin.Config{Sleep: 3 * time.Millisecond})
 			p := roomPolicy{service: "queue: {max_wait: 5s}"}
 			if percent > 0 {

@@ -24,7 +24,8 @@ const quiet = 300 * time.Millisecond
 // peer is a client that sends what it is told to, from an address that no kernel has.
 func (s *scene) peer(w who, port uint16, change ...func(*testnet.PeerConfig)) *testnet.Peer {
 	s.t.Helper()
-	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(s.numbered(w, 9), port), To: s.to}
+	const first = 9 // the server may have something in mind still of those before
+	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(s.numbered(w, byte(first+s.scenes)), port), To: s.to}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -63,7 +64,7 @@ func TestRoomHoldsAnyHandshake(t *testing.T) {
 				{"MPTCP", func(c *testnet.PeerConfig) { c.MPTCP = true }},
 			} {
 				t.Run(fmt.Sprintf("%s/v6=%v/%s", w, v6, c.name), func(t *testing.T) {
-					s := newScene(t, w, v6)
+					s := sharedScene(t, w, v6)
 					s.origin(origin.Config{})
 					r := s.enforce(roomPolicy{})
 					first := r.visit(bronze)
@@ -148,6 +149,7 @@ func TestRoomForgeries(t *testing.T) {
 					first.wants(http.StatusOK)
 				}
 				// As a client's kernel does, lest one lost packet is taken for a fault.
+				eventually(t, "nobody waits", func() bool { return r.read().Waiting == 0 })
 				again := ask(request)
 				nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next - uint32(len(again)), Ack: p.Ack, ACK: true, PSH: true, Payload: again}))
 				concludes(t, p, http.StatusOK)
@@ -255,6 +257,24 @@ func TestRoomSegmentsOutOfOrder(t *testing.T) {
 	}
 }
 
+// A server is done with a request when it has closed the connection, also if its FIN cannot be sent, for its
+// client does not acknowledge what comes before.
+func TestRoomClosedBehindUnsent(t *testing.T) {
+	t.Parallel()
+	r, first := blocked(t, roomPolicy{}, origin.Config{Body: 60_000})
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	r.await(0, 0)
+	p := r.peer(gold, 4000)
+	nettest.Check(t, p.Connect(patience))
+	nettest.Check(t, p.SendSegment(testnet.Segment{
+		Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+	}))
+	eventually(t, "the server is asked", func() bool { return slices.Contains(r.asked(), "/") })
+	r.await(0, 0)
+	nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next + 46, RST: true}))
+}
+
 // An exact RST or FIN of a client whose request waits frees its place at once.
 func TestRoomExactEnds(t *testing.T) {
 	t.Parallel()
@@ -334,7 +354,7 @@ func TestRoomLostACK(t *testing.T) {
 // A connection without a request does not occupy the server, and waits nowhere.
 func TestRoomBareConnections(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{})
 	var bare []*visitor
@@ -371,7 +391,7 @@ func TestRoomSaysItTwice(t *testing.T) {
 		{"another", string(ask("/b")), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			s.origin(origin.Config{})
 			r := s.enforce(roomPolicy{})
 			p := r.peer(gold, 4000)

@@ -35,7 +35,7 @@ func TestRoomServes(t *testing.T) {
 				family = "IPv6"
 			}
 			t.Run(fmt.Sprintf("%s/%s/%s", server.name, w.wire, family), func(t *testing.T) {
-				s := newScene(t, w.wire, w.v6)
+				s := sharedScene(t, w.wire, w.v6)
 				origin := server.start(s)
 				r := s.enforce(roomPolicy{})
 				r.holdsAndServes(origin)
@@ -154,7 +154,7 @@ func TestRoomUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, server := range roomServers[:4] {
 		t.Run(server.name, func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			server.start(s)
 			r := s.enforce(roomPolicy{service: "concurrency: 2"})
 			out, err := s.client.Command("wrk", "-t1", "-c32", "-d3s", "--timeout", "10s", "http://"+s.to.String()+testnet.File).CombinedOutput()

@@ -9,11 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
 	"narthex/internal/testnet/origin"
 )
@@ -118,13 +118,13 @@ func (v *visitor) sendLater(text string) (sent <-chan struct{}) {
 // longSlots has whole heads of the longest kind wait.
 var longSlots = []string{"--slot-size", "16064"}
 
-// blockedBy is blocked with arguments for the daemon and a server in any protocol: one
-// connection is in service until the server is told to go for "first".
-func blockedBy(t *testing.T, p roomPolicy, cfg origin.Config, args ...string) (r *room, unblock func()) {
+// blockedBy is blocked with a server in any protocol: one connection is in service until the
+// server is told to go for "first".
+func blockedBy(t *testing.T, p roomPolicy, cfg origin.Config) (r *room, unblock func()) {
 	t.Helper()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(cfg)
-	r = s.enforce(p, args...)
+	r = s.enforce(p)
 	return r, r.block(bronze)
 }
 
@@ -193,12 +193,12 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// comesBack gives a kind of clients its address again, if it has left by vanishing.
-func (r *room) comesBack(way string, v *visitor) {
+// isBack has a client come back that has left by vanishing, and give up what it was about.
+func (r *room) isBack(v *visitor) {
 	r.t.Helper()
-	if way == "vanishes" {
-		nettest.Check(r.t, r.client.AddAddr(testnet.Dev, r.prefix(v.who)))
-		_ = v.conn.SetDeadline(time.Now()) // what it was about goes nowhere
+	if slices.Contains(r.gone, v.who) {
+		r.comesBack(v.who)
+		_ = v.conn.SetDeadline(time.Now())
 		v.reset()
 	}
 }

@@ -57,7 +57,7 @@ func TestRoomTLS(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/v6=%v", w, v6), func(t *testing.T) {
-				s := newScene(t, w, v6)
+				s := sharedScene(t, w, v6)
 				s.origin(origin.Config{TLS: true})
 				r := s.enforce(tlsPolicy("queue: {max_wait: 20s}"))
 				unblock := r.block(bronze)
@@ -113,7 +113,7 @@ func TestRoomTLSHellos(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for _, large := range []bool{false, true} {
 			t.Run(fmt.Sprintf("held=%v/large=%v", held, large), func(t *testing.T) {
-				s := newScene(t, plain, false)
+				s := sharedScene(t, plain, false)
 				s.origin(origin.Config{TLS: true})
 				r := s.enforce(tlsPolicy("queue: {max_wait: 20s}"))
 				unblock := func() {}
@@ -158,7 +158,7 @@ func TestRoomTLSHellos(t *testing.T) {
 // A ClientHello in part gathers; its client may leave, or never end it.
 func TestRoomTLSGathers(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{TLS: true})
 	r := s.enforce(tlsPolicy("queue: {max_wait: 1s}"))
 	part := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -183,7 +183,7 @@ func TestRoomTLSGathers(t *testing.T) {
 // A ClientHello longer than a slot ends in a reset.
 func TestRoomTLSHelloTooLarge(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{TLS: true})
 	r := s.enforce(tlsPolicy(""))
 	v := r.visit(gold)
@@ -239,7 +239,7 @@ func TestRoomTLSBodies(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
-			s := newScene(t, plain, false)
+			s := sharedScene(t, plain, false)
 			s.origin(origin.Config{TLS: true})
 			r := s.enforce(tlsPolicy("queue: {max_wait: 20s}"))
 			unblock := func() {}
@@ -365,7 +365,7 @@ func TestRoomTLSClientLeaves(t *testing.T) {
 				r.letGo("gone")
 				unblock()
 				r.calm()
-				r.comesBack(way.name, v)
+				r.isBack(v)
 			}
 		})
 	}
@@ -386,7 +386,7 @@ func TestRoomTLSServers(t *testing.T) {
 	} {
 		for _, version := range []string{"--http1.1", "--http2"} {
 			t.Run(server.name+"/"+version, func(t *testing.T) {
-				s := newScene(t, plain, false)
+				s := sharedScene(t, plain, false)
 				srv := server.start(s)
 				r := s.enforce(tlsPolicy("concurrency: 2, queue: {max_wait: 20s}"))
 				resume := r.pause(srv)

@@ -12,7 +12,7 @@ import (
 // A body of which nobody knows where it ends occupies nobody when it does not come.
 func TestRoomEndlessBodies(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{service: "queue: {max_wait: 20s}"})
 	const head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483648\r\n\r\n"
@@ -31,7 +31,7 @@ func TestRoomEndlessBodies(t *testing.T) {
 // Chunks that cannot be followed and come while their request waits end it like any others.
 func TestRoomBadChunksWhileHeld(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, plain, false)
+	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{service: "queue: {max_wait: 20s}"})
 	for _, bad := range badChunks {

@@ -36,34 +36,55 @@ var wires = []struct {
 	{"QinQ", []testnet.VLANTag{{ID: 20, Proto: unix.ETH_P_8021AD}, {ID: 10}}},
 }
 
+// modes are how an interface can be policed.
+var modes = []struct {
+	xdp  string
+	want datapath.Mode
+}{{"auto", datapath.ModeNative}, {"generic", datapath.ModeGeneric}, {"off", datapath.ModeTCX}}
+
 // Real requests come through whole and made-up SYNs are counted exactly, in every mode,
-// over every wire, with offloads on and off.
+// over every wire, with offloads on and off. Each mode is one to start in, and one to change to.
 func TestTraffic(t *testing.T) {
-	for _, mode := range []struct {
-		xdp  string
-		want datapath.Mode
-	}{{"auto", datapath.ModeNative}, {"generic", datapath.ModeGeneric}, {"off", datapath.ModeTCX}} {
-		for _, wire := range wires {
-			for _, offloads := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s/%s/offloads=%v", mode.want, wire.name, offloads), func(t *testing.T) {
-					lab := nettest.Lab(t, 1)
-					setOffloads(t, lab, offloads)
-					in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, mode.xdp))
+	t.Parallel()
+	for i, wire := range wires {
+		for j, offloads := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/offloads=%v", wire.name, offloads), func(t *testing.T) {
+				t.Parallel()
+				lab := nettest.Lab(t, 1)
+				setOffloads(t, lab, offloads)
+				var in *instance
+				for k := range modes {
+					mode := modes[(i+j+k)%len(modes)]
+					t.Log(mode.want)
+					if in == nil {
+						in = start(t, lab.Server, fmt.Sprintf(blockMadeUp, mode.xdp))
+						if wire.tags != nil {
+							nettest.Check(t, lab.Server.TagFrames(testnet.Dev, wire.tags...))
+							nettest.Check(t, lab.Client.TagFrames(testnet.Dev, wire.tags...))
+						}
+						nettest.Nginx(t, lab.Server, served(lab)...)
+					} else {
+						xdp := mode.xdp
+						if xdp == "auto" {
+							xdp = "native" // else what is attached may stay
+						}
+						in.reload(fmt.Sprintf(blockMadeUp, xdp))
+					}
 					if got := in.modes(); len(got) != 1 || got[testnet.Dev] != mode.want {
 						t.Fatalf("attached to %v, want %s as %s", got, testnet.Dev, mode.want)
 					}
-					if wire.tags != nil {
-						nettest.Check(t, lab.Server.TagFrames(testnet.Dev, wire.tags...))
-						nettest.Check(t, lab.Client.TagFrames(testnet.Dev, wire.tags...))
-					}
 					// Behind generic XDP, with whatever program, the stand-in for VLAN
 					// devices loses frames with two tags. Whether we read them shows before.
-					withServer := mode.want != datapath.ModeGeneric || len(wire.tags) < 2
-					traffic(t, lab, in, withServer)
-				})
-			}
+					traffic(t, lab, in, mode.want != datapath.ModeGeneric || len(wire.tags) < 2)
+				}
+			})
 		}
 	}
+}
+
+// served is where a lab's server listens.
+func served(lab *testnet.Lab) []netip.AddrPort {
+	return []netip.AddrPort{netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV6, 80)}
 }
 
 func setOffloads(t *testing.T, lab *testnet.Lab, on bool) {
@@ -75,15 +96,14 @@ func setOffloads(t *testing.T, lab *testnet.Lab, on bool) {
 	}
 }
 
-// traffic sends made-up SYNs over both families and, if there is to be a server, fetches
+// traffic sends made-up SYNs over both families and, if the server can be reached, fetches
 // files from it.
 func traffic(t *testing.T, lab *testnet.Lab, in *instance, withServer bool) {
 	t.Helper()
 	const requests, made = 5, 50
-	targets := []netip.AddrPort{netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV6, 80)}
+	others, madeUp := in.rule("others").Passed, in.rule("made-up").Dropped
 	if withServer {
-		nettest.Nginx(t, lab.Server, targets...)
-		for _, to := range targets {
+		for _, to := range served(lab) {
 			for range requests {
 				body, err := get(lab.Client, to, testnet.NginxFile, netip.Addr{}, patience)
 				if err != nil || len(body) != testnet.FileBytes {
@@ -91,17 +111,18 @@ func traffic(t *testing.T, lab *testnet.Lab, in *instance, withServer bool) {
 				}
 			}
 		}
-		in.counted("others", datapath.Counts{Passed: 2 * requests})
+		in.counted("others", datapath.Counts{Passed: others + 2*requests})
 	}
 	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	for _, to := range targets {
+	for _, to := range served(lab) {
 		sendSYNs(t, lab, raw, to, made)
 	}
-	in.counted("made-up", datapath.Counts{Dropped: 2 * made})
+	in.counted("made-up", datapath.Counts{Dropped: madeUp + 2*made})
 }
 
 // A large MTU makes frames of several buffers, which native XDP must take.
 func TestJumboFrames(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
 		out, err := ns.Command("ip", "link", "set", testnet.Dev, "mtu", "9000").CombinedOutput()
@@ -110,10 +131,12 @@ func TestJumboFrames(t *testing.T) {
 		}
 	}
 	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "native"))
+	nettest.Nginx(t, lab.Server, served(lab)...)
 	traffic(t, lab, in, true)
 }
 
 func TestShadowDropsNothing(t *testing.T) {
+	t.Parallel()
 	lab := nettest.Lab(t, 1)
 	in := start(t, lab.Server, `
 version: 1
@@ -137,6 +160,7 @@ connections: [{name: everyone, rate: 1000000/s, burst: 1000000}]
 
 // A packet that passes several devices is decided once.
 func TestDecidedOnce(t *testing.T) {
+	t.Parallel()
 	const n = 100
 	net4 := netip.MustParsePrefix("10.78.0.1/24")
 	for _, c := range []struct {
@@ -174,6 +198,7 @@ func TestDecidedOnce(t *testing.T) {
 		}, []string{testnet.Dev, "mac0"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			lab := nettest.Lab(t, 1)
 			change := c.prepare(t, lab)
 			in := start(t, lab.Server, decideOnce)

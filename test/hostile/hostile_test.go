@@ -218,13 +218,12 @@ func (r *round) crowd(clients int) attack.Crowd {
 func (s *scene) isCalm() {
 	s.t.Helper()
 	var got reading
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if got = s.read(); got.calm() {
-			break
-		}
-		if time.Now().After(end) {
-			s.t.Fatalf("after %v something is left:\n%s", patience, got)
-		}
+	calm := within(patience, func() bool {
+		got = s.read()
+		return got.calm()
+	})
+	if !calm {
+		s.t.Fatalf("after %v something is left:\n%s", patience, got)
 	}
 	if err := got.addsUp(); err != nil {
 		s.t.Errorf("%v\n%s", err, got)

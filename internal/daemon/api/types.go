@@ -29,17 +29,23 @@ type Status struct {
 	Started   time.Time                  `json:"started_at,omitzero"`
 	Adopted   bool                       `json:"adopted"` // found in force when the daemon started
 	Policy    PolicyStatus               `json:"policy"`
+	Trial     *TrialStatus               `json:"trial,omitempty"` // absent: no policy is tried out
 	Services  []ServiceStatus            `json:"services"`
 	Classes   []ClassStatus              `json:"classes"`
-	Rules     []RuleStatus               `json:"rules"`
-	Reasons   map[string]datapath.Counts `json:"reasons"` // packets decided without a rule
+	Rules     []RuleStatus               `json:"rules"`    // of connections
+	Requests  []RequestRuleStatus        `json:"requests"` // rules of requests
+	Reasons   map[string]datapath.Counts `json:"reasons"`  // packets decided without a rule
 	Overrides []Override                 `json:"overrides"`
 	Sources   SourcesStatus              `json:"sources"`
 	MapBytes  uint64                     `json:"map_bytes"`
 	// WaitingRoom is the memory that all waiting rooms share.
-	WaitingRoom PoolStatus `json:"waiting_room"`
-	Notes       []string   `json:"notes"`    // what is not as one might expect
-	Warnings    []string   `json:"warnings"` // on the policy file
+	WaitingRoom PoolStatus    `json:"waiting_room"`
+	Notes       []string      `json:"notes"`    // what is not as one might expect
+	Warnings    []string      `json:"warnings"` // on the policy file
+	Events      EventsStatus  `json:"events"`
+	Reloads     ReloadsStatus `json:"reloads"`
+	// Capabilities are those that the daemon holds, such as CAP_BPF.
+	Capabilities []string `json:"capabilities"`
 }
 
 // PolicyStatus says which policy is in force.
@@ -47,6 +53,10 @@ type PolicyStatus struct {
 	File   string    `json:"file"`
 	Hash   string    `json:"hash"` // SHA-256 of the file
 	Loaded time.Time `json:"loaded_at,omitzero"`
+	// Change is absent without a daemon.
+	Change *Change `json:"last_change,omitempty"`
+	// Unconfirmed is absent for a policy that stays in force.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 }
 
 // ServiceStatus is the state of one service.
@@ -57,10 +67,13 @@ type ServiceStatus struct {
 	Mode       string            `json:"mode"`             // enforce or shadow
 	Listening  bool              `json:"listening"`        // a server listens on every address and port
 	Silent     []string          `json:"silent,omitempty"` // those on which none does
-	Limit      string            `json:"limit"`            // requests in service at once: a number, unlimited, or unlimited (auto)
+	Limit      string            `json:"limit"`            // requests in service at once: a number or unlimited, and (auto) if it sets itself
 	Interfaces []InterfaceStatus `json:"interfaces"`
 	Counts
 	*RoomStatus // nil for a service that only has its SYNs policed
+	// Adaptation is absent where the limit does not set itself and no rule asks for overload.
+	Adaptation *AdaptationStatus `json:"adaptation,omitempty"`
+	Changes    []LimitChange     `json:"limit_changes"` // the last ten, the newest first
 }
 
 // RoomStatus is the waiting room of a service.
@@ -110,6 +123,27 @@ type Bucket struct {
 	Count uint64  `json:"count"`
 }
 
+// Quantile estimates below which duration, in seconds, a share q of them is. It takes the
+// durations of a bucket for evenly spread between its bounds. Of none it is 0.
+func (d Durations) Quantile(q float64) float64 {
+	if d.Count == 0 {
+		return 0
+	}
+	rank := q * float64(d.Count)
+	for _, b := range d.Buckets {
+		n := float64(b.Count)
+		switch {
+		case rank > n:
+			rank -= n
+		case b.To == 0:
+			return b.From
+		default:
+			return b.From + (b.To-b.From)*rank/n
+		}
+	}
+	return d.Buckets[len(d.Buckets)-1].From // by an error of rounding
+}
+
 // PoolStatus says how much of the memory that waiting rooms share is in use.
 type PoolStatus struct {
 	Slots     int `json:"slots"` // requests that can be held at once, in all services
@@ -146,9 +180,19 @@ type RuleStatus struct {
 	Rate       string `json:"rate,omitempty"`  // such as 50/s
 	Burst      uint32 `json:"burst,omitempty"` // bucket depth
 	Per        string `json:"per,omitempty"`   // who shares a bucket: rule, source or prefix lengths
+	When       string `json:"when,omitempty"`  // overload: enforced only then; absent: always
 	Class      string `json:"class,omitempty"`
 	Overridden bool   `json:"overridden"`
 	Counts
+}
+
+// RequestRuleStatus is one request rule. Its counts are of requests; dropped are all that it
+// has rejected, dropped or demoted.
+type RequestRuleStatus struct {
+	RuleStatus
+	Over  string  `json:"over,omitempty"`          // what is done out of profile: reject, drop or demote
+	Block float64 `json:"block_seconds,omitempty"` // for which a client's connections are refused after a rejection
+	Learn float64 `json:"learn_seconds,omitempty"` // for which a client is remembered in the class
 }
 
 // Override is a limit that was set by hand.
@@ -167,12 +211,15 @@ type SourcesStatus struct {
 // ReloadRequest is the body of POST /v1/reload.
 type ReloadRequest struct {
 	File string `json:"file"` // absolute; empty: the one in force, as it is now
+	// Confirm is after how many seconds the policy is taken back unless it is confirmed; 0: never.
+	Confirm float64 `json:"confirm_seconds,omitempty"`
 }
 
 // ReloadResult is the answer to it.
 type ReloadResult struct {
 	Policy   PolicyStatus `json:"policy"`
 	Ended    []Override   `json:"ended_overrides"`
+	Trial    bool         `json:"ended_trial,omitempty"` // a trial ran, and has ended
 	Warnings []string     `json:"warnings"`
 	Notes    []string     `json:"notes"`
 }
@@ -186,9 +233,10 @@ type SetRequest struct {
 
 // SetResult is the answer to it.
 type SetResult struct {
-	Changed   bool       `json:"changed"`           // false: it was so already
-	Buckets   string     `json:"buckets,omitempty"` // what becomes of the tokens, in a sentence
-	Overrides []Override `json:"overrides"`         // all that are in force now
+	Changed   bool       `json:"changed"`               // false: it was so already
+	Trial     bool       `json:"ended_trial,omitempty"` // a trial ran, and has ended
+	Buckets   string     `json:"buckets,omitempty"`     // what becomes of the tokens, in a sentence
+	Overrides []Override `json:"overrides"`             // all that are in force now
 }
 
 // ExplainRequest is the body of POST /v1/explain: a connection, and the request on it.
@@ -209,22 +257,55 @@ type ExplainResult struct {
 	Notes     []string   `json:"notes"`
 }
 
-// Decision is what would happen to a SYN to one service.
+// Decision is what would happen to a SYN to one service, and then to the request.
 type Decision struct {
 	Service   string        `json:"service"` // empty: to no service, it always passes
 	Shadow    bool          `json:"shadow"`
 	Interface string        `json:"interface,omitempty"` // by which it would come, if that is known
 	Policed   *bool         `json:"policed,omitempty"`   // whether the service is, on that interface
 	Reason    string        `json:"reason,omitempty"`    // why no rule is asked
+	Learned   string        `json:"learned,omitempty"`   // class that the source is learned in
 	Rule      string        `json:"rule"`                // empty: no rule matches
 	Action    string        `json:"action,omitempty"`
 	Rate      string        `json:"rate,omitempty"`
 	Burst     uint32        `json:"burst,omitempty"`
 	Per       string        `json:"per,omitempty"`
+	When      string        `json:"when,omitempty"`     // overload: the rule is enforced only then
+	Enforced  *bool         `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
 	Class     string        `json:"class,omitempty"`
 	Bucket    *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
 	Room      *RoomDecision `json:"room,omitempty"`   // absent where requests do not wait
-	Verdict   string        `json:"verdict"`          // pass, drop, would drop or by the bucket
+	// Request is absent where none was asked for, or none gets so far or is looked at.
+	Request *RequestDecision `json:"request,omitempty"`
+	Verdict string           `json:"verdict"` // pass, drop, would drop or by the bucket
+}
+
+// RequestDecision is what would happen to the request, or to a TLS connection.
+type RequestDecision struct {
+	Method  string `json:"method,omitempty"`
+	Path    string `json:"path,omitempty"` // as rules compare it, as are the others
+	Host    string `json:"host,omitempty"`
+	SNI     string `json:"sni,omitempty"`
+	Client  string `json:"client,omitempty"`  // whose request it is, if a trusted proxy says so
+	Refused string `json:"refused,omitempty"` // why it is answered 400
+
+	ClientRule string  `json:"client_rule,omitempty"`     // connection rule that matches that client
+	Blocked    float64 `json:"blocked_seconds,omitempty"` // for which requests of that client are rejected yet
+
+	When     string `json:"when,omitempty"`     // overload: the rule is enforced only then
+	Enforced *bool  `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
+
+	Rule    string        `json:"rule"` // empty: no rule matches
+	Action  string        `json:"action,omitempty"`
+	Rate    string        `json:"rate,omitempty"`
+	Burst   uint32        `json:"burst,omitempty"`
+	Per     string        `json:"per,omitempty"`
+	Over    string        `json:"over,omitempty"`
+	Block   float64       `json:"block_seconds,omitempty"`
+	Learn   float64       `json:"learn_seconds,omitempty"`
+	Class   string        `json:"class,omitempty"`
+	Bucket  *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Verdict string        `json:"verdict"`          // pass, reject, drop, demote, would reject, would drop or by the bucket
 }
 
 // BucketStatus is the level of a token bucket at this moment.
@@ -239,14 +320,22 @@ type BucketStatus struct {
 type RoomDecision struct {
 	Protocol policy.Protocol `json:"protocol"` // http: of a request; else of the connection
 
-	Limit int  `json:"limit,omitempty"` // requests in service at once; 0: no limit
-	Max   int  `json:"max,omitempty"`   // the same of its class
-	Live  bool `json:"live"`            // false: the rest is not known, without a daemon
+	Class string `json:"class,omitempty"` // if it is another than the connection's
+	Limit int    `json:"limit,omitempty"` // requests in service at once; 0: no limit
+	Auto  bool   `json:"auto,omitempty"`  // the limit sets itself; without a daemon it is not known
+	Max   int    `json:"max,omitempty"`   // the same of its class
+	Live  bool   `json:"live"`            // false: the rest is not known, without a daemon
 
 	InService      int  `json:"in_service"`
 	ClassInService int  `json:"class_in_service"`
 	Waiting        int  `json:"waiting"`
 	Waits          bool `json:"waits"` // in shadow mode it would
+	Full           bool `json:"full"`  // it would be rejected: the queue is full, of nobody who would make room
+
+	// These are of a service that is steered.
+	SetBy    string   `json:"set_by,omitempty"` // signal that has set the limit, as in AdaptationStatus
+	Overload bool     `json:"overload"`         // rules with `when: overload` are enforced
+	Kept     *float64 `json:"kept,omitempty"`   // share of the SYNs of the connection's class that is let in, if not all
 }
 
 // StopRequest is the body of POST /v1/stop.

@@ -16,6 +16,7 @@ import (
 
 	"narthex/internal/datapath"
 	"narthex/internal/netif"
+	"narthex/internal/policy"
 )
 
 // Kernel keeps instances as a kernel would: they outlive whoever opened them.
@@ -28,6 +29,9 @@ type Kernel struct {
 	opened    datapath.Config
 	ticks     int
 	end       []string
+	reader    *reader // who listens to events
+	listened  int     // how often somebody began to
+	mirror    *mirror // who takes copies
 }
 
 // NewKernel returns a kernel without instances.
@@ -128,6 +132,8 @@ type Path struct {
 	adopted bool
 	state   datapath.State
 	journal map[string]string
+
+	controls map[int]datapath.Control // by service
 }
 
 // Adopted reports whether the instance was there.
@@ -168,13 +174,17 @@ func (p *Path) Attachments() []datapath.Attachment {
 	return all
 }
 
-// Stats returns n and 10n for the n-th rule, and 3, 2, 1 for every service.
+// Stats returns n and 10n for the n-th connection rule, 100n and 1000n for the n-th request
+// rule, and 3, 2, 1 for every service.
 func (p *Path) Stats() (datapath.Stats, error) {
 	p.kernel.mu.Lock()
 	defer p.kernel.mu.Unlock()
 	s := datapath.Stats{Reasons: map[string]datapath.Counts{"no_rule": {Passed: 7}}}
 	for i := range p.state.Tables.Rules {
 		s.Rules = append(s.Rules, datapath.Counts{Passed: uint64(i + 1), Dropped: uint64(10 * (i + 1))})
+	}
+	for i := range p.state.Tables.RequestRules() {
+		s.Requests = append(s.Requests, datapath.Counts{Passed: uint64(100 * (i + 1)), Dropped: uint64(1000 * (i + 1))})
 	}
 	for range p.state.Tables.Services {
 		s.Services = append(s.Services, datapath.Counts{Passed: 3, Dropped: 2, WouldDrop: 1})
@@ -185,6 +195,26 @@ func (p *Path) Stats() (datapath.Stats, error) {
 // Bucket is empty for 10.0.0.9; others were never seen, and 10.0.0.10 would start with a
 // debt.
 func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
+	return p.bucket(from, func(t *policy.Tables) uint32 { return t.Rules[rule].Burst })
+}
+
+// RequestBucket is like Bucket.
+func (p *Path) RequestBucket(rule int, from netip.Addr) (datapath.Bucket, error) {
+	return p.bucket(from, func(t *policy.Tables) uint32 { return t.Requests.Rules[rule].Burst })
+}
+
+// Client is learned in the first class if it is 10.0.0.20, and blocked if it is 10.0.0.21.
+func (p *Path) Client(from netip.Addr) (datapath.Client, error) {
+	switch from.String() {
+	case "10.0.0.20":
+		return datapath.Client{Class: 0, Learned: time.Minute}, nil
+	case "10.0.0.21":
+		return datapath.Client{Class: policy.NotLearned, Blocked: 2 * time.Second}, nil
+	}
+	return datapath.Client{Class: policy.NotLearned}, nil
+}
+
+func (p *Path) bucket(from netip.Addr, burst func(*policy.Tables) uint32) (datapath.Bucket, error) {
 	if from == netip.MustParseAddr("10.0.0.10") {
 		return datapath.Bucket{Tokens: -1, Full: 3 * time.Second}, nil
 	}
@@ -193,7 +223,7 @@ func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
 	}
 	p.kernel.mu.Lock()
 	defer p.kernel.mu.Unlock()
-	return datapath.Bucket{Tokens: float64(p.state.Tables.Rules[rule].Burst)}, nil
+	return datapath.Bucket{Tokens: float64(burst(p.state.Tables))}, nil
 }
 
 // Sources returns fixed numbers.
@@ -206,6 +236,37 @@ func (p *Path) Rooms() ([]datapath.Room, error) {
 	p.kernel.mu.Lock()
 	defer p.kernel.mu.Unlock()
 	return p.kernel.rooms, nil
+}
+
+// ReadRoom reads the room of a service from what SetRooms was given, and what was steered last.
+func (p *Path) ReadRoom(service int, into *datapath.RoomReading) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	*into = datapath.RoomReading{}
+	if service < len(p.kernel.rooms) {
+		into.Room = p.kernel.rooms[service]
+	}
+	c := p.controls[service]
+	into.Limit, into.Safe, into.Overload = c.Limit, c.Safe, c.Overload
+	return nil
+}
+
+// Steer keeps the control.
+func (p *Path) Steer(service int, c datapath.Control) error {
+	p.kernel.mu.Lock()
+	defer p.kernel.mu.Unlock()
+	if p.controls == nil {
+		p.controls = map[int]datapath.Control{}
+	}
+	p.controls[service] = c
+	return nil
+}
+
+// Control returns what an instance was told last to do in a service.
+func (k *Kernel) Control(instance string, service int) datapath.Control {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.instances[instance].controls[service]
 }
 
 // Pool returns what SetPool was given, and before that fixed numbers.
@@ -294,6 +355,9 @@ func (n *Network) Cookie() (uint64, error) { return n.ID, nil }
 // Close does nothing.
 func (n *Network) Close() error { return nil }
 
+// Gone is false.
+func (n *Network) Gone() bool { return false }
+
 // Snapshot returns what there is.
 func (n *Network) Snapshot() (netif.Snapshot, error) {
 	n.mu.Lock()
@@ -346,3 +410,12 @@ func (n *Network) RouteTo(to netip.Addr) (int, error) {
 func (n *Network) Listeners() (netif.Listeners, error) {
 	return netif.Listeners{netip.MustParseAddrPort("0.0.0.0:80")}, nil
 }
+
+// Diag knows no sockets.
+func (n *Network) Diag() (netif.SocketDiag, error) { return noSockets{}, nil }
+
+type noSockets struct{}
+
+func (noSockets) Listening(into []netif.Listening) ([]netif.Listening, error) { return into, nil }
+func (noSockets) Backlog(netip.AddrPort, uint32, uint16) (int, error)         { return 0, nil }
+func (noSockets) Close() error                                                { return nil }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adapt finds how many requests a server should have in service at once, from what is
+// seen of it from outside: completions, how long they took, how busy its processors are.
+//
+// It knows neither eBPF nor clocks. A Controller is fed one Sample after another and answers
+// each with a Decision; the same samples give the same decisions. docs/decisions/0018-adaptation.md
+// says why it works as it does.
+package adapt
+
+import (
+	"time"
+)
+
+// Config bounds what a Controller may decide.
+type Config struct {
+	Floor     int // the lowest limit; less than 1 stands for 1
+	Ceiling   int // the highest limit; 0: none
+	QueueSize int // how many requests can wait; 0: not known
+}
+
+// Decision is what a Controller has decided for the time until its next Step.
+type Decision struct {
+	Limit    int       `json:"limit"`            // requests in service at once; 0: unlimited
+	Safe     int       `json:"safe"`             // the limit for when nobody adapts it any more; 0: unlimited
+	Overload bool      `json:"overload"`         // the service has more work than it can do
+	Degree   float64   `json:"degree"`           // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
+	Keep     []float64 `json:"keep,omitempty"`   // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
+	Signal   string    `json:"signal"`           // what set the limit, one of the Signal constants
+	Reason   string    `json:"reason,omitempty"` // a sentence for the audit log if the limit or the state changed noteworthily, else empty
+}
+
+// What can set a limit.
+const (
+	SignalIdle       = "idle"       // nothing known yet, no limit
+	SignalHeadroom   = "headroom"   // not overloaded: far above what the server needs
+	SignalModel      = "model"      // overloaded: from capacity and time in service before
+	SignalCPU        = "cpu"        // overloaded: processors busy, but no longer than needed
+	SignalThroughput = "throughput" // overloaded: completions do not grow with the limit
+	SignalMemory     = "memory"     // overloaded: the server pages
+	SignalFloor      = "floor"      // Config.Floor
+	SignalCeiling    = "ceiling"    // Config.Ceiling
+)
+
+// Controller adapts the limit of one service. It is not safe for concurrent use.
+type Controller struct {
+	config   Config
+	last     Sample
+	begun    bool
+	est      estimator
+	bound    binding
+	search   search
+	overload overload
+	keep     keeper
+	safe     safeLimit
+	report   reporter
+}
+
+// New returns a Controller that has seen nothing yet: its first decision is no limit.
+func New(c Config) *Controller {
+	c.Floor = max(c.Floor, 1)
+	if c.Ceiling > 0 {
+		c.Ceiling = max(c.Ceiling, c.Floor)
+	}
+	return &Controller{config: c}
+}
+
+// Step takes the next sample and returns what is to be in force from now on. Samples are in the
+// order of their time and do not overlap.
+func (c *Controller) Step(s Sample) Decision {
+	if s.Span <= 0 {
+		s.Span = 50 * time.Millisecond
+	}
+	if s.MeanInService <= 0 {
+		s.MeanInService = float64(s.InService+c.last.InService) / 2
+	}
+	limit, signal := c.limit(&s)
+	d := Decision{Limit: limit, Signal: signal}
+	c.clamp(&d)
+	c.overload.step(&s, c.config.QueueSize, c.bound.active)
+	d.Overload, d.Degree = c.overload.active, c.overload.degree
+	d.Keep = c.keep.step(&s, c.config.QueueSize)
+	d.Safe = c.safe.step(&s, d.Limit)
+	d.Reason = c.report.step(&s, &d, c)
+	c.last, c.begun = s, true
+	return d
+}
+
+// limit returns the limit from now on, not clamped yet, and what set it.
+func (c *Controller) limit(s *Sample) (limit int, signal string) {
+	was := c.bound.active
+	c.est.brief.step(s)
+	c.bound.step(s, &c.est, &c.search)
+	if !c.bound.active {
+		c.est.step(s)
+		if n := c.est.headroom(); n > 0 {
+			return n, SignalHeadroom
+		}
+		return 0, SignalIdle
+	}
+	if !was {
+		c.search.begin(s, &c.est, c.config)
+	}
+	c.search.observe(s, &c.est, c.config)
+	return c.search.limit(), c.search.signal
+}
+
+// clamp keeps a limit between floor and ceiling.
+func (c *Controller) clamp(d *Decision) {
+	if floor := c.config.Floor; d.Limit > 0 && d.Limit <= floor {
+		if d.Limit = floor; floor > 1 && c.bound.active {
+			d.Signal = SignalFloor
+		}
+	}
+	if top := c.config.Ceiling; top > 0 && (d.Limit == 0 || d.Limit >= top) {
+		d.Limit, d.Signal = top, SignalCeiling
+	}
+}

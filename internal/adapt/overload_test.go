@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func spans(n int, s Sample) []Sample {
+	s.Span = 50 * time.Millisecond
+	list := make([]Sample, n)
+	for i := range list {
+		list[i] = s
+	}
+	return list
+}
+
+func TestOverloadState(t *testing.T) {
+	var o overload
+	waits, calm := Sample{Waiting: 50, Held: 5, Arrived: 10}, Sample{Arrived: 10}
+	for i, step := range []struct {
+		samples int
+		s       Sample
+		want    bool
+	}{
+		{4, waits, false}, // 200 ms are not enough
+		{1, calm, false},
+		{4, waits, false},
+		{1, waits, true},
+		{39, calm, true},
+		{1, calm, false}, // after 2 s
+		{5, waits, true}, // again soon:
+		{79, calm, true}, // now it takes 4 s
+		{1, calm, false},
+		{300, calm, false},
+		{5, waits, true}, // long after: 2 s again
+		{40, calm, false},
+	} {
+		for _, s := range spans(step.samples, step.s) {
+			o.step(&s, 100, true)
+		}
+		if o.active != step.want {
+			t.Errorf("step %d: overload %v, want %v", i, o.active, step.want)
+		}
+	}
+	for _, s := range spans(50, Sample{Waiting: 50}) {
+		o.step(&s, 100, true)
+	}
+	if o.degree < 0.49 || o.degree > 0.51 {
+		t.Errorf("degree %.2f with half a queue, want 0.5", o.degree)
+	}
+	for _, s := range spans(50, Sample{Waiting: 100, Arrived: 100, Rejected: 50}) {
+		o.step(&s, 100, true)
+	}
+	if o.degree < 1.49 || o.degree > 1.51 {
+		t.Errorf("degree %.2f with half of the requests refused, want 1.5", o.degree)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	flood := func(arrived, rejected uint64, waiting int) Sample {
+		return Sample{Waiting: waiting, Rejected: rejected, Classes: []ClassSample{
+			{Arrived: 10}, {Arrived: 10}, {Arrived: arrived, Rejected: rejected}}}
+	}
+	var k keeper
+	step := func(n int, s Sample) (keep []float64) {
+		for _, s := range spans(n, s) {
+			keep = k.step(&s, 100)
+		}
+		return keep
+	}
+	if keep := step(100, flood(100, 0, 95)); keep != nil {
+		t.Errorf("keep %v without a rejection, want all", keep)
+	}
+	if keep := step(100, flood(100, 90, 50)); keep != nil {
+		t.Errorf("keep %v with half a queue, want all", keep)
+	}
+	if diff := cmp.Diff([]float64{1, 1, 0.12}, step(1, flood(100, 90, 95)), near); diff != "" {
+		t.Errorf("first cut: %s", diff)
+	}
+	if diff := cmp.Diff([]float64{1, 1, 0.12 * 0.7}, step(4, flood(100, 90, 95)), near); diff != "" {
+		t.Errorf("second cut, after 200 ms: %s", diff)
+	}
+	keep := step(400, flood(100, 90, 95))
+	if keep[0] != 1 || keep[1] > 0.1 || keep[2] != keepLeast {
+		t.Errorf("keep %v after 20 s of it, want the lowest least, then the next, never the highest", keep)
+	}
+	if keep := step(200, flood(100, 0, 10)); keep[1] < 0.4 || keep[2] > keepLeast {
+		t.Errorf("keep %v 10 s after the flood, want the higher class back first", keep)
+	}
+	if keep := step(1000, flood(100, 0, 10)); keep != nil {
+		t.Errorf("keep %v a minute after the flood, want all", keep)
+	}
+}
+
+var near = cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
+
+func TestSafe(t *testing.T) {
+	var l safeLimit
+	step := func(n, limit int) (safe int) {
+		for range n {
+			safe = l.step(&Sample{Span: time.Second}, limit)
+		}
+		return safe
+	}
+	for i, x := range []struct{ seconds, limit, want int }{
+		{100, 0, 0}, // never limited
+		{20, 8, 0},  // not for long
+		{20, 8, 16}, // for most of a minute
+		{10, 1, 16}, // short disturbances do not move it
+		{70, 50, 100},
+		{29, 0, 100},
+		{3, 0, 0},
+	} {
+		if got := step(x.seconds, x.limit); got != x.want {
+			t.Errorf("step %d: safe limit %d, want %d", i, got, x.want)
+		}
+	}
+}

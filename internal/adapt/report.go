@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import "fmt"
+
+const reportChange = 0.1 // share by which a limit must have changed to be told
+
+// reporter says why a limit changed, where the change is worth a line.
+type reporter struct {
+	limit    int
+	overload bool
+	told     bool
+}
+
+func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
+	var reason string
+	switch {
+	case d.Overload != r.overload && d.Overload:
+		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s by %s", s.Waiting, s.InService, limitText(d.Limit), d.Signal)
+	case d.Overload != r.overload:
+		reason = fmt.Sprintf("overload is over: nothing has waited for a while; limit %s by %s", limitText(d.Limit), d.Signal)
+	case (d.Overload || c.bound.active || !r.told) && changed(r.limit, d.Limit):
+		reason = fmt.Sprintf("limit %s after %s by %s: %s", limitText(d.Limit), limitText(r.limit), d.Signal, c.because(s))
+	default:
+		return ""
+	}
+	r.limit, r.overload, r.told = d.Limit, d.Overload, true
+	return reason
+}
+
+func changed(from, to int) bool {
+	if from == 0 || to == 0 {
+		return from != to
+	}
+	diff := float64(to-from) / float64(from)
+	return diff >= reportChange || diff <= -reportChange
+}
+
+func limitText(n int) string {
+	if n == 0 {
+		return "unlimited"
+	}
+	return fmt.Sprint(n)
+}
+
+// because says what the server looked like.
+func (c *Controller) because(s *Sample) string {
+	text := fmt.Sprintf("%.0f completions/s, %d in service", float64(s.Served)/s.Span.Seconds(), s.InService)
+	if s.Cores > 0 {
+		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.Busy/s.Cores, s.Cores)
+	}
+	return text
+}

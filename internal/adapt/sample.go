@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Sample is what happened in one service between two readings of its counters.
+type Sample struct {
+	At        time.Duration `json:"at"`       // when it was read, monotonic, since any moment before the first sample
+	Span      time.Duration `json:"span"`     // length of the interval that ends at At
+	Limit     int           `json:"limit"`    // that was in force during it; 0: unlimited
+	Arrived   uint64        `json:"arrived"`  // requests that came
+	Entered   uint64        `json:"entered"`  // requests that entered service, at once or after they had waited
+	Held      uint64        `json:"held"`     // requests that had to wait
+	Served    uint64        `json:"served"`   // requests that left service
+	Rejected  uint64        `json:"rejected"` // requests that were refused for want of room: queue_full, displaced, max_wait
+	Lost      uint64        `json:"lost"`     // requests that left service without their end being seen; part of Served
+	InService int           `json:"in_service"`
+	// MeanInService is the mean over time of requests in service, where it is known. If it is
+	// 0 or less, the mean of InService here and in the sample before takes its place.
+	MeanInService float64       `json:"mean_in_service"`
+	Waiting       int           `json:"waiting"` // at the end of the interval
+	Service       Histogram     `json:"service"` // time in service of those that left it
+	Classes       []ClassSample `json:"classes,omitempty"`
+	Backlog       int           `json:"backlog"`      // connections in the accept queues of its listeners, at the end
+	Busy          float64       `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
+	Cores         float64       `json:"cores"`        // how many cores it may run on; 0: Busy is not known
+	Pressure      Pressure      `json:"pressure"`     // that tasks felt
+	MajorFaults   float64       `json:"major_faults"` // per second
+}
+
+// ClassSample is what a Sample has of one class. Classes are in the order of their rank, the
+// most important first.
+type ClassSample struct {
+	Arrived  uint64 `json:"arrived"`
+	Held     uint64 `json:"held"`
+	Rejected uint64 `json:"rejected"`
+	Waiting  int    `json:"waiting"`
+}
+
+// Pressure is the share of an interval, 0 to 1, in which at least one task waited for a
+// resource ("some" of the kernel's pressure stall information); negative: not known.
+type Pressure struct {
+	CPU    float64 `json:"cpu"`
+	Memory float64 `json:"memory"`
+	IO     float64 `json:"io"`
+}
+
+// Histogram counts durations. Bucket i holds those of at least 2^i µs and less than 2^(i+1)
+// µs; bucket 0 also what is shorter, the last one also what is longer.
+type Histogram struct {
+	Buckets [32]uint64    `json:"buckets"`
+	Sum     time.Duration `json:"sum"`
+}
+
+// Add counts a duration.
+func (h *Histogram) Add(d time.Duration) {
+	i := bits.Len64(uint64(max(d.Microseconds(), 1))) - 1
+	h.Buckets[min(i, len(h.Buckets)-1)]++
+	h.Sum += d
+}
+
+// Count returns how many durations there are.
+func (h *Histogram) Count() (n uint64) {
+	for _, b := range h.Buckets {
+		n += b
+	}
+	return n
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import "math"
+
+const (
+	busyEnough = 0.965 // utilisation that a limit must keep up
+	busyFully  = 0.985 // utilisation from which on a lower limit may do
+	busyHardly = 0.955 // utilisation below which processors are not what requests wait for
+	busyAbout  = 0.85  // utilisation of the sample with which overload begins that means the same
+	lossAllow  = 0.025 // share of throughput that a lower limit may cost
+	lossFar    = 0.1   // the same, of one far lower, at first
+	lossMost   = 0.04  // the same, of all lower limits together: busy processors may do less with each request
+	regain     = 0.015 // share of throughput that a higher limit has to bring where that was lost
+	peakSpan   = 120.0 // seconds over which the most that a base has brought is forgotten
+	regretFor  = 2.0   // seconds after which a base that was lowered is taken to be enough
+	lowFor     = 60.0  // seconds for which a base that was not enough after all bounds what is tried
+	lowShare   = 1.5   // the least that is tried then, as a multiple of it
+	gainShare  = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
+	gainFar    = 0.2   // the same, of a limit far higher
+	pauseFirst = 1.0   // seconds until a trial that failed is made again, the first time
+	pauseMost  = 32.0  // the same, at the most
+	jumpAfter  = 60.0  // seconds after a change of the server in which times in service before it are not gone by
+	idleAfter  = 1.5   // seconds of the base after which those in service that do not leave are seen
+	stuckMost  = 1.0   // seconds to wait for those above the limit to leave
+	pagedFor   = 60.0  // seconds for which a limit at which the server paged is not tried
+	idleShare  = 0.6   // of the utilisation before, what is left of it if the server waits for something else now
+	sure       = 1.5   // standard errors by which a trial that is ended early must be clear
+	surer      = 2.5   // the same, of one that raises the limit: there are many looks at it
+	trialMost  = 2.0   // seconds that a trial takes at the most
+	trialSlow  = 8.0   // the same, of a server that completes few
+	trialCount = 300.0 // completions that a trial waits for beyond trialMost
+)
+
+// The directions of a trial.
+const (
+	down = iota
+	up
+)
+
+// search finds, while requests wait, the smallest limit that keeps the bottleneck busy. It holds
+// a limit to be right, the base, and tries others against it, for no longer than it takes to
+// tell the difference. A trial that succeeds becomes the base, and the next step in its direction
+// is longer; one that fails is made again after a pause that doubles.
+type search struct {
+	base   float64
+	trial  float64 // the limit that is being tried; 0: none
+	dir    int     // of the trial
+	signal string
+	settle float64    // seconds until the last change shows
+	stuck  float64    // seconds for which more than the limit have been in service
+	ref    tally      // what the base does
+	recent tally      // the same, over a shorter time
+	acc    tally      // what the trial does
+	step   [2]float64 // next step, as the logarithm of a factor
+	pause  [2]float64 // after the next failure, seconds
+	due    [2]float64 // seconds until the next trial
+	busyAt float64    // utilisation at the base when a lower limit failed
+	paged  float64    // requests in service when the server paged; 0: it did not of late
+	ago    float64    // seconds since then
+	// Until Little's law may be tried again, and for how long after the next time, seconds.
+	jumpDue, jumpPause float64
+	near               bool    // a limit as high as the processors would allow has failed
+	peak               float64 // completions per second, the most that a base has brought of late
+	// The base before it was lowered, and for how many seconds it has been lower.
+	before, lowered float64
+	low, lowAgo     float64 // the highest base that was not enough after all, 0: none of late; seconds since then
+	noise           dispersion
+}
+
+func (f *search) begin(s *Sample, e *estimator, c Config) {
+	*f = search{signal: SignalModel, noise: f.noise}
+	if s.Cores > 0 && s.Busy >= busyAbout*s.Cores && e.brief.t > briefly/2 {
+		f.peak = e.brief.rate()
+	}
+	n := float64(s.InService)
+	knee := e.knee()
+	switch {
+	case paging(s):
+		f.paged = n
+		f.base, f.signal = min(n/2, max(knee, s.Cores)), SignalMemory
+	case s.Cores > 0 && knee > 0 && (s.Busy >= busyAbout*s.Cores || flooded(s, e)):
+		f.base = knee
+		if s.Busy < busyAbout*s.Cores { // they may wait for something else yet
+			f.base++
+		}
+		if idle := e.long.idle(); idle > max(knee/2, 2) {
+			f.base += idle // they will stay, and use nothing
+		}
+	case s.Cores > 0 && s.Busy >= busyHardly*s.Cores:
+		// What is in service drains, and shows with how much of it they are still busy.
+		f.base, f.signal = s.Cores, SignalCPU
+	case e.queues(s, inflation):
+		f.base = min(n, e.little(s))
+	default:
+		f.base = n
+	}
+	f.base = max(math.Ceil(f.base-0.1), float64(c.Floor))
+	if c.Ceiling > 0 {
+		f.base = min(f.base, float64(c.Ceiling))
+	}
+	f.forget()
+	if s.Cores == 0 {
+		f.due[up] = pauseFirst // first see whether requests queue inside
+	}
+}
+
+// forget begins the search anew at its base.
+func (f *search) forget() {
+	f.trial, f.ref, f.recent, f.acc = 0, tally{}, tally{}, tally{}
+	f.step = [2]float64{math.Log(1.25), math.Log(1.35)}
+	f.pause = [2]float64{pauseFirst, pauseFirst}
+	f.due = [2]float64{}
+	f.busyAt, f.near = 0, false
+}
+
+// limit is the limit to be in force.
+func (f *search) limit() int {
+	if f.trial > 0 {
+		return int(f.trial)
+	}
+	return int(f.base)
+}
+
+// observe takes a sample of a time in which requests wait.
+func (f *search) observe(s *Sample, e *estimator, c Config) {
+	t := s.Span.Seconds()
+	f.due[down] -= t
+	f.due[up] -= t
+	f.lowered += t
+	if f.ago += t; f.ago > pagedFor {
+		f.paged = 0
+	}
+	if f.lowAgo += t; f.lowAgo > lowFor {
+		f.low = 0
+	}
+	if paging(s) {
+		f.retreat(s, c)
+		return
+	}
+	if s.Waiting == 0 && f.trial <= f.base && s.MeanInService < 0.8*float64(f.limit()) {
+		f.trial = 0 // nobody waits: nothing to be learned, and no reason to try anything
+		return
+	}
+	if !f.settled(s) {
+		return
+	}
+	if f.trial > 0 {
+		f.acc.add(s)
+		f.judge(s)
+		return
+	}
+	if f.ref.t > 0.2 {
+		f.noise.add(s, f.ref.rate())
+	}
+	f.ref.forget(t, f.patience())
+	f.recent.forget(t, trialMost/8)
+	f.ref.add(s)
+	f.recent.add(s)
+	f.peak *= math.Exp(-t / peakSpan)
+	if f.ref.t > 0.6*f.patience() {
+		f.peak = max(f.peak, f.ref.rate())
+	}
+	if f.changed(s) {
+		f.settle = min(0.5, f.recent.in/max(f.recent.served, 1))
+		f.forget()
+		f.peak, f.low = 0, 0
+		f.jumpDue = jumpAfter // what was known of times in service may hold no more
+		return
+	}
+	if f.jumpDue -= t; f.jumpDue <= 1e-9 && f.ref.utilisation(s) < busyHardly && f.ref.served >= 4 && f.ref.t >= 0.1-1e-9 && e.queues(s, inflation) &&
+		f.try(math.Ceil(min(e.little(s), f.base/1.5)), s, c) {
+		f.jumpPause = min(max(4*f.jumpPause, 4*pauseFirst), pauseMost)
+		f.jumpDue = f.jumpPause
+		return
+	}
+	f.consider(s, c)
+}
+
+// settled tells whether a sample shows what the limit does: those above it have left, and those
+// let in by a higher one have had the time to show in completions.
+func (f *search) settled(s *Sample) bool {
+	f.settle -= s.Span.Seconds()
+	limit := float64(f.limit())
+	if float64(s.InService) <= limit && s.MeanInService <= 1.02*limit+0.1 {
+		f.stuck = 0
+	} else if f.stuck += s.Span.Seconds(); f.stuck < stuckMost {
+		return false
+	}
+	return f.settle <= 1e-9
+}
+
+// enough is for how many seconds the base or a trial must have been seen: two samples, or a
+// time in service, for what was let in together ends together.
+func (f *search) enough() float64 {
+	return max(0.1, min(f.ref.in/max(f.ref.served, 1), 1)) - 1e-9
+}
+
+// patience is how many seconds a trial may take, and over how many the reference forgets.
+func (f *search) patience() float64 {
+	return max(trialMost, min(trialCount/max(f.ref.rate(), 1), trialSlow))
+}
+
+// consider begins a trial if one is due.
+func (f *search) consider(s *Sample, c Config) {
+	if f.ref.t < f.enough() || f.ref.served < 4 && f.ref.t < 1 {
+		return
+	}
+	u := f.ref.utilisation(s)
+	if idle := f.ref.idle(); u < busyHardly && f.ref.t > idleAfter && idle > max(f.base/2, 2) {
+		f.base += math.Ceil(idle)
+		if c.Ceiling > 0 {
+			f.base = min(f.base, float64(c.Ceiling))
+		}
+		f.signal = SignalThroughput
+		f.forget()
+		return
+	}
+	switch {
+	case u < 0:
+		f.signal = SignalThroughput
+		if !f.attempt(up, f.step[up], s, c) {
+			f.attempt(down, f.step[down], s, c)
+		}
+	case u >= busyFully && f.lost(&f.ref, 2):
+		f.signal = SignalThroughput
+		f.attempt(up, math.Log(2), s, c)
+	case u >= busyFully:
+		f.signal = SignalCPU
+		if f.busyAt > 0 && f.busyAt < busyFully && f.recent.utilisation(s) > 0.99 && f.due[down] > 0 {
+			f.due[down], f.pause[down] = 0, pauseFirst
+		}
+		f.attempt(down, f.step[down], s, c)
+	case u >= busyHardly:
+		f.signal = SignalCPU
+	case f.regret():
+	default:
+		f.signal = SignalThroughput
+		step := f.step[up]
+		if !f.near { // nothing speaks against it yet: as far as the processors would allow
+			step = max(step, min(math.Log(saturated/max(u, 0.01)), math.Log(4)))
+		}
+		if !f.attempt(up, step, s, c) {
+			f.attempt(down, f.step[down], s, c)
+		}
+	}
+}
+
+// regret returns to the base before it was lowered, if that was of late and has left processors
+// idle after all: what requests wait for may come in waves that are longer than a trial.
+func (f *search) regret() bool {
+	if f.before <= f.base || f.lowered > regretFor {
+		return false
+	}
+	pause := min(4*f.pause[down], pauseMost)
+	f.low, f.lowAgo = max(f.low, f.base), 0
+	f.base, f.before = f.before, 0
+	f.signal = SignalCPU
+	f.forget()
+	f.pause[down], f.due[down] = pause, pause
+	return true
+}
+
+// lost tells whether what a tally shows is less than what other limits have brought, by so many
+// standard errors more than is allowed.
+func (f *search) lost(a *tally, errors float64) bool {
+	if f.peak <= 0 || a.t == 0 {
+		return false
+	}
+	k := max(a.served, 0.5)
+	return math.Log(f.peak*a.t/k)-errors*math.Sqrt(f.noise.index()/k) > lossMost
+}
+
+// retreat lowers the limit at once, because the server pages, once for what is in service.
+func (f *search) retreat(s *Sample, c Config) {
+	if f.settle -= s.Span.Seconds(); f.settle > 0 || float64(s.InService) > 1.05*float64(f.limit()) {
+		return
+	}
+	f.base = max(float64(c.Floor), math.Floor(0.7*float64(min(s.InService, f.limit()))))
+	f.signal = SignalMemory
+	f.forget()
+	f.paged, f.ago = float64(s.InService), 0
+	f.settle = 0.1
+}
+
+// paging tells whether tasks wait for memory that was taken from them.
+func paging(s *Sample) bool { return s.Pressure.Memory > 0.2 && s.MajorFaults > 100 }
+
+// changed tells whether the base does something else than it did. Processors that were busy and are idle now,
+// though requests wait, leave no doubt.
+func (f *search) changed(s *Sample) bool {
+	if f.ref.t < 0.4 || f.recent.t < 0.15 {
+		return false
+	}
+	gain, se := f.recent.gain(&f.ref, f.noise.index())
+	idler := s.Cores > 0 && f.recent.utilisation(s) < idleShare*f.ref.utilisation(s)
+	return math.Abs(gain) > 0.35 && (math.Abs(gain) > 4*se || gain < 0 && idler)
+}

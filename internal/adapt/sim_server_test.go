@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+)
+
+// stage is a part of a request's way through the simulated server: processor time, or time
+// that passes without it, of which at most server.pool requests may have theirs at once.
+type stage struct {
+	kind stageKind
+	time float64 // seconds
+}
+
+type stageKind int
+
+const (
+	onCPU stageKind = iota
+	delay
+	inPool
+)
+
+// job is a request.
+type job struct {
+	class   int
+	client  int // closed loop: who sends the next one after it; -1: open loop
+	arrived float64
+	entered float64
+	stages  []stage
+}
+
+// server is a simulated one: processor sharing on some cores, where every request uses one core
+// at the most, a pool, and delays. effort says by how much work gets slower with the requests
+// that are in service: context switches, caches, paging.
+type server struct {
+	cores   float64
+	pool    int
+	effort  func(n int) float64 // factor of processor time; nil: 1
+	idles   bool                // work beyond factor 1 is waiting for pages, not processor time
+	slow    float64             // factor of all times, 1 at first
+	request func(*rand.Rand) []stage
+
+	inService int
+	running   eventHeap // by virtual time at which they have had their processor time
+	virtual   float64   // processor time that each of the running has had since the start
+	pooled    int
+	queue     []*job  // for the pool
+	busy      float64 // core-seconds used
+}
+
+// rate is how fast virtual time goes, and how many cores are busy.
+func (v *server) rate() (virtual, busy float64) {
+	n := float64(len(v.running))
+	if n == 0 {
+		return 0, 0
+	}
+	virtual, busy = min(1, v.cores/n), min(n, v.cores)
+	if v.effort != nil {
+		f := v.effort(v.inService)
+		virtual /= f
+		if v.idles {
+			busy /= f
+		}
+	}
+	return virtual / v.slow, busy
+}
+
+// event is something that happens to a job, or the function do, at a time.
+type event struct {
+	at  float64
+	seq uint64 // breaks ties, so that runs are the same
+	job *job
+	do  func()
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*h = old[:len(old)-1]
+	return e
+}
+
+// exponential draws from an exponential distribution.
+func exponential(r *rand.Rand, mean float64) float64 { return r.ExpFloat64() * mean }
+
+// lognormal draws from a log-normal distribution with a mean and a coefficient of variation.
+func lognormal(r *rand.Rand, mean, cv float64) float64 {
+	v := math.Log(1 + cv*cv)
+	return mean * math.Exp(math.Sqrt(v)*r.NormFloat64()-v/2)
+}
+
+// next lets a job go on with its next stage, and returns false when it has none left.
+func (w *world) next(j *job) bool {
+	if len(j.stages) == 0 {
+		return false
+	}
+	st := j.stages[0]
+	v := w.server
+	switch st.kind {
+	case onCPU:
+		w.seq++
+		heap.Push(&v.running, event{at: v.virtual + st.time, seq: w.seq, job: j})
+	case delay:
+		w.after(st.time*v.slow, func() { w.staged(j) })
+	case inPool:
+		if v.pooled >= v.pool {
+			v.queue = append(v.queue, j)
+			return true
+		}
+		w.usePool(j)
+	}
+	return true
+}
+
+func (w *world) usePool(j *job) {
+	v := w.server
+	v.pooled++
+	w.after(j.stages[0].time*v.slow, func() {
+		v.pooled--
+		if len(v.queue) > 0 {
+			first := v.queue[0]
+			v.queue = v.queue[1:]
+			w.usePool(first)
+		}
+		w.staged(j)
+	})
+}
+
+// staged ends a stage of a job.
+func (w *world) staged(j *job) {
+	j.stages = j.stages[1:]
+	if !w.next(j) {
+		w.served(j)
+	}
+}

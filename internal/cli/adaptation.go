@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"narthex/internal/daemon/api"
+)
+
+// shownChanges is how many changes of a limit fit beside what else there is of a service.
+const shownChanges = 3
+
+// printAdaptation says what has set the limit of a service, and how it has changed.
+func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
+	if a := s.Adaptation; a != nil {
+		var words []string
+		if a.Auto {
+			words = append(words, "set by "+a.Signal+boundsText(a))
+		}
+		if a.Overload {
+			words = append(words, fmt.Sprintf("overloaded (degree %.2f)", a.Degree))
+		} else {
+			words = append(words, "not overloaded")
+		}
+		words = append(words, keptText(a.Keep)...)
+		fmt.Fprintf(b, "  %s\n", strings.Join(words, ", "))
+	}
+	for i, c := range s.Changes {
+		if i == shownChanges {
+			break
+		}
+		fmt.Fprintf(b, "  %s  %s\n", c.At.Local().Format(time.TimeOnly), changeText(c))
+	}
+}
+
+func boundsText(a *api.AdaptationStatus) string {
+	switch {
+	case a.Ceiling > 0:
+		return fmt.Sprintf(" (%d to %d)", a.Floor, a.Ceiling)
+	case a.Floor > 1:
+		return fmt.Sprintf(" (at least %d)", a.Floor)
+	}
+	return ""
+}
+
+// keptText lists the classes of which not all SYNs are let in.
+func keptText(keep []api.KeepStatus) (list []string) {
+	for _, k := range keep {
+		if k.Share < 1 {
+			list = append(list, fmt.Sprintf("%.0f%% of the SYNs of class %s let in", 100*k.Share, k.Class))
+		}
+	}
+	return list
+}
+
+func changeText(c api.LimitChange) string {
+	text := c.Old + " → " + c.New
+	if c.Old == c.New {
+		text = c.New
+	}
+	if c.By != "agent" {
+		text += " by " + c.By
+	}
+	return text + ": " + c.Reason
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"narthex/internal/trial"
+)
+
+// The paths of trials: a GET asks for the report, a POST begins one, or ends it.
+const (
+	PathShadow    = "/v1/shadow"
+	PathShadowEnd = "/v1/shadow/end"
+)
+
+// ShadowRequest is the body of POST /v1/shadow.
+type ShadowRequest struct {
+	File string `json:"file"` // of the candidate, absolute; empty: the one in force, as it is now
+}
+
+// ShadowStarted is the answer to it.
+type ShadowStarted struct {
+	Live      Previous `json:"live"`
+	Candidate Previous `json:"candidate"`
+	Replaced  bool     `json:"replaced"` // another trial has ended for it
+	Warnings  []string `json:"warnings"` // on the candidate
+}
+
+// ShadowReport is what a trial has found, the answer to GET /v1/shadow and POST /v1/shadow/end.
+type ShadowReport struct {
+	Live      Previous `json:"live"`
+	Candidate Previous `json:"candidate"`
+	By        string   `json:"by"`              // who began it
+	Ended     string   `json:"ended,omitempty"` // why; empty: it runs
+	trial.Report
+}
+
+// TrialStatus says that a trial runs, or has ended and can be asked for yet.
+type TrialStatus struct {
+	Candidate Previous  `json:"candidate"`
+	Began     time.Time `json:"began_at"`
+	By        string    `json:"by"`
+	Ended     string    `json:"ended,omitempty"` // why; empty: it runs
+	Seen      uint64    `json:"seen"`            // SYNs and requests
+	Different uint64    `json:"different"`       // of these, those that the candidate decides otherwise
+}
+
+// Shadow begins a trial of a policy beside the one in force.
+func (c *Client) Shadow(ctx context.Context, req ShadowRequest) (r ShadowStarted, err error) {
+	err = c.do(ctx, http.MethodPost, PathShadow, req, &r)
+	return r, err
+}
+
+// ShadowReport asks for what the trial has found so far.
+func (c *Client) ShadowReport(ctx context.Context) (r ShadowReport, err error) {
+	err = c.do(ctx, http.MethodGet, PathShadow, nil, &r)
+	return r, err
+}
+
+// EndShadow ends the trial and returns what it has found.
+func (c *Client) EndShadow(ctx context.Context) (r ShadowReport, err error) {
+	err = c.do(ctx, http.MethodPost, PathShadowEnd, struct{}{}, &r)
+	return r, err
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/httphead"
+	"narthex/internal/policy"
+)
+
+// splitURL takes a URL or a path apart into what a client puts into the Host header and into
+// the request line. It leaves as they are what servers could read in two ways.
+func splitURL(raw string) (host, target string, ok bool) {
+	if strings.HasPrefix(raw, "/") {
+		return "", raw, true
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
+		return "", "", false
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	host, target = rest[:end], rest[end:]
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if !strings.HasPrefix(target, "/") {
+		target = "/" + target
+	}
+	return host, target, host != ""
+}
+
+// httpHead returns the head that a client would send, "" if the question is not about a request.
+func httpHead(req api.ExplainRequest) string {
+	if req.URL == "" && req.Method == "" && len(req.Headers) == 0 {
+		return ""
+	}
+	host, target, _ := splitURL(cmp.Or(req.URL, "/"))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", cmp.Or(req.Method, "GET"), target)
+	named := func(h string) bool { return strings.HasPrefix(strings.ToLower(h), "host:") }
+	if host != "" && !slices.ContainsFunc(req.Headers, named) {
+		fmt.Fprintf(&b, "Host: %s\r\n", host)
+	}
+	for _, h := range req.Headers {
+		fmt.Fprintf(&b, "%s\r\n", h)
+	}
+	return b.String() + "\r\n"
+}
+
+// serverName returns the name that a client of TLS would send, "" if it is not known.
+func serverName(req api.ExplainRequest) string {
+	if host, _, ok := splitURL(req.URL); ok && req.SNI == "" && strings.HasPrefix(strings.ToLower(req.URL), "https:") {
+		if name, err := httphead.Host(host); err == nil {
+			return name
+		}
+	}
+	return httphead.ServerName(req.SNI)
+}
+
+// view returns what rules see of the request, and puts it into the decision; false: it is not
+// looked at, or cannot be.
+func (x Explainer) view(d *api.RequestDecision, service int, q question) (v policy.RequestView, seen bool) {
+	switch x.Tables.Services[service].Room.Protocol {
+	case policy.TLS:
+		d.SNI = serverName(q.request)
+		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != ""}, d.SNI != ""
+	case policy.TCP:
+		return v, false
+	}
+	text := httpHead(q.request)
+	if text == "" {
+		return v, false
+	}
+	head, err := httphead.Read([]byte(text))
+	if err != nil {
+		d.Refused = err.Error()
+		return v, true
+	}
+	d.Method, d.Path, d.Host = head.Method, head.Path, head.Host
+	v = policy.RequestView{
+		Method: head.Method, HasMethod: true,
+		Path: head.Path, HasPath: head.Path != "",
+		Host: head.Host, HasHost: head.Host != "",
+		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
+	}
+	return v, true
+}
+
+func nameValues(fields []httphead.Field) []policy.NameValue {
+	var out []policy.NameValue
+	for _, f := range fields {
+		out = append(out, policy.NameValue(f))
+	}
+	return out
+}
+
+// client returns whose request it is that a trusted proxy sends: the last address in
+// X-Forwarded-For that is not a trusted proxy's, or the first of all; and whether one is named.
+func (x Explainer) client(service int, proxy netip.Addr, v *policy.RequestView) (client netip.Addr, named bool) {
+	var list []string
+	for _, h := range v.Headers {
+		if h.Name == "x-forwarded-for" {
+			list = append(list, strings.Split(h.Value, ",")...)
+		}
+	}
+	client = proxy
+	for _, element := range slices.Backward(list) {
+		element = strings.Trim(element, " \t")
+		if element == "" {
+			continue
+		}
+		addr, ok := httphead.Address(element)
+		if !ok {
+			return proxy, false // what is said names nobody
+		}
+		client, named = addr, true
+		if !x.Tables.Trusts(service, addr) {
+			break
+		}
+	}
+	return client, named
+}
+
+// ruling decides about a request on a connection that was let in.
+type ruling struct {
+	*api.RequestDecision
+	x       Explainer
+	service int
+	shadow  bool
+	proxied bool // a trusted proxy sends it
+	from    netip.Addr
+	port    uint16
+	class   int
+	waits   bool // it takes its turn
+}
+
+// decideRequest says what becomes of the request on a connection that was let in. It returns
+// its class, and whether it takes its turn.
+func (x Explainer) decideRequest(d *api.Decision, service int, q question, class int) (int, bool, error) {
+	r := ruling{
+		x: x, RequestDecision: &api.RequestDecision{Verdict: "pass"},
+		service: service, shadow: d.Shadow, from: q.from, port: q.port, class: class, waits: true,
+	}
+	view, seen := x.view(r.RequestDecision, service, q)
+	if !seen || !x.Tables.Services[service].Room.Ruled {
+		return class, true, nil
+	}
+	d.Request = r.RequestDecision
+	if r.Refused != "" {
+		r.end("reject")
+		return r.class, r.waits, nil
+	}
+	decided, err := r.byClient(&view)
+	if err == nil && !decided {
+		err = r.byRule(x.Policy.MatchRequest(&view))
+	}
+	return r.class, r.waits, err
+}
+
+// end is a verdict against the request. In shadow mode it goes on.
+func (r *ruling) end(verdict string) {
+	r.waits = r.shadow
+	if r.shadow {
+		verdict = "would " + verdict
+	}
+	r.Verdict = verdict
+}
+
+// reset is what drop comes to: the connection of a trusted proxy is never reset.
+func (r *ruling) reset() {
+	if r.proxied {
+		r.end("reject")
+	} else {
+		r.end("drop")
+	}
+}
+
+// byClient has the connection rule decide that matches the client of a trusted proxy.
+func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
+	if r.proxied = r.x.Tables.Trusts(r.service, r.from); !r.proxied {
+		return false, nil
+	}
+	from, named := r.x.client(r.service, r.from, v)
+	if !named {
+		return false, nil
+	}
+	r.from, r.Client = from, from.String()
+	learned, blocked, err := r.x.remembered(from)
+	if err != nil {
+		return false, err
+	}
+	r.class = r.x.Policy.Default
+	rule := r.x.Tables.LookupLearned(r.service, learned, from, r.port)
+	if rule >= 0 {
+		c := &r.x.Policy.Connections[rule]
+		r.ClientRule = c.Name
+		if c.Class >= 0 {
+			r.class = c.Class
+		}
+	}
+	r.Class = r.x.Policy.ClassName(r.class)
+	switch {
+	case blocked > 0:
+		r.Blocked = blocked.Seconds()
+		r.end("reject")
+	case rule < 0:
+		return false, nil
+	case r.x.dropsNow(r.service, &r.x.Policy.Connections[rule]):
+		r.end("reject")
+	case r.x.Policy.Connections[rule].Action == policy.ActionPass:
+		r.waits = r.shadow
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// byRule has a request rule decide, if any.
+func (r *ruling) byRule(rule int) error {
+	if rule < 0 {
+		return nil
+	}
+	p := &r.x.Policy.Requests[rule]
+	r.Rule, r.Action, r.Block = p.Name, p.Action.String(), p.Block.Seconds()
+	if !r.proxied {
+		r.Learn = p.Learn.Seconds()
+	}
+	if p.Class >= 0 {
+		r.class = p.Class
+	}
+	var action policy.Action
+	r.When, r.Enforced, action = r.x.enforced(r.service, p.When, p.Action)
+	if p.Action == policy.ActionPolice {
+		r.Rate, r.Burst, r.Per, r.Over = p.Rate.String(), uint32(p.Burst), perText(p.Per), string(p.Over)
+	}
+	switch action {
+	case policy.ActionPass:
+		r.waits = r.shadow
+	case policy.ActionDrop:
+		r.reset()
+	case policy.ActionReject:
+		r.end("reject")
+	case policy.ActionPolice:
+		if err := r.ask(rule); err != nil {
+			return err
+		}
+	}
+	r.Class = r.x.Policy.ClassName(r.class)
+	return nil
+}
+
+// ask lets the bucket of a rule decide.
+func (r *ruling) ask(rule int) error {
+	if r.x.RequestBucket == nil {
+		r.Verdict = "by the bucket"
+		return nil
+	}
+	bucket, err := r.x.RequestBucket(rule, r.from)
+	if err != nil {
+		return fmt.Errorf("read the bucket of rule %q: %w", r.Rule, err)
+	}
+	r.Bucket = bucketStatus(bucket)
+	if bucket.Tokens >= 1 {
+		return nil
+	}
+	switch policy.Over(r.Over) {
+	case policy.OverDemote:
+		r.class, r.Verdict = len(r.x.Policy.Classes)-1, "demote"
+	case policy.OverDrop:
+		r.reset()
+	default:
+		r.end("reject")
+	}
+	return nil
+}

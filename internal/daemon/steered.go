@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"narthex/internal/adapt"
+	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
+	"narthex/internal/policy"
+)
+
+// steered is a service that the agent has to do with.
+type steered struct {
+	index    int // in Tables.Services of the state in force
+	table    policy.ServiceTable
+	config   adapt.Config
+	adaptive bool // its limit is the agent's; else only whether it is overloaded
+	control  *adapt.Controller
+
+	next      time.Duration // when to look at it again
+	awake     time.Duration // until when it is sampled often
+	sampled   time.Duration // when it was last
+	room      datapath.RoomReading
+	last      datapath.RoomReading
+	machine   machineSums // at the last sample
+	place     *whereabouts
+	began     time.Duration         // when the first sample did
+	inherited *datapath.RoomReading // control in force that counts until there is a better one
+	decision  adapt.Decision
+	inForce   datapath.Control
+	steeredAt time.Duration // 0: never
+	steps     api.StepsStatus
+}
+
+// follow begins to steer what a policy asks for. It is called while the data path is between
+// this policy and the one before, nil for none. A service whose bounds are as they were goes on.
+func (a *agent) follow(before, now *policy.Tables, adopted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.services
+	a.services, a.fixed = nil, map[string]int{}
+	defer a.forget(was)
+	for i := range now.Services {
+		s := newSteered(now, i)
+		if s == nil {
+			a.fixed[now.Services[i].Name] = now.Services[i].Room.Limit
+			continue
+		}
+		old := slices.IndexFunc(was, func(o *steered) bool { return o.table.Name == s.table.Name })
+		if old >= 0 && was[old].goesOnAs(s) {
+			o := was[old]
+			o.index, o.table, o.steeredAt, o.next = i, s.table, 0, 0
+			o.sampled = 0 // the classes may be others
+			a.services = append(a.services, o)
+			continue
+		}
+		a.begin(s, was, before, adopted)
+		if old >= 0 {
+			s.place, s.steps = was[old].place, was[old].steps
+		}
+		a.services = append(a.services, s)
+	}
+	a.told = nil
+	for _, changed := range []chan struct{}{a.wake, a.moved} {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// forget closes what was opened for services that are steered no more.
+func (a *agent) forget(was []*steered) {
+	for _, o := range was {
+		kept := func(s *steered) bool { return s.place == o.place }
+		if o.place != nil && !slices.ContainsFunc(a.services, kept) {
+			o.place.close()
+		}
+	}
+}
+
+// newSteered returns a service that is to be steered, nil for one that is not.
+func newSteered(t *policy.Tables, i int) *steered {
+	room := &t.Services[i].Room
+	s := &steered{index: i, table: t.Services[i], adaptive: room.Adaptive}
+	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size}
+	switch {
+	case room.Adaptive:
+	case room.Limit > 0 && asksForOverload(t):
+		s.config.Floor, s.config.Ceiling = room.Limit, room.Limit
+	default:
+		return nil
+	}
+	s.control = adapt.New(s.config)
+	s.decision = adapt.Decision{Limit: s.config.Ceiling, Safe: s.config.Ceiling, Signal: adapt.SignalIdle}
+	return s
+}
+
+// asksForOverload reports whether a rule is enforced in overload alone.
+func asksForOverload(t *policy.Tables) bool {
+	return slices.ContainsFunc(t.Rules, func(r policy.RuleTable) bool { return r.When == policy.WhenOverload }) ||
+		slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return r.When == policy.WhenOverload })
+}
+
+// goesOnAs reports whether what was learned of a service holds for its next form. Its counters
+// are those of a room, which is the service's by its name.
+func (s *steered) goesOnAs(next *steered) bool {
+	return s.config == next.config && s.adaptive == next.adaptive &&
+		s.table.Room.Protocol == next.table.Room.Protocol && s.table.Room.Ends == next.table.Room.Ends
+}
+
+// begin lets a service begin with the limit that is in force, if there is one.
+func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted bool) {
+	inherited := &datapath.RoomReading{}
+	if before == nil && adopted {
+		if err := a.read(s.index, inherited); err != nil {
+			a.report("read the limit in force", err)
+			return
+		}
+	}
+	if before != nil {
+		at := slices.IndexFunc(before.Services, func(o policy.ServiceTable) bool { return o.Name == s.table.Name })
+		if at >= 0 && !before.Services[at].Room.Adaptive {
+			inherited.Limit = before.Services[at].Room.Limit
+			inherited.Safe = inherited.Limit
+		} else if at >= 0 {
+			inherited.Limit, inherited.Safe = limitOf(was, s.table.Name)
+		}
+	}
+	if inherited.Limit > 0 && s.adaptive {
+		s.inherited = inherited
+		s.inherited.Limit, s.inherited.Safe = s.within(inherited.Limit), s.within(inherited.Safe)
+		s.decision.Limit, s.decision.Safe = s.inherited.Limit, s.inherited.Safe
+	}
+}
+
+// limitOf returns the limits that were put in force last.
+func limitOf(was []*steered, service string) (limit, safe int) {
+	for _, s := range was {
+		if s.table.Name == service {
+			return s.inForce.Limit, s.inForce.Safe
+		}
+	}
+	return 0, 0
+}
+
+// within brings a limit between the bounds of the service.
+func (s *steered) within(limit int) int {
+	if limit == 0 {
+		return s.config.Ceiling
+	}
+	limit = max(limit, s.config.Floor)
+	if s.config.Ceiling > 0 {
+		limit = min(limit, s.config.Ceiling)
+	}
+	return limit
+}
+
+// inherit keeps the limit that was in force as long as the controller has seen too little: it
+// knows nothing, and there is work that could be too much; or it sees no overload yet, and
+// requests wait, of which it would let all in.
+func (s *steered) inherit(sample *adapt.Sample) {
+	knowsNothing := s.decision.Signal == adapt.SignalIdle && sample.InService+sample.Waiting > 0
+	seesNothing := s.decision.Signal == adapt.SignalHeadroom && sample.Waiting > 0
+	switch {
+	case s.inherited == nil:
+	case (knowsNothing || seesNothing) && sample.At < s.began+inheritFor:
+		s.decision.Limit, s.decision.Safe = s.inherited.Limit, s.inherited.Safe
+	default:
+		s.inherited = nil
+	}
+}

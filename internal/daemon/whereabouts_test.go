@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"narthex/internal/host"
+	"narthex/internal/netif"
+	"narthex/internal/policy"
+)
+
+// TestLocate finds this process behind a socket, and what it may use.
+func TestLocate(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	at := server.Addr().(*net.TCPAddr).AddrPort()
+	diag, err := netif.OpenDiag(&netif.Namespace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer diag.Close()
+	l := &locator{listening: diag.Listening, finder: host.NewFinder("/proc")}
+	services := []policy.ServiceTable{
+		{Name: "here", Listen: []policy.Listen{{Port: at.Port()}}},
+		{Name: "nowhere", Listen: []policy.Listen{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 1}}},
+	}
+	for range 2 { // the second time what was found is asked whether it is there yet
+		all, err := l.locate(services)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := all[0]; w.Place == nil || len(w.CPUs) == 0 || len(w.accept) != 1 || w.accept[0].at != at || w.accept[0].sockets != 1 {
+			t.Fatalf("here: %+v", w)
+		}
+		if w := all[1]; w.Place != nil || len(w.accept) != 0 {
+			t.Fatalf("nowhere: %+v", w)
+		}
+	}
+	holds := func(h host.Holder) bool { return h.PID == os.Getpid() }
+	for inode, holders := range l.holders {
+		if !slices.ContainsFunc(holders, holds) {
+			t.Errorf("socket %d is held by %v", inode, holders)
+		}
+		if l.stale(map[uint32]bool{inode: true}) {
+			t.Error("looks anew though nothing changed")
+		}
+	}
+	server.Close()
+	for inode := range l.holders {
+		if !l.stale(map[uint32]bool{inode: true}) {
+			t.Error("does not look anew after the process let go of the socket")
+		}
+	}
+}
+
+// TestBacklog asks one of the sockets that share an address, and another each time.
+func TestBacklog(t *testing.T) {
+	b := newBench(t)
+	at := netip.MustParseAddrPort("127.0.0.1:80")
+	w := &whereabouts{}
+	for range 3 {
+		w.add(&netif.Listening{At: at})
+	}
+	w.add(&netif.Listening{At: at, Device: 5})
+	var asked []acceptQueue
+	b.queue = func(q acceptQueue) (int, error) {
+		asked = append(asked, q)
+		return 2, nil
+	}
+	s := &steered{place: w}
+	if got := b.backlog(s); got != 3*2+2 {
+		t.Errorf("backlog %d, want 8", got)
+	}
+	b.backlog(s)
+	if len(asked) != 4 || asked[0].pick == asked[2].pick {
+		t.Errorf("asked %+v", asked)
+	}
+	if got := b.backlog(&steered{}); got != 0 {
+		t.Errorf("backlog %d of a service whose servers are not known", got)
+	}
+}
+
+// TestMove keeps the whereabouts that readings are of as long as they mean the same.
+func TestMove(t *testing.T) {
+	w := func(cpus ...int) *whereabouts { return &whereabouts{Place: &host.Place{CPUs: cpus}} }
+	s := &steered{}
+	first := w(0, 1)
+	s.move(first)
+	again := w(0, 1)
+	again.accept = []acceptQueue{{sockets: 2}}
+	if s.move(again); s.place != first || len(first.accept) != 1 {
+		t.Errorf("at %+v, want what was there with the new sockets", s.place)
+	}
+	other := w(1)
+	if s.move(other); s.place != other {
+		t.Errorf("at %+v, want %+v", s.place, other)
+	}
+}

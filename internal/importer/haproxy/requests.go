@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"narthex/internal/importer/draft"
+	"narthex/internal/policy"
+)
+
+// limits returns the rates of requests beyond which a proxy refuses them.
+func (c *config) limits(p *proxy) []*limit {
+	var out []*limit
+	for _, l := range p.lines {
+		verdict := ""
+		if len(l.words) > 1 {
+			verdict = l.words[1]
+		}
+		if l.words[0] != "http-request" || !slices.Contains([]string{"deny", "tarpit", "reject", "silent-drop", "return"}, verdict) {
+			continue
+		}
+		at := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
+		if at < 0 {
+			continue
+		}
+		cond, err := p.condition(l.words[at:])
+		if err != nil {
+			c.seen[l.Origin] = true
+			c.draft.Leave(l.Origin, l.text(), err.Error(), "")
+			continue
+		}
+		found := false
+		for _, term := range cond {
+			if !slices.ContainsFunc(term, func(t literal) bool { return t.rate != nil || asksCounter(t.text) }) {
+				continue // what is refused always, HAProxy goes on refusing
+			}
+			c.seen[l.Origin] = true
+			limit, err := c.limitOf(p, l, term, "http_req_rate")
+			switch {
+			case err != nil:
+				c.draft.Leave(l.Origin, l.text(), err.Error(), "")
+				continue
+			case limit == nil:
+				c.draft.Leave(l.Origin, l.text(), "rates of requests and connections are carried over, other counters are not", "")
+				continue
+			}
+			found = true
+			if verdict == "reject" || verdict == "silent-drop" {
+				limit.over = "drop"
+			}
+			if matches(limit.match) {
+				c.draft.Leave(l.Origin, l.text(), "HAProxy counts all requests that are tracked; Narthex counts those that the rule matches", "")
+			}
+			c.windows(limit)
+			out = append(out, limit)
+		}
+		if found {
+			c.verdict(p, l, verdict)
+		}
+	}
+	return out
+}
+
+// verdict carries over how a request is refused.
+func (c *config) verdict(p *proxy, l line, verdict string) {
+	if verdict == "tarpit" {
+		c.draft.Leave(l.Origin, l.text(), "Narthex does not let a client wait for its refusal", "block: drops its connections for a time")
+	}
+	n := max(option(l.words, "deny_status"), option(l.words, "status"))
+	if n == 0 {
+		n = map[string]int{"deny": 403, "tarpit": 500, "return": 200}[verdict]
+	}
+	if n > 0 && n < 400 {
+		c.draft.Leave(l.Origin, l.text(), fmt.Sprintf("HAProxy answers %d, and Narthex refuses with a status from 400 on", n), "reject: {status: …} in the service")
+	}
+	for _, s := range c.of[p] {
+		if s.Protocol != policy.HTTP || n < 400 || n > 599 {
+			continue
+		}
+		if s.RejectStatus == 0 {
+			s.RejectStatus = n
+		} else if s.RejectStatus != n {
+			c.draft.Leave(l.Origin, l.text(), "a service refuses with one status", fmt.Sprintf("it is %d here: reject: {status: …} in the service", s.RejectStatus))
+		}
+	}
+}
+
+// requests makes request rules of a proxy's rates and classes.
+func (c *config) requests(p *proxy, classes bool) {
+	limits := c.limits(p)
+	rules := c.classRules(p)
+	if !classes {
+		rules = nil
+	}
+	seen := slices.ContainsFunc(c.of[p], func(s *draft.Service) bool { return s.Protocol == policy.HTTP })
+	if !seen {
+		for _, l := range limits {
+			c.draft.Leave(l.Origin, l.text(), "requests within TLS are not visible", "run Narthex between what ends TLS and the application, or limit connections")
+		}
+		limits = nil
+	}
+	var general *limit
+	for _, l := range limits {
+		switch {
+		case matches(l.match):
+			if len(rules) > 0 {
+				c.draft.Leave(l.Origin, l.text(), "Narthex asks no rule after the first that matches: these requests get no class", "give the rule a class")
+			}
+			c.draft.Requests = append(c.draft.Requests, c.limitRule(l, l.match, ""))
+		case general == nil:
+			general = l
+		default:
+			c.draft.Leave(l.Origin, l.text(), "Narthex asks no rule after the first that matches, so that a request is in one limit, not in several", "")
+		}
+	}
+	c.exempt(p, limits)
+	made := c.byClass(p, rules, general, seen)
+	if general != nil {
+		if made > 0 {
+			c.draft.Leave(general.Origin, general.text(), "each rule with a class has buckets of its own, where HAProxy counts all requests of a client together", "lower the rates if a client must not have each of them")
+		}
+		c.draft.Requests = append(c.draft.Requests, c.limitRule(general, &draft.Rule{}, ""))
+	}
+}
+
+func (c *config) limitRule(l *limit, match *draft.Rule, class string) *draft.Rule {
+	r := *match
+	r.Origin, r.Name = l.Origin, c.draft.Name("request", "req-rate")
+	r.Rate, r.Burst, r.Per, r.Over, r.Class = l.rate, l.burst, "source", l.over, class
+	if l.note != "" {
+		r.Note = append(slices.Clone(r.Note), l.note)
+	}
+	return &r
+}
+
+// exempt makes a connection rule of addresses that no rate holds for.
+func (c *config) exempt(p *proxy, limits []*limit) {
+	for i, l := range limits {
+		if !slices.Equal(l.exempt, limits[0].exempt) {
+			c.draft.Leave(l.Origin, l.text(), "addresses are exempt from some rates and not from others; a connection rule would exempt them from all", "")
+			return
+		}
+		if i == len(limits)-1 && len(l.exempt) > 0 {
+			r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "exempt"), From: l.exempt, To: p.service, Action: "pass",
+				Note: []string{"With pass they go by the waiting room, too."}}
+			if c.hasRate(p) {
+				c.draft.Leave(l.Origin, l.text(), "addresses that are exempt from the rate of requests are exempt from that of connections now, too", "")
+			}
+			c.beforeRates(l.line, r)
+		}
+	}
+}
+
+// byClass makes rules of what sets classes, the strongest first. It returns how many request
+// rules it has made.
+func (c *config) byClass(p *proxy, rules []classRule, general *limit, seen bool) (made int) {
+	addressed := false // the class of addresses is asked for after that of requests
+	for i, r := range rules {
+		c.seen[r.Origin] = true
+		cond := r.cond
+		if len(cond) == 0 {
+			cond = condition{nil}
+		}
+		for _, term := range cond {
+			match, from, but, err := parted(term)
+			last := i == len(rules)-1 || i == len(rules)-2 && len(rules[i+1].cond) == 0
+			switch {
+			case err == nil && match == nil:
+				continue // it never holds
+			case err == nil && from != nil && (matches(match) || but != nil):
+				err = errors.New("rules about requests do not ask for addresses")
+			case err == nil && but != nil && !last:
+				err = errors.New("what a test excludes is carried over in the first class that is set, not in later ones")
+			case err == nil && from == nil && addressed:
+				err = errors.New("a class by address is set after it, and Narthex lets a class by request win")
+			case err == nil && from == nil && !seen && len(match.SNI) == 0 && (matches(match) || but != nil):
+				err = errors.New("requests within TLS are not visible")
+			}
+			if err != nil {
+				c.draft.Leave(r.Origin, r.text(), err.Error(), "write the rules as you mean them: the first that matches decides")
+				continue
+			}
+			if from != nil {
+				addressed = true
+				c.classed(p, r, from)
+				continue
+			}
+			if but != nil {
+				otherwise := 0
+				if i+1 < len(rules) {
+					otherwise = rules[i+1].value
+				}
+				except, ok := both(match, but)
+				if !ok {
+					c.draft.Leave(r.Origin, r.text(), "two tests of the same kind together are no pattern", "")
+					continue
+				}
+				c.classRule(r, except, otherwise, general)
+				made++
+			}
+			c.classRule(r, match, r.value, general)
+			made++
+		}
+	}
+	return made
+}
+
+func (c *config) classRule(r classRule, match *draft.Rule, value int, general *limit) {
+	class := className(value)
+	if general != nil && len(match.SNI) == 0 {
+		out := c.limitRule(general, match, class)
+		out.Origin = r.Origin
+		c.draft.Requests = append(c.draft.Requests, out)
+		return
+	}
+	out := *match
+	out.Origin, out.Name, out.Class = r.Origin, c.draft.Name("request", class), class
+	c.draft.Requests = append(c.draft.Requests, &out)
+}
+
+// classed gives connections from some addresses a class. The rate of connections stays.
+func (c *config) classed(p *proxy, r classRule, from []string) {
+	class := className(r.value)
+	out := &draft.Rule{Origin: r.Origin, Name: c.draft.Name("connection", class), From: from, To: p.service, Class: class}
+	at := len(c.draft.Connections)
+	for i, other := range c.draft.Connections {
+		if other.Rate != "" && len(other.From) == 0 && slices.Equal(other.To, p.service) {
+			out.Rate, out.Burst, out.Per = other.Rate, other.Burst, other.Per
+			at = i
+			break
+		}
+	}
+	c.draft.Connections = slices.Insert(c.draft.Connections, at, out)
+}
+
+// parted sorts out what a term asks: of a request, of the address, and what must not be. A
+// nil match says that it never holds.
+func parted(term []literal) (match *draft.Rule, from []string, but *draft.Rule, err error) {
+	match = &draft.Rule{}
+	for _, t := range term {
+		switch {
+		case t.err != nil:
+			return match, nil, nil, fmt.Errorf("%q: %w", t.text, t.err)
+		case t.never && !t.not:
+			return nil, nil, nil, nil
+		case t.never:
+		case t.match != nil && !t.not:
+			both, ok := both(match, t.match)
+			if !ok {
+				return match, nil, nil, errors.New("two tests of the same kind together are no pattern")
+			}
+			match = both
+		case t.match != nil && but == nil && matches(t.match):
+			but = t.match
+		case t.from != nil && !t.not && from == nil:
+			from = t.from
+		default:
+			return match, nil, nil, fmt.Errorf("%q is not carried over with a class", t.text)
+		}
+	}
+	return match, from, but, nil
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"narthex/internal/importer/draft"
+	"narthex/internal/policy"
+)
+
+// classRule is a set-priority-class.
+type classRule struct {
+	line
+	value int
+	cond  condition
+}
+
+// classRules returns what sets the class of a proxy's requests, the last first: in HAProxy
+// the last one that matches wins, here the first.
+func (c *config) classRules(p *proxy) []classRule {
+	var out []classRule
+	read := func(p *proxy) {
+		for _, l := range p.lines {
+			i := slices.Index(l.words, "set-priority-class")
+			if i < 1 || (l.words[0] != "http-request" && l.words[0] != "tcp-request") || i+1 >= len(l.words) {
+				continue
+			}
+			fetch, arg := fetchOf(l.words[i+1])
+			n, err := strconv.Atoi(arg)
+			if fetch != "int" || err != nil || n < -2047 || n > 2047 {
+				c.draft.Leave(l.Origin, l.text(), "the class depends on what is not a number", "write a rule for each class")
+				continue
+			}
+			cond, err := p.condition(l.words[i+2:])
+			if err != nil {
+				c.draft.Leave(l.Origin, l.text(), err.Error(), "")
+				continue
+			}
+			out = append(out, classRule{l, n, cond})
+		}
+	}
+	read(p)
+	switch backends := c.backends(p); {
+	case len(backends) == 1 && backends[0] != nil && backends[0] != p:
+		read(backends[0])
+	case len(backends) > 1:
+		for _, b := range backends {
+			if b != nil && b != p {
+				c.leaveClasses(b)
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+func (c *config) leaveClasses(b *proxy) {
+	for _, l := range b.lines {
+		if slices.Contains(l.words, "set-priority-class") {
+			c.draft.Leave(l.Origin, l.text(), "which backend a request goes to is not known before HAProxy", "set the class in the frontend, by what the request says")
+		}
+	}
+}
+
+func className(value int) string {
+	if value < 0 {
+		return fmt.Sprintf("priority-minus-%d", -value)
+	}
+	return fmt.Sprintf("priority-%d", value)
+}
+
+// classes makes a class of each priority that is set, and reports whether there are any.
+func (c *config) classes() bool {
+	values := []int{}
+	for _, p := range c.list {
+		if p.kind == "backend" {
+			continue
+		}
+		for _, r := range c.classRules(p) {
+			if !slices.Contains(values, r.value) {
+				values = append(values, r.value)
+			}
+		}
+	}
+	if len(values) == 0 {
+		return false
+	}
+	if !slices.Contains(values, 0) {
+		values = append(values, 0)
+	}
+	slices.Sort(values)
+	for i, v := range values {
+		class := &draft.Class{Name: className(v), Priority: i + 1}
+		if v == 0 {
+			class.Note = []string{"Requests for which no class is set."}
+		}
+		c.draft.Classes = append(c.draft.Classes, class)
+	}
+	c.draft.Default = className(0)
+	if len(values) > policy.MaxClasses {
+		c.draft.Leave(draft.Origin{File: c.list[0].File, Line: 1}, "set-priority-class", fmt.Sprintf("%d priorities are more than the %d classes that there can be", len(values), policy.MaxClasses), "put some together")
+		c.draft.Classes, c.draft.Default = nil, ""
+		return false
+	}
+	return true
+}
+
+// limit is a rate of a stick table that leads to a rejection.
+type limit struct {
+	line
+	rate, note string
+	burst      int
+	match      *draft.Rule
+	exempt     []string
+	over       string
+}
+
+// limitOf reads a rate and what else a term of a condition asks.
+func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*limit, error) {
+	out := &limit{line: l, match: &draft.Rule{}}
+	var r *rate
+	for _, t := range term {
+		switch {
+		case t.err != nil:
+			return nil, fmt.Errorf("%q: %w", t.text, t.err)
+		case t.rate != nil && !t.not && r == nil:
+			r = t.rate
+		case len(t.from) > 0 && t.not:
+			out.exempt = append(out.exempt, t.from...)
+		case t.match != nil && !t.not:
+			m, ok := both(out.match, t.match)
+			if !ok {
+				return nil, errors.New("two tests of the same kind together are no pattern")
+			}
+			out.match = m
+		default:
+			return nil, fmt.Errorf("%q is not carried over beside a rate", t.text)
+		}
+	}
+	if r == nil {
+		return nil, nil
+	}
+	if r.counter != counter {
+		return nil, fmt.Errorf("it counts by %s; what is carried over here is %s", r.counter, counter)
+	}
+	t, err := c.counted(p, r)
+	if err != nil {
+		return nil, err
+	}
+	period := t.periods[r.counter]
+	if period == 0 {
+		return nil, fmt.Errorf("the table does not store %s", r.counter)
+	}
+	if out.rate, out.note, err = draft.Rate(r.most, period); err != nil {
+		return nil, err
+	}
+	out.burst = min(r.most, policy.MaxBurst)
+	return out, nil
+}
+
+// counted returns the table of a rate, if clients are counted in it by address.
+func (c *config) counted(p *proxy, r *rate) (*table, error) {
+	name, tracked := r.table, r.track == ""
+	for _, l := range p.lines {
+		if i := slices.Index(l.words, "track-sc"+r.track); r.track != "" && i > 0 && i+1 < len(l.words) {
+			if l.words[i+1] != "src" {
+				return nil, fmt.Errorf("it counts by %q; Narthex counts by the client's address", l.words[i+1])
+			}
+			tracked = true
+			if j := slices.Index(l.words, "table"); j > 0 && j+1 < len(l.words) && name == "" {
+				name = l.words[j+1]
+			}
+			if slices.Contains(l.words, "if") || slices.Contains(l.words, "unless") {
+				c.draft.Leave(l.Origin, l.text(), "Narthex counts what the rule matches, under no other condition", "look at the rule's pattern")
+			}
+		}
+	}
+	if !tracked {
+		return nil, fmt.Errorf("nothing is tracked as sc%s here", r.track)
+	}
+	if name == "" {
+		name = p.name
+	}
+	t := c.tables[name]
+	if t == nil {
+		return nil, fmt.Errorf("there is no stick table %q", name)
+	}
+	if !t.address {
+		return nil, errors.New("the table is not one of addresses")
+	}
+	return t, nil
+}
+
+// windows says once how a sliding window differs from a bucket.
+func (c *config) windows(l *limit) {
+	c.draft.Leave(l.Origin, l.text(), "HAProxy counts what it refuses, too, and goes on refusing until a client has been quiet; a bucket fills all the time",
+		"a client gets the rate, and no more, however long it goes on; block: keeps it away for a time")
+}
+
+// connections makes connection rules of what is decided before a request.
+func (c *config) connections(p *proxy) {
+	for _, l := range p.lines {
+		if len(l.words) < 3 || l.words[0] != "tcp-request" || (l.words[1] != "connection" && l.words[1] != "session") || (l.words[2] != "reject" && l.words[2] != "accept") {
+			continue
+		}
+		c.seen[l.Origin] = true
+		cond, err := p.condition(l.words[3:])
+		if err == nil && len(cond) == 0 {
+			err = errors.New("it has no condition")
+		}
+		if err != nil {
+			c.draft.Leave(l.Origin, l.text(), err.Error(), "")
+			continue
+		}
+		for _, term := range cond {
+			if err := c.connection(p, l, term); err != nil {
+				c.draft.Leave(l.Origin, l.text(), err.Error(), "")
+			}
+		}
+	}
+}
+
+func (c *config) connection(p *proxy, l line, term []literal) error {
+	if len(term) == 1 && len(term[0].from) > 0 && !term[0].not {
+		r := &draft.Rule{Origin: l.Origin, From: term[0].from, To: p.service}
+		if l.words[2] == "reject" {
+			r.Name, r.Action = c.draft.Name("connection", "reject"), "drop"
+			c.beforeRates(l, r)
+		} else {
+			r.Name, r.Class = c.draft.Name("connection", "accept"), c.draft.NeedClass()
+			if c.draft.Default != "" {
+				r.Class = c.draft.Default
+			}
+			c.draft.Connections = append(c.draft.Connections, r)
+		}
+		return nil
+	}
+	limit, err := c.limitOf(p, l, term, "conn_rate")
+	switch {
+	case err != nil:
+		return err
+	case limit == nil || l.words[2] != "reject":
+		return errors.New("connections are decided on by addresses and rates")
+	case matches(limit.match):
+		return errors.New("what a request says is not known yet")
+	case c.hasRate(p):
+		return errors.New("no rule is asked after the first that matches, so that a connection is in one limit, not in several")
+	}
+	c.windows(limit)
+	if len(limit.exempt) > 0 {
+		class := c.draft.NeedClass()
+		if c.draft.Default != "" {
+			class = c.draft.Default
+		}
+		r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "exempt"), From: limit.exempt, To: p.service, Class: class}
+		c.excepts[r] = true
+		c.draft.Connections = append(c.draft.Connections, r)
+	}
+	r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "conn-rate"), To: p.service, Rate: limit.rate, Burst: limit.burst, Per: "source"}
+	if limit.note != "" {
+		r.Note = append(r.Note, limit.note)
+	}
+	c.draft.Connections = append(c.draft.Connections, r)
+	return nil
+}
+
+// beforeRates adds a rule that drops before rules with a rate, and those whom these exempt:
+// they all refuse, and here only the first that matches is asked.
+func (c *config) beforeRates(l line, r *draft.Rule) {
+	at := len(c.draft.Connections)
+	for at > 0 && (c.draft.Connections[at-1].Rate != "" || c.excepts[c.draft.Connections[at-1]]) {
+		at--
+	}
+	for _, above := range c.draft.Connections[:at] {
+		if above.Rate != "" && slices.Equal(above.To, r.To) {
+			c.draft.Leave(l.Origin, l.text(), "a rate above it decides first: rule "+above.Name, "put its rule above that")
+		}
+	}
+	c.draft.Connections = slices.Insert(c.draft.Connections, at, r)
+}
+
+func (c *config) hasRate(p *proxy) bool {
+	return slices.ContainsFunc(c.draft.Connections, func(r *draft.Rule) bool { return r.Rate != "" && slices.Equal(r.To, p.service) })
+}
+
+// matches reports whether a rule asks for something of a request.
+func matches(r *draft.Rule) bool {
+	return len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie) > 0
+}

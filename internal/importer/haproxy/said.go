@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"narthex/internal/importer/draft"
+)
+
+// methods are the ways of matching texts, by the ending of a fetch's name or by -m.
+var methods = []string{"str", "beg", "end", "sub", "dom", "dir", "reg", "found"}
+
+// said reads a test of what a request says.
+func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
+	name, method := fetch, f.method
+	if base, ending, ok := cutLast(fetch, "_"); ok && slices.Contains(methods, ending) && fetch != "req_ssl_sni" {
+		name = base
+		method = ending
+	}
+	if method == "" {
+		method = "str"
+	}
+	host := (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && strings.EqualFold(arg, "host")
+	foldless := host || strings.HasSuffix(name, "ssl_sni") || name == "ssl_fc_sni"
+	globs, err := patterns(method, f.caseless, foldless, values)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case host:
+		return &draft.Rule{Host: globs}, nil
+	case foldless:
+		return &draft.Rule{SNI: globs}, nil
+	case name == "method":
+		return &draft.Rule{Method: globs}, nil
+	case name == "path", name == "url" && method == "beg" && !strings.Contains(strings.Join(values, ""), "?"):
+		return &draft.Rule{Path: globs}, nil
+	case (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && arg != "" && !strings.Contains(arg, ",") && !strings.EqualFold(arg, "cookie"):
+		return &draft.Rule{Header: []draft.Pair{{Name: strings.ToLower(arg), Values: globs}}}, nil
+	case (name == "cook" || name == "req.cook") && arg != "":
+		return &draft.Rule{Cookie: []draft.Pair{{Name: arg, Values: globs}}}, nil
+	}
+	return nil, fmt.Errorf("rules do not ask for %q", fetch)
+}
+
+// cutLast parts a text at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// patterns makes globs of values.
+func patterns(method string, caseless, foldless bool, values []string) ([]string, error) {
+	if method == "found" {
+		return []string{"*"}, nil
+	}
+	if len(values) == 0 {
+		return nil, errors.New("there is nothing to compare with")
+	}
+	var out []string
+	seen := map[string]bool{}
+	for _, v := range values {
+		globs, err := globsOf(method, v, caseless, foldless)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range globs {
+			if !seen[g] {
+				seen[g] = true
+				out = append(out, g)
+			}
+		}
+	}
+	return out, nil
+}
+
+func globsOf(method, v string, caseless, foldless bool) ([]string, error) {
+	switch {
+	case method == "reg":
+		return draft.Globs(v, caseless, foldless)
+	case strings.Contains(v, "*"):
+		return nil, fmt.Errorf("the value %q has a star, which stands for any text in a policy", v)
+	case v == "":
+		return nil, errors.New("a value is empty")
+	case caseless && !foldless && draft.HasLetters(v):
+		return nil, errors.New("-i ignores the case of letters, and Narthex compares it here")
+	}
+	switch method {
+	case "str":
+		return []string{v}, nil
+	case "beg":
+		return []string{v + "*"}, nil
+	case "end":
+		return []string{"*" + v}, nil
+	case "sub":
+		return []string{"*" + v + "*"}, nil
+	case "dom":
+		return []string{v, "*." + v, v + ".*", "*." + v + ".*"}, nil
+	case "dir":
+		v = strings.Trim(v, "/")
+		return []string{"/" + v, "/" + v + "/*", "*/" + v, "*/" + v + "/*"}, nil
+	}
+	return nil, fmt.Errorf("-m %s is not carried over", method)
+}
+
+// both makes a rule that asks for what two rules ask. It reports whether there is one.
+func both(a, b *draft.Rule) (*draft.Rule, bool) {
+	r := *a
+	for _, list := range []struct{ to, from *[]string }{{&r.Path, &b.Path}, {&r.Host, &b.Host}, {&r.Method, &b.Method}, {&r.SNI, &b.SNI}} {
+		if len(*list.to) > 0 && len(*list.from) > 0 {
+			return nil, false
+		}
+		if len(*list.from) > 0 {
+			*list.to = *list.from
+		}
+	}
+	for _, list := range []struct{ to, from *[]draft.Pair }{{&r.Header, &b.Header}, {&r.Cookie, &b.Cookie}} {
+		for _, pair := range *list.from {
+			if slices.ContainsFunc(*list.to, func(p draft.Pair) bool { return p.Name == pair.Name }) {
+				return nil, false
+			}
+		}
+		*list.to = slices.Concat(*list.to, *list.from)
+	}
+	return &r, len(r.SNI) == 0 || len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie) == 0
+}

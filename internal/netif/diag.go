@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netif
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Diag asks a namespace about its listening sockets, by sock_diag(7). It is not safe for
+// concurrent use. What it asks allocates nothing beyond what it returns.
+type Diag struct {
+	fd     int
+	asked  uint32 // sequence number of the last question
+	buffer []byte
+	req    [diagRequest]byte
+}
+
+// SocketDiag is what a Diag does.
+type SocketDiag interface {
+	Listening(into []Listening) ([]Listening, error)
+	Backlog(at netip.AddrPort, device uint32, pick uint16) (int, error)
+	Close() error
+}
+
+// Listening is a listening TCP socket.
+type Listening struct {
+	At      netip.AddrPort
+	Inode   uint32 // as in the links of /proc/PID/fd
+	Backlog int    // connections that are to be accepted
+	Device  uint32 // index of the interface that it is bound to; 0: none
+}
+
+// Sizes and offsets of linux/netlink.h and linux/inet_diag.h, which sock_diag(7) describes.
+const (
+	diagRequest = unix.SizeofNlMsghdr + 56 // struct inet_diag_req_v2
+	diagMessage = 72                       // struct inet_diag_msg
+	diagTimeout = 500                      // milliseconds that an answer may take
+	diagBuffer  = 32 << 10
+
+	stateListen = 10
+
+	// In both structs the identity of the socket is of one form.
+	idSourcePort, idDestinationPort, idSource, idDevice, idCookie, idLen = 0, 2, 4, 36, 40, 48
+)
+
+// OpenDiag opens the socket that questions go through.
+func OpenDiag(ns *Namespace) (d *Diag, err error) {
+	err = ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+		if err != nil {
+			return err
+		}
+		limit := unix.NsecToTimeval(diagTimeout * 1e6)
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+			unix.Close(fd)
+			return err
+		}
+		d = &Diag{fd: fd, buffer: make([]byte, diagBuffer)}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask about listening sockets: %w", err)
+	}
+	return d, nil
+}
+
+// Close lets it go.
+func (d *Diag) Close() error { return unix.Close(d.fd) }
+
+// Listening appends all listening TCP sockets of the namespace to a list.
+func (d *Diag) Listening(into []Listening) ([]Listening, error) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		d.ask(family, unix.NLM_F_DUMP, nil)
+		err := d.answers(func(m []byte) { into = append(into, listening(m)) })
+		if errors.Is(err, os.ErrNotExist) && family == unix.AF_INET6 {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return into, fmt.Errorf("ask about listening sockets: %w", err)
+		}
+	}
+	return into, nil
+}
+
+// Backlog returns how many connections wait to be accepted at a socket's address, 0 if none
+// listens there any more. Of sockets that share the address (SO_REUSEPORT) one answers;
+// which one depends on pick.
+func (d *Diag) Backlog(at netip.AddrPort, device uint32, pick uint16) (backlog int, err error) {
+	id := [idLen]byte{}
+	binary.BigEndian.PutUint16(id[idSourcePort:], at.Port())
+	binary.BigEndian.PutUint16(id[idDestinationPort:], pick)
+	family := byte(unix.AF_INET6)
+	if at.Addr().Is4() {
+		family = unix.AF_INET
+		a := at.Addr().As4()
+		copy(id[idSource:], a[:])
+	} else {
+		a := at.Addr().As16()
+		copy(id[idSource:], a[:])
+	}
+	binary.NativeEndian.PutUint32(id[idDevice:], device)
+	for i := idCookie; i < idLen; i++ {
+		id[i] = 0xff // INET_DIAG_NOCOOKIE
+	}
+	d.ask(family, 0, id[:])
+	err = d.answers(func(m []byte) { backlog = listening(m).Backlog })
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask for the accept queue of %s: %w", at, err)
+	}
+	return backlog, nil
+}
+
+// ask prepares a question.
+func (d *Diag) ask(family byte, flags uint16, id []byte) {
+	d.asked++
+	b := d.req[:]
+	clear(b)
+	binary.NativeEndian.PutUint32(b, diagRequest)
+	binary.NativeEndian.PutUint16(b[4:], unix.SOCK_DIAG_BY_FAMILY)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|flags)
+	binary.NativeEndian.PutUint32(b[8:], d.asked)
+	b = b[unix.SizeofNlMsghdr:]
+	b[0], b[1] = family, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(b[4:], 1<<stateListen)
+	copy(b[8:], id)
+}
+
+// answers sends the question and calls f with each answer.
+func (d *Diag) answers(f func([]byte)) error {
+	if _, err := unix.Write(d.fd, d.req[:]); err != nil {
+		return err
+	}
+	dump := binary.NativeEndian.Uint16(d.req[6:])&unix.NLM_F_DUMP != 0
+	for {
+		n, err := unix.Read(d.fd, d.buffer)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		last, err := d.parse(d.buffer[:n], dump, f)
+		if last || err != nil {
+			return err
+		}
+	}
+}
+
+// parse reads the messages of one datagram, and says whether no more follow.
+func (d *Diag) parse(b []byte, dump bool, f func([]byte)) (last bool, err error) {
+	for len(b) >= unix.SizeofNlMsghdr {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < unix.SizeofNlMsghdr || length > len(b) {
+			return true, errors.New("the kernel's answer is cut off")
+		}
+		kind, seq, body := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:]), b[unix.SizeofNlMsghdr:length]
+		b = b[min((length+3)&^3, len(b)):]
+		if seq != d.asked {
+			continue // of a question whose answer came too late
+		}
+		switch {
+		case kind == unix.NLMSG_DONE:
+			return true, nil
+		case kind == unix.NLMSG_ERROR && len(body) >= 4:
+			if code := -int32(binary.NativeEndian.Uint32(body)); code != 0 {
+				return true, unix.Errno(code)
+			}
+		case kind == unix.SOCK_DIAG_BY_FAMILY && len(body) >= diagMessage && body[1] == stateListen:
+			f(body)
+			last = last || !dump
+		}
+	}
+	return last, nil
+}
+
+// listening reads a struct inet_diag_msg.
+func listening(m []byte) Listening {
+	id := m[4:]
+	l := Listening{
+		Backlog: int(binary.NativeEndian.Uint32(m[56:])),
+		Inode:   binary.NativeEndian.Uint32(m[68:]),
+		Device:  binary.NativeEndian.Uint32(id[idDevice:]),
+	}
+	addr := netip.AddrFrom16([16]byte(id[idSource:]))
+	if m[0] == unix.AF_INET {
+		addr = netip.AddrFrom4([4]byte(id[idSource:]))
+	}
+	l.At = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(id[idSourcePort:]))
+	return l
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trial
+
+import (
+	"net/netip"
+	"time"
+
+	"narthex/internal/policy"
+)
+
+// buckets are token buckets as the data path has them: of each the time at which it is full
+// again (GCRA). They begin full.
+type buckets struct {
+	rules   map[int]int64 // one for all of a rule
+	sources *table[sourceKey, int64]
+}
+
+type sourceKey struct {
+	rule int // of connections from 0 up, of requests from -1 down
+	from netip.Prefix
+}
+
+// bucket says which one, and how it fills.
+type bucket struct {
+	key       sourceKey // without a prefix: one for the rule
+	interval  int64     // ns in which it gains a token
+	tolerance int64     // ns that it may be from full and still give one
+	exact     bool      // a copy stands for other sources, not for other arrivals of this one
+}
+
+func newBuckets() *buckets {
+	return &buckets{rules: map[int]int64{}, sources: newTable[sourceKey, int64]()}
+}
+
+func connectionBucket(rule int, c *policy.Connection, from netip.Addr) bucket {
+	return newBucket(rule, c.Rate, c.Burst, c.Per, from)
+}
+
+func requestBucket(rule int, q *policy.Request, from netip.Addr) bucket {
+	return newBucket(-1-rule, q.Rate, q.Burst, q.Per, from)
+}
+
+func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip.Addr) bucket {
+	b := bucket{key: sourceKey{rule: rule}, interval: int64(rate.Interval())}
+	b.tolerance = b.interval * int64(max(burst, 1)-1)
+	if per == policy.PerRule {
+		return b
+	}
+	bits := per.V6
+	if from.Is4() {
+		bits = per.V4
+	}
+	b.key.from, _ = from.Prefix(bits) // the policy has checked the length
+	b.exact = bits >= from.BitLen()/2 && (!from.Is4() || bits == from.BitLen())
+	return b
+}
+
+// take takes a token if there is one, and so many more as a copy stands for arrivals of the
+// same bucket.
+func (s *buckets) take(b bucket, now int64, weight int) bool {
+	perRule := b.key.from == netip.Prefix{}
+	full := s.rules[b.key.rule]
+	if !perRule {
+		full, _ = s.sources.get(b.key, now)
+	}
+	if full-now > b.tolerance {
+		return false
+	}
+	if b.exact {
+		weight = 1
+	}
+	full = max(full, now) + int64(weight)*b.interval
+	if perRule {
+		s.rules[b.key.rule] = full
+	} else {
+		s.sources.put(b.key, full, full, now)
+	}
+	return true
+}
+
+// table remembers so many things, each until a time, and forgets none of them before.
+type table[K comparable, V any] struct {
+	entries map[K]entry[V]
+	swept   int64
+	lost    uint64 // things that there was no room for
+}
+
+type entry[V any] struct {
+	value V
+	until int64
+}
+
+// sweepEvery bounds how often a table that is full is looked through.
+const sweepEvery = int64(time.Second)
+
+func newTable[K comparable, V any]() *table[K, V] { return &table[K, V]{entries: map[K]entry[V]{}} }
+
+func (t *table[K, V]) get(k K, now int64) (v V, ok bool) {
+	e, ok := t.entries[k]
+	if !ok || e.until <= now {
+		return v, false
+	}
+	return e.value, true
+}
+
+func (t *table[K, V]) remove(k K) { delete(t.entries, k) }
+
+func (t *table[K, V]) put(k K, v V, until, now int64) {
+	if _, known := t.entries[k]; !known && len(t.entries) >= mostEntries && !t.sweep(now) {
+		t.lost++
+		return
+	}
+	t.entries[k] = entry[V]{v, until}
+}
+
+// sweep forgets what is over. False: there is no room nevertheless.
+func (t *table[K, V]) sweep(now int64) bool {
+	if now-t.swept < sweepEvery {
+		return false
+	}
+	t.swept = now
+	for k, e := range t.entries {
+		if e.until <= now {
+			delete(t.entries, k)
+		}
+	}
+	return len(t.entries) < mostEntries
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trial
+
+import (
+	"narthex/internal/httphead"
+	"narthex/internal/policy"
+)
+
+// reader takes bytes from the beginning. What is not there is taken for nothing.
+type reader []byte
+
+// next takes n bytes, or what is left.
+func (r *reader) next(n int) reader {
+	n = min(n, len(*r))
+	taken := (*r)[:n]
+	*r = (*r)[n:]
+	return taken
+}
+
+// number takes a number of n bytes.
+func (r *reader) number(n int) int {
+	v := 0
+	for _, b := range r.next(n) {
+		v = v<<8 | int(b)
+	}
+	return v
+}
+
+// vector takes what stands behind its length of n bytes.
+func (r *reader) vector(n int) reader {
+	length := r.number(n)
+	return r.next(length)
+}
+
+// readHello returns which server a ClientHello (RFC 8446, 4.1.2) names, and which protocols,
+// nil if it names no server. It goes as far as there is a copy.
+func readHello(text []byte) *policy.RequestView {
+	const handshake, clientHello, serverName, protocols = 22, 1, 0, 16
+	r := reader(text)
+	var message reader
+	for len(r) > 0 && r.number(1) == handshake { // a hello may come in several records
+		r.next(2)
+		message = append(message, r.vector(2)...)
+	}
+	if message.number(1) != clientHello {
+		return nil
+	}
+	message.next(3 + 2 + 32) // length, version, random
+	message.vector(1)        // session
+	message.vector(2)        // cipher suites
+	message.vector(1)        // compressions
+	v := &policy.RequestView{}
+	message.next(2)
+	for len(message) > 0 {
+		kind := message.number(2)
+		extension := message.vector(2)
+		switch kind {
+		case serverName:
+			names := extension.vector(2)
+			if names.number(1) == 0 {
+				v.SNI = httphead.ServerName(string(names.vector(2)))
+				v.HasSNI = v.SNI != ""
+			}
+		case protocols:
+			for list := extension.vector(2); len(list) > 0; {
+				v.ALPN = append(v.ALPN, string(list.vector(1)))
+			}
+		}
+	}
+	if !v.HasSNI {
+		return nil
+	}
+	return v
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trial
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"narthex/internal/httphead"
+	"narthex/internal/policy"
+)
+
+// said is what an arrival says, read once for both policies.
+type said struct {
+	bytes     []byte
+	truncated bool // the copy ends before the head does
+	forwarded bool // whom a proxy has named is in X-Forwarded-For, not in a PROXY header
+
+	http    *policy.RequestView // nil: refused, or its first line is longer than the copy
+	isHTTP  bool                // it was read
+	refused bool
+	tls     *policy.RequestView
+	isHello bool
+}
+
+// proxyV2Size is how many bytes of a PROXY header of version 2 there always are.
+const proxyV2Size = 16
+
+// proxyV2 is how it begins.
+var proxyV2 = []byte("\r\n\r\n\x00\r\nQUIT\n")
+
+// hear takes what an arrival says without the PROXY header before it.
+func hear(a *Arrival) *said {
+	b := a.Head
+	if bytes.HasPrefix(b, []byte("PROXY ")) {
+		_, b, _ = bytes.Cut(b, []byte("\r\n"))
+	} else if bytes.HasPrefix(b, proxyV2) && len(b) >= proxyV2Size {
+		b = b[min(len(b), proxyV2Size+int(b[14])<<8+int(b[15])):]
+	}
+	return &said{bytes: b}
+}
+
+// view returns what rules of a service see of it, nil if nothing; or that it is refused.
+func (s *said) view(room *policy.RoomTable) (v *policy.RequestView, refused bool) {
+	switch room.Protocol {
+	case policy.TLS:
+		if !s.isHello {
+			s.tls, s.isHello = readHello(s.bytes), true
+		}
+		return s.tls, false
+	case policy.TCP:
+		return nil, false
+	}
+	if room.H2C == policy.H2CPass && bytes.HasPrefix(s.bytes, []byte("PRI * HTTP/2.0")) {
+		return nil, false
+	}
+	s.readHTTP()
+	return s.http, s.refused
+}
+
+// readHTTP reads a head as far as there is a copy of it.
+func (s *said) readHTTP() {
+	if s.isHTTP {
+		return
+	}
+	s.isHTTP = true
+	head, err := httphead.Read(s.bytes)
+	if s.truncated = isOpen(err); s.truncated {
+		whole := s.bytes[:bytes.LastIndexByte(s.bytes, '\n')+1]
+		head, err = httphead.Read(append(bytes.Clone(whole), "\r\n"...))
+	}
+	if err != nil {
+		s.refused = !isOpen(err)
+		return
+	}
+	s.http = &policy.RequestView{
+		Method: head.Method, HasMethod: true,
+		Path: head.Path, HasPath: head.Path != "",
+		Host: head.Host, HasHost: head.Host != "",
+		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
+	}
+}
+
+// isOpen reports whether a head could not be read because it does not end.
+func isOpen(err error) bool { return err != nil && !errors.As(err, new(httphead.Refused)) }
+
+func nameValues(fields []httphead.Field) []policy.NameValue {
+	var out []policy.NameValue
+	for _, f := range fields {
+		out = append(out, policy.NameValue(f))
+	}
+	return out
+}
+
+// whose says whose request it is.
+type whose struct {
+	from    netip.Addr
+	proxied bool // a trusted proxy sends it
+	named   bool // and says for whom, by an address that is no trusted proxy's
+}
+
+// client returns whose request it is that a trusted proxy sends.
+func (s *said) client(of *side, service int, a *Arrival) whose {
+	if a.Real.IsValid() && !s.forwarded {
+		return whose{a.Real, true, !of.tables.Trusts(service, a.Real)}
+	}
+	return s.forwardedFor(of, service, a.Client.Addr())
+}
+
+// isForwarded reports whether the kernel has read the client in X-Forwarded-For: then another
+// policy that trusts other proxies may read another one there.
+func (s *said) isForwarded(live *side, a *Arrival) bool {
+	service, ok := live.service(a)
+	if !ok || !a.Real.IsValid() || live.tables.Services[service].Room.Protocol != policy.HTTP {
+		return true
+	}
+	s.readHTTP()
+	return s.forwardedFor(live, service, a.Client.Addr()).from == a.Real
+}
+
+// forwardedFor returns the last address in X-Forwarded-For that is not a trusted proxy's, or the
+// first of all.
+func (s *said) forwardedFor(of *side, service int, proxy netip.Addr) whose {
+	w := whose{from: proxy, proxied: true}
+	if s.http == nil {
+		return w
+	}
+	var list []string
+	for _, h := range s.http.Headers {
+		if h.Name == "x-forwarded-for" {
+			list = append(list, strings.Split(h.Value, ",")...)
+		}
+	}
+	const mostElements = 32 // that the data path looks at
+	for i := len(list) - 1; i >= 0; i-- {
+		element := strings.Trim(list[i], " \t")
+		if element == "" {
+			continue
+		}
+		addr, ok := httphead.Address(element)
+		if !ok || len(list)-i > mostElements {
+			return whose{from: proxy, proxied: true} // what is said names nobody
+		}
+		w.from, w.named = addr, !of.tables.Trusts(service, addr)
+		if w.named {
+			break
+		}
+	}
+	return w
+}
+
+// line is how a request begins, for people to read.
+func (s *said) line() string {
+	if s == nil {
+		return ""
+	}
+	const longest = 120
+	if s.isHello && s.tls != nil {
+		return "TLS " + s.tls.SNI
+	}
+	line, _, _ := bytes.Cut(s.bytes[:min(len(s.bytes), longest)], []byte("\n"))
+	quoted := strconv.QuoteToASCII(strings.TrimSuffix(string(line), "\r"))
+	return quoted[1 : len(quoted)-1]
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	blanks = regexp.MustCompile(`\s+`)
+	// number is one with its unit, a time of day, or a dash where there is none yet.
+	number = regexp.MustCompile(`\d[\d.,:]*(?:(?:ns|us|µs|ms|s|m|h|k|M|G|KB|MB|KiB|MiB|%)\b)*`)
+)
+
+// matches reports whether output is what a page shows. With numbers any number will do.
+func matches(shown []string, output string, numbers bool) bool {
+	var pattern strings.Builder
+	pattern.WriteString(`\A`)
+	for line := range strings.SplitSeq(strings.TrimSpace(strings.Join(shown, "\n")), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "..." {
+			pattern.WriteString(`(?:[^\n]*\n)*?`)
+			continue
+		}
+		pattern.WriteString(linePattern(line, numbers) + `\n`)
+	}
+	pattern.WriteString(`\z`)
+	return regexp.MustCompile(pattern.String()).MatchString(normal(output))
+}
+
+// begins reports whether output begins with what a page shows.
+func begins(shown []string, output string, numbers bool) bool {
+	return matches(append(shown[:len(shown):len(shown)], "..."), output, numbers)
+}
+
+func linePattern(line string, numbers bool) string {
+	line = blanks.ReplaceAllString(line, " ")
+	if !numbers {
+		return strings.ReplaceAll(regexp.QuoteMeta(line), `\.\.\.`, `[^\n]*`)
+	}
+	var b strings.Builder
+	for line != "" {
+		at := number.FindStringIndex(line)
+		if at == nil {
+			at = []int{len(line), len(line)}
+		}
+		b.WriteString(strings.ReplaceAll(regexp.QuoteMeta(line[:at[0]]), `\.\.\.`, `[^\n]*`))
+		if at[1] > at[0] {
+			b.WriteString(`(?:` + number.String() + `|-)`)
+		}
+		line = line[at[1]:]
+	}
+	return b.String()
+}
+
+// normal is output as it is compared: blanks as one, and without what is so in a scene alone.
+func normal(output string) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(strings.TrimSpace(withoutMount(output)), "\n") {
+		b.WriteString(blanks.ReplaceAllString(strings.TrimSpace(line), " ") + "\n")
+	}
+	return b.String()
+}
+
+// withoutMount takes out what is said of the bpffs that the scene has for itself.
+func withoutMount(output string) string {
+	var b strings.Builder
+	for line := range strings.Lines(output) {
+		if !strings.Contains(line, "is mounted for this process alone") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
