@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"narthex/experiments/internal/bench"
 	"narthex/internal/daemon/api"
 	"narthex/internal/testnet"
@@ -45,7 +43,7 @@ type stage struct {
 }
 
 func (b suite) stage(purpose string) (st *stage, err error) {
-	if err := b.stay(); err != nil {
+	if err := b.Stay(); err != nil {
 		return nil, err
 	}
 	lab, err := b.Lab("hostile-"+purpose, 1)
@@ -57,29 +55,6 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 		return nil, errors.Join(err, st.close())
 	}
 	return st, nil
-}
-
-// stay keeps this process, in which the attackers are, from the server's core.
-func (b suite) stay() error {
-	threads, err := filepath.Glob("/proc/self/task/*")
-	if err != nil {
-		return err
-	}
-	var cpus unix.CPUSet
-	for _, cpu := range b.ClientCPUs {
-		cpus.Set(cpu)
-	}
-	for _, t := range threads {
-		var id int
-		if _, err := fmt.Sscan(filepath.Base(t), &id); err != nil {
-			return err
-		}
-		// Threads that start later inherit it.
-		if err := unix.SchedSetaffinity(id, &cpus); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("keep to the clients' core: %w", err)
-		}
-	}
-	return nil
 }
 
 func (st *stage) build() (err error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/datapath"
 	"narthex/internal/load"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/origin"
@@ -109,11 +107,11 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 		return 0, 0, "", err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	attached, err := openPrograms(n.Instance)
+	attached, err := bench.OpenPrograms(n.Instance)
 	if err != nil {
 		return 0, 0, "", err
 	}
-	defer attached.close()
+	defer attached.Close()
 
 	blocker := st.bronzeClients()
 	blocker.Path, blocker.Timeout = "/wait?for=nobody", time.Minute
@@ -138,7 +136,7 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err := bench.Sleep(ctx, flatOpen+flatQuiet); err != nil {
 		return 0, 0, "", err
 	}
-	before, err := attached.spent()
+	before, err := attached.Spent()
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -146,7 +144,7 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err != nil {
 		return 0, 0, "", err
 	}
-	after, err := attached.spent()
+	after, err := attached.Spent()
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -163,41 +161,4 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	st.Progress("  %d waiting: %s µs of programs, %s µs of work per request; gold: %s; busy %.0f %%, clients %.0f %%; %s", counts["bronze"].Waiting,
 		bench.Number(programs), bench.Number(s.perAnswer()), bench.Outcomes(s.reports[0]), 100*s.serverBusy, 100*s.clientBusy, invalid)
 	return programs, s.perAnswer(), invalid, nil
-}
-
-// programs are those of an instance.
-type programs []*ebpf.Program
-
-func openPrograms(instance string) (all programs, err error) {
-	files, err := filepath.Glob(filepath.Join(datapath.Root, instance, "programs", "*"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("find the programs of %q: %v", instance, err)
-	}
-	for _, f := range files {
-		p, err := ebpf.LoadPinnedProgram(f, nil)
-		if err != nil {
-			all.close()
-			return nil, fmt.Errorf("open pinned program %q: %w", f, err)
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-// spent is how long the programs have run. One that runs within another counts twice.
-func (all programs) spent() (sum time.Duration, err error) {
-	for _, p := range all {
-		s, err := p.Stats()
-		if err != nil {
-			return 0, err
-		}
-		sum += s.Runtime
-	}
-	return sum, nil
-}
-
-func (all programs) close() {
-	for _, p := range all {
-		p.Close()
-	}
 }

@@ -88,18 +88,18 @@ func (st *stage) programs(ctx context.Context, keepAlive bool) (f bench.Figure, 
 		return f, err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	attached, err := openPrograms(n.Instance)
+	attached, err := bench.OpenPrograms(n.Instance)
 	if err != nil {
 		return f, err
 	}
-	defer attached.close()
+	defer attached.Close()
 	c, err := start(ctx, st.few(keepAlive))
 	if err != nil {
 		return f, err
 	}
 	defer c.end()
 	for range *runs {
-		before, err := attached.spent()
+		before, err := attached.Spent()
 		if err != nil {
 			return f, err
 		}
@@ -107,7 +107,7 @@ func (st *stage) programs(ctx context.Context, keepAlive bool) (f bench.Figure, 
 		if err != nil {
 			return f, err
 		}
-		after, err := attached.spent()
+		after, err := attached.Spent()
 		if err != nil {
 			return f, err
 		}

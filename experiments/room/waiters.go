@@ -96,7 +96,11 @@ func (w waiters) ask(request []byte) error {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: w.Source.As4()}); err != nil {
 		return err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: w.Target.Addr().As4(), Port: int(w.Target.Port())}); err != nil {
+	target := &unix.SockaddrInet4{Addr: w.Target.Addr().As4(), Port: int(w.Target.Port())}
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Connect(fd, target)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = unix.Write(fd, request)

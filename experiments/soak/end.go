@@ -225,8 +225,10 @@ func (w *world) next(ctx context.Context, s *service) (time.Duration, error) {
 // and Narthex no flow.
 func (w *world) forgotten(ctx context.Context, e *ending) error {
 	// Attackers' connections that have no client any more end sooner.
-	if err := w.lab.Server.Sysctl("ipv4/tcp_orphan_retries", "2"); err != nil {
-		return err
+	for name, value := range map[string]string{"ipv4/tcp_orphan_retries": "2", "ipv4/tcp_fin_timeout": "5"} {
+		if err := w.lab.Server.Sysctl(name, value); err != nil {
+			return err
+		}
 	}
 	for _, s := range w.lab.services {
 		if err := s.server.Close(); err != nil {

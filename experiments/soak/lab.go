@@ -92,6 +92,13 @@ func (l *lab) build() (err error) {
 			}
 		}
 	}
+	// Servers hear soon of clients that have vanished. Apache, which would keep a process for
+	// each, has none left after a few seconds of them otherwise.
+	for _, set := range [][2]string{{"time", "1"}, {"intvl", "1"}, {"probes", "2"}} {
+		if err := l.Server.Sysctl("ipv4/tcp_keepalive_"+set[0], set[1]); err != nil {
+			return err
+		}
+	}
 	for _, c := range classes {
 		for i := range byte(addressesEach) {
 			for _, p := range []netip.Prefix{netip.PrefixFrom(c.v4(i), 16), netip.PrefixFrom(c.v6(i), 64)} {

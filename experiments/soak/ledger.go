@@ -117,8 +117,10 @@ func (l *ledger) settle(v *visit, err error) {
 		l.kinds[v.service.name+" "+v.kind]++
 	case errors.As(err, &bytes):
 		o = corrupt
-	case errors.Is(err, errRefused), v.service.protocol != "http" && errors.Is(err, syscall.ECONNRESET):
-		// Where there is nothing to say it with, it is an RST.
+	case errors.Is(err, errRefused),
+		v.service.protocol != "http" && errors.Is(err, syscall.ECONNRESET) && !l.isExcusedLocked(v.service, v.began, time.Now(), true):
+		// Where there is nothing to say it with, it is an RST; so is the end of a server that
+		// is stopped.
 		o = refused
 		if l.refusals[v.service.name] == nil {
 			l.refusals[v.service.name] = map[string]uint64{}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -75,7 +76,14 @@ func (l *lab) startOrigin(s *service, o origin) (*testnet.Server, error) {
 	return server, nil
 }
 
+// descriptors are enough for all connections of two floods to a service without a limit. A
+// server of package net/http that has none left for a file says that there is no such file.
+const descriptors = 1 << 18
+
 func (o origin) run() error {
+	if err := raise(unix.RLIMIT_NOFILE, descriptors); err != nil {
+		return fmt.Errorf("open up to %d files: %w", descriptors, err)
+	}
 	serve := o.serveLines
 	if !o.Lines {
 		server := &http.Server{Handler: o, ErrorLog: log.New(io.Discard, "", 0), ReadTimeout: 20 * time.Second}
@@ -223,4 +231,18 @@ func (o origin) talk(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// raise raises a limit of this process, as far as it may.
+func raise(resource int, to uint64) error {
+	err := unix.Setrlimit(resource, &unix.Rlimit{Cur: to, Max: to})
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(resource, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(limit.Max, to)
+	return unix.Setrlimit(resource, &limit)
 }

@@ -43,8 +43,8 @@ user root;
 worker_processes 1;
 pid {{.Dir}}/nginx.pid;
 error_log stderr crit;
-worker_rlimit_nofile 16384;
-events { worker_connections 8192; }
+worker_rlimit_nofile 131072;
+events { worker_connections 65536; } # else it closes those of ordinary clients for idle ones of a flood
 http {
 	access_log off;
 	sendfile on;
@@ -72,7 +72,7 @@ http {
 }
 `))
 	// One process per connection, and more than there are connections at a time, or those who
-	// wait for one would have to wait until others have gone.
+	// wait for one would have to wait until others have gone; see also lab.build.
 	apacheConf = template.Must(template.New("apache.conf").Parse(`
 ServerRoot {{.Dir}}
 DefaultRuntimeDir {{.Dir}}

@@ -152,7 +152,11 @@ func (v *visit) awaitByte() error {
 		v.service.pace.begin()
 		defer v.service.pace.end()
 	}
-	_ = v.conn.SetReadDeadline(time.Now().Add(answerLimit))
+	limit := answerLimit
+	if v.ahead { // its TCP waits, before it sends again, for up to as long as it has done so already
+		limit += time.Since(v.began)
+	}
+	_ = v.conn.SetReadDeadline(time.Now().Add(limit))
 	_, err := v.r.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return errLate

@@ -31,7 +31,9 @@ type Bench struct {
 	daemons int // started so far
 }
 
-func newBench(ctx context.Context, name, program string, polite bool) (*Bench, error) {
+// New takes the cores and builds narthex, unless a program is given. Unless it is polite, this
+// process goes before others on the machine until Close.
+func New(ctx context.Context, name, program string, polite bool) (*Bench, error) {
 	cpus, err := testnet.CPUs()
 	if err != nil {
 		return nil, err
@@ -51,12 +53,12 @@ func newBench(ctx context.Context, name, program string, polite bool) (*Bench, e
 	}
 	if program != "" {
 		if b.Program, err = filepath.Abs(program); err != nil {
-			return nil, errors.Join(err, b.close())
+			return nil, errors.Join(err, b.Close())
 		}
 		return b, nil
 	}
 	if err := b.build(ctx); err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -81,7 +83,8 @@ func (b *Bench) build(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *Bench) close() error {
+// Close ends what New has begun.
+func (b *Bench) Close() error {
 	err := b.yield()
 	if b.home != nil {
 		err = errors.Join(err, b.home.Close())

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,7 +40,7 @@ func (e Experiment) Main() {
 	reexec.Main()
 	program := flag.String("narthex", "", "program to measure (default: built from this module)")
 	file := flag.String("json", "", "write all figures with their samples to this file")
-	only := flag.String("only", "", "measure only this: "+e.partNames())
+	only := flag.String("only", "", "measure only these, separated by commas: "+e.partNames())
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -68,11 +69,11 @@ func (e Experiment) run(ctx context.Context, program, file, only string) (ok boo
 	if err != nil {
 		return false, err
 	}
-	b, err := newBench(ctx, e.Name, program, e.Polite)
+	b, err := New(ctx, e.Name, program, e.Polite)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	figures, err := b.measure(ctx, chosen)
 	if err != nil {
 		return false, err
@@ -90,12 +91,15 @@ func (e Experiment) choose(only string) ([]Part, error) {
 	if only == "" {
 		return e.Parts, nil
 	}
-	for _, p := range e.Parts {
-		if p.Name == only {
-			return []Part{p}, nil
+	var chosen []Part
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(e.Parts, func(p Part) bool { return p.Name == strings.TrimSpace(name) })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no figure %q: use some of %s", name, e.partNames())
 		}
+		chosen = append(chosen, e.Parts[i])
 	}
-	return nil, fmt.Errorf("there is no figure %q: use one of %s", only, e.partNames())
+	return chosen, nil
 }
 
 // measure goes through the parts. One that fails is a figure that is missed; only an

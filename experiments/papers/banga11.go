@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"narthex/experiments/internal/evidence"
+	"narthex/experiments/internal/peers"
+	"narthex/internal/load"
+)
+
+// eventRoom is how many requests are in service at once before an event-driven server. One is
+// enough: the next is there before the server looks for it, because the packet that ends the one
+// lets the other in.
+const eventRoom = 1
+
+// eventLoads are numbers of low-priority clients beside the one that counts. At the last two, runs
+// without control are longer: few requests of that one are answered.
+var eventLoads = []float64{0, 5, 20, 35, 70, 200, 500}
+
+// autoLoads are those at which the limit that sets itself is measured, and autoSettle is what it
+// gets to do so.
+var autoLoads = []float64{5, 35, 200}
+
+const autoSettle = 4 * time.Second
+
+// refusedLoads are those at which limit_conn is measured, and refusedPause is how long low-priority
+// clients pause there after an answer: who is refused and comes again at once leaves no core any time.
+var refusedLoads = []float64{0, 5, 20, 35, 70}
+
+const refusedPause = 20 * time.Millisecond
+
+const (
+	theOne    = "high"
+	theMany   = "low"
+	selfSet   = "Narthex, auto"
+	limitConn = "nginx limit_conn"
+)
+
+// banga11: one client that counts, of an event-driven server that others saturate.
+func (s *suite) banga11(ctx context.Context) (r *evidence.Result, err error) {
+	c, err := s.contest("banga11")
+	if err != nil {
+		return nil, err
+	}
+	defer c.closing(&err)
+	server := peers.Nginx{Listen: []netip.AddrPort{c.web()}, Backlog: backlog, CPUs: c.ServerCPUs, Work: requestWork}
+	if _, err := c.serve(server.Start(c.lab.Server)); err != nil {
+		return nil, err
+	}
+	c.contenders = []contender{
+		{theOne, func(float64) int { return 1 }, load.Closed{Client: c.from(c.preferred, peers.File1K)}},
+		{theMany, asMany, load.Closed{Client: c.from(c.low, peers.File1K)}},
+	}
+	first := peers.Priority{Class: peers.Class{From: preferredNet}, Priority: -100}
+	variants := []variant{
+		c.bare(),
+		c.policed("Narthex", eventPolicy(c.stage, fmt.Sprint(eventRoom))),
+		c.policed(selfSet, eventPolicy(c.stage, "auto")),
+		c.proxied("HAProxy", c.haproxy(eventRoom, first)),
+		c.proxied(limitConn, peers.NginxLimit{
+			Listen: []netip.AddrPort{c.beside()}, Backlog: backlog, CPUs: c.ServerCPUs, Origin: c.web(), Keepalive: 8,
+			LimitConn: []peers.ConcurrencyLimit{{Class: peers.Class{From: lowNet}, Requests: 1}},
+		}),
+	}
+	variants[0].measure, variants[2].measure, variants[4].measure = c.longer, c.patient, c.pausing
+	xs := eventLoads
+	variants[2].xs, variants[4].xs = autoLoads, refusedLoads
+	if s.quick {
+		xs, variants[2].xs, variants[4].xs = []float64{0, 5, 70, 500}, []float64{5, 200}, []float64{5, 70}
+	}
+	got, err := s.sweep(ctx, xs, variants...)
+	if err != nil {
+		return nil, err
+	}
+	return banga11Result(got, above(xs, 0), variants), nil
+}
+
+// longer measures longer where the response time is long.
+func (c *contest) longer(ctx context.Context, x float64) (outcome, error) {
+	long := *c
+	if x >= 200 {
+		long.length *= 3
+	}
+	return long.run(ctx, c.web(), x)
+}
+
+// patient gives a limit the time to set itself.
+func (c *contest) patient(ctx context.Context, x float64) (outcome, error) {
+	long := *c
+	long.settle = autoSettle
+	return long.run(ctx, c.web(), x)
+}
+
+// pausing measures low-priority clients who pause, behind a proxy.
+func (c *contest) pausing(ctx context.Context, x float64) (outcome, error) {
+	slow := *c
+	slow.contenders = slices.Clone(c.contenders)
+	slow.contenders[1].load.Think = refusedPause
+	return slow.run(ctx, c.beside(), x)
+}
+
+// eventPolicy has the one go first.
+func eventPolicy(st *stage, concurrency string) string {
+	return fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: "%s", xdp: off, concurrency: %s}
+classes:
+  - {name: high, priority: 1}
+  - {name: low, priority: 2}
+connections:
+  - {name: one, from: %s, class: high}
+  - {name: many, from: %s, class: low}
+`, st.web(), concurrency, preferredNet, lowNet)
+}
+
+func banga11Result(got *swept, crowded []float64, variants []variant) *evidence.Result {
+	r := &evidence.Result{
+		ID: "banga11", Title: "One client that counts, beside more and more that do not, of an event-driven server",
+		Source: "Banga, Druschel, Mogul: Resource Containers, OSDI 1999, figure 11",
+		Then:   "The response time of the high-priority client rises sharply with the number of low-priority clients; with containers and select() much less; with containers and an event API hardly at all.",
+		Setup: fmt.Sprintf("nginx with one process, whose Perl handler works %v for each request and then answers with 1 KB. One client of high priority and a rising number of low priority, by network, ask in closed loops, "+
+			"one request per connection. Narthex lets %d request into the server at once, or finds the number (auto, %v after clients have begun). HAProxy has as many connections to the server (maxconn) and the same order. "+
+			"nginx as a proxy lets low-priority clients have one request at once (limit_conn) and refuses others. "+sameCore,
+			requestWork, eventRoom, autoSettle),
+		Repeated: got.repeated, Invalid: got.invalid,
+		Notes: []string{"Then the loads went to 35 low-priority clients.",
+			"One request in service keeps the server busy: the packet that ends it lets the next one in. Alone, the client that counts waits for nobody; beside others it waits for the one request that is worked on.",
+			fmt.Sprintf("Behind limit_conn low-priority clients pause %v after each answer or refusal, and are no more than 70: those who are refused and come again at once leave neither core any time. "+
+				"It is a lighter load than that of the others, and no order: nginx has no queue with one.", refusedPause),
+			proxiesFirst},
+	}
+	top, mean, p99 := eventLoads[len(eventLoads)-1], meanOf(theOne), p99Of(theOne)
+	at := func(v string, x float64) []float64 { return got.at(v, x, mean) }
+	few := func(v string) (means []float64) { // with 0 and 5 low-priority clients
+		for _, sum := range got.sum(v, mean, []float64{0, 5}) {
+			means = append(means, sum/2)
+		}
+		return means
+	}
+	r.Claims = []evidence.Claim{
+		evidence.AtLeast(evidence.Shape, "nothing: mean response time beside 500 / beside 0 to 5", "", 20, over(at("nothing", top), few("nothing"))...),
+		evidence.AtMost(evidence.Shape, "Narthex: mean response time beside 500 / beside 0 to 5", "", 2, over(at("Narthex", top), few("Narthex"))...),
+		evidence.AtMost(evidence.Shape, "Narthex: mean response time beside 500 / beside 5", "", 1.4, over(at("Narthex", top), at("Narthex", 5))...),
+		evidence.AtMost(evidence.Shape, "Narthex, auto: mean response time beside 200 / beside 5", "", 2, over(at(selfSet, 200), at(selfSet, 5))...),
+		evidence.AtLeast(evidence.Figure, "all requests, sum of all loads but the first: with Narthex / without", "", 0.95, over(got.sum("Narthex", total, crowded), got.sum("nothing", total, crowded))...),
+	}
+	r.Ratios = []evidence.Ratio{
+		{What: "mean response time beside 70", Peer: limitConn, Low: true, Samples: over(at("Narthex", 70), at(limitConn, 70))},
+		{What: "all requests/s beside 70", Peer: limitConn, Samples: over(got.at("Narthex", 70, total), got.at(limitConn, 70, total))},
+	}
+	for _, v := range []string{"HAProxy", "nothing"} {
+		r.Ratios = append(r.Ratios,
+			evidence.Ratio{What: "mean response time beside 500", Peer: v, Low: true, Samples: over(at("Narthex", top), at(v, top))},
+			evidence.Ratio{What: "99th percentile beside 500", Peer: v, Low: true, Samples: over(got.at("Narthex", top, p99), got.at(v, top, p99))},
+			evidence.Ratio{What: "all requests/s beside 500", Peer: v, Samples: over(got.at("Narthex", top, total), got.at(v, top, total))})
+	}
+	plot := evidence.Plot{Title: r.Title, X: evidence.Axis{Label: "low-priority clients"}, Y: evidence.Axis{Label: "mean response time of the high-priority client, ms", Log: true}}
+	for _, v := range variants {
+		plot.Series = append(plot.Series, got.series(v, mean))
+	}
+	r.Plots = []evidence.Plot{plot}
+	r.Tables = []evidence.Table{
+		loadTable(got, variants, eventLoads, "low-priority clients", "Mean response time of the high-priority client, ms", mean),
+		loadTable(got, variants, eventLoads, "low-priority clients", "Its 99th percentile, ms", p99),
+		loadTable(got, variants, eventLoads, "low-priority clients", "Requests/s of all clients", total),
+	}
+	return r
+}

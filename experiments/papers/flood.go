@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"narthex/experiments/internal/evidence"
+	"narthex/experiments/internal/peers"
+	"narthex/internal/load"
+	"narthex/internal/testnet"
+)
+
+// spoofedNet is most of the addresses that a flood from everywhere has: 2^29 of them.
+var spoofedNet = netip.MustParsePrefix("64.0.0.0/3")
+
+const (
+	floodClients = 20  // of each class
+	floodLimit   = 100 // SYNs/s from whom nobody knows
+	floodMost    = 400_000.0
+	floodShare   = 100_000.0 // where variants are compared that do not take the most
+)
+
+// What the flood is about, at each load.
+const (
+	goldServed   = "gold/s"
+	bronzeServed = "bronze/s"
+	serverShare  = "server's core"
+	clientShare  = "clients' core"
+)
+
+// Names of the flood's variants that have no other.
+const floodTCX = "Narthex, SYN policing by tcx"
+
+// floodPolicy knows its clients and lets few SYNs of others pass.
+const floodPolicy = `version: 1
+services: [{name: web, listen: "*:80", protocol: tcp, xdp: %s}]
+classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
+connections:
+  - {name: gold, from: 10.77.1.0/24, class: gold}
+  - {name: bronze, from: 10.77.66.0/24, class: bronze}
+  - {name: others, rate: 100/s, burst: 20}
+`
+
+// flood is a SYN flood from made-up addresses beside clients of two classes.
+func (s *suite) flood(ctx context.Context) (r *evidence.Result, err error) {
+	p, err := s.policed("flood")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := p.generate(ctx, spoofedNet, ""); err != nil {
+		return nil, err
+	}
+	wall := peers.NFTables{Port: 80, From: spoofedNet, Rate: floodLimit, Burst: 20, Device: testnet.Dev}
+	tables := peers.IPTables{Port: 80, From: spoofedNet, Rate: floodLimit, Burst: 20}
+	variants := []variant{
+		p.variant(unprotected, p.alone, p.flooded),
+		p.variant(synPolicing, p.narthexWith(fmt.Sprintf(floodPolicy, "auto")), p.flooded),
+		p.variant(floodTCX, p.narthexWith(fmt.Sprintf(floodPolicy, "\"off\"")), p.flooded),
+		p.variant(nftTables, p.walled(wall), p.flooded),
+		p.variant(ipTables, p.walled(tables), p.flooded),
+	}
+	got, err := s.sweep(ctx, s.thin(0, 5_000, 20_000, 50_000, floodShare, 200_000, floodMost), variants...)
+	if err != nil {
+		return nil, err
+	}
+	return floodResult(got, variants), nil
+}
+
+// flooded measures both classes beside SYNs at a rate. Nobody's queues overflow by clients.
+func (p *policed) flooded(ctx context.Context, x float64) (outcome, error) {
+	o, err := p.offer(ctx, x, p.settle, p.length,
+		load.Closed{Client: p.from(p.preferred, peers.File8K), Clients: floodClients},
+		load.Closed{Client: p.from(p.middle, peers.File8K), Clients: floodClients})
+	if err != nil {
+		return outcome{}, err
+	}
+	invalid := ""
+	// Frames that find the server's ring full were offered.
+	if sent := float64(o.SYNs) / o.sample.took.Seconds(); sent < 0.95*x {
+		invalid = fmt.Sprintf("%.0f SYNs/s were sent in place of %.0f", sent, x)
+	} else {
+		invalid = o.sample.invalid(check{generator: true})
+	}
+	return outcome{values: map[string]float64{
+		goldServed: o.sample.reports[0].Rate(), bronzeServed: o.sample.reports[1].Rate(),
+		serverShare: 100 * o.sample.serverBusy, clientShare: 100 * o.sample.clientBusy,
+	}, invalid: invalid}, nil
+}
+
+func floodResult(got *swept, variants []variant) *evidence.Result {
+	r := &evidence.Result{
+		ID: "flood", Title: "A SYN flood from made-up addresses: what clients of two classes get", Source: "ours",
+		Setup: fmt.Sprintf("Apache prefork with %d processes serves 8 KB, with %v of its core besides; SYN cookies are on, as is usual. %d gold and %d bronze clients in closed loops, each class from its own network. "+
+			"A generator sends SYNs from %s, each from another address, and answers nothing. Narthex knows both classes and lets %d SYNs/s of all others pass (burst 20), by XDP and by tcx; nftables (ingress hook) and iptables limit SYNs from that network to the same.",
+			serverProcesses, serverWork, floodClients, floodClients, spoofedNet, floodLimit),
+		Repeated: got.repeated, Invalid: got.invalid,
+		Notes: []string{"All that the server's device receives is handled on the server's core by a thread (threaded NAPI), XDP programs too. SYNs that find the ring of the server's device full are lost before anybody sees them; they count as offered."},
+	}
+	table := evidence.Table{Title: "How busy the cores are at the highest rate, and what clients get", Columns: []string{"", "gold/s", "bronze/s", "server's core, %", "clients' core, %"}}
+	for _, what := range []string{goldServed, bronzeServed} {
+		plot := evidence.Plot{Name: "flood-" + what[:len(what)-2], Title: what[:len(what)-2] + " requests answered",
+			X: evidence.Axis{Label: "SYNs/s"}, Y: evidence.Axis{Label: what[:len(what)-2] + " requests/s"}}
+		for _, v := range variants {
+			plot.Series = append(plot.Series, got.series(v, what))
+		}
+		r.Plots = append(r.Plots, plot)
+	}
+	for _, v := range variants {
+		row := evidence.Row{Name: v.name, Ours: v.ours}
+		for _, what := range []string{goldServed, bronzeServed, serverShare, clientShare} {
+			row.Cells = append(row.Cells, cell(got.at(v.name, floodMost, what)))
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	r.Tables = []evidence.Table{table}
+	kept := func(variant string, x float64) []float64 {
+		return over(sum(got.at(variant, x, goldServed), got.at(variant, x, bronzeServed)), sum(got.at(variant, 0, goldServed), got.at(variant, 0, bronzeServed)))
+	}
+	r.Claims = []evidence.Claim{
+		evidence.AtLeast(evidence.Shape, "SYN policing at 100,000 SYNs/s: both classes, of what they get without a flood", "", 0.8, kept(synPolicing, floodShare)...),
+		evidence.AtLeast(evidence.Shape, "SYN policing at the highest rate: both classes, of what they get without a flood", "", 0.5, kept(synPolicing, floodMost)...),
+		evidence.AtMost(evidence.Shape, "nothing at 100,000 SYNs/s: both classes, of what they get without a flood", "", 0.5, kept(unprotected, floodShare)...),
+	}
+	for _, peer := range variants {
+		if !peer.ours {
+			for _, x := range []float64{floodShare, floodMost} {
+				r.Ratios = append(r.Ratios, evidence.Ratio{What: fmt.Sprintf("gold requests/s at %.0f SYNs/s, SYN policing", x), Peer: peer.name,
+					Samples: over(got.at(synPolicing, x, goldServed), got.at(peer.name, x, goldServed))})
+			}
+		}
+	}
+	return r
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"narthex/experiments/internal/evidence"
+	"narthex/experiments/internal/peers"
+	"narthex/internal/load"
+)
+
+// costExperiments are those of what Narthex costs where it refuses nothing.
+var costExperiments = []experiment{
+	{"tab5", (*suite).tab5},
+	{"tab6", (*suite).tab6},
+}
+
+// Variants of table 5, and what is measured.
+const (
+	unwatched    = "off"
+	withoutRules = "on, no rule"
+	withRule     = "on, a rule matches"
+	connections  = "connections/s"
+)
+
+// What table 5 has: connections/s by length of the URL.
+var tab5Then = map[string][]float64{unwatched: {370, 340, 338}, withoutRules: {361, 322, 319}, withRule: {355, 321, 304}}
+
+// tab5Clients are as many as then.
+const tab5Clients = 20
+
+// ruled are the requests that the peers' rules are about: all.
+var ruled = peers.RateLimit{Class: peers.Class{Path: "/a"}, Rate: 1_000_000, Burst: 1000}
+
+// tab5: the same load, of which nothing is refused, with and without rules.
+func (s *suite) tab5(ctx context.Context) (r *evidence.Result, err error) {
+	often := *s // what is looked for is small: many short runs
+	often.runs, often.settle, often.length = 3*s.runs, 250*time.Millisecond, 600*time.Millisecond
+	if s.quick {
+		often.runs = s.runs
+	}
+	st, err := often.stage("tab5")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	apache := peers.Apache{Listen: []netip.AddrPort{st.web(), st.behind()}, Workers: 50, Backlog: backlog, CPUs: st.ServerCPUs}
+	qos := apache
+	qos.Listen, qos.QoS = []netip.AddrPort{st.port(8082)}, &peers.QoS{Deny: []peers.RateLimit{ruled}}
+	for _, a := range []peers.Apache{apache, qos} {
+		server, err := a.Start(st.lab.Server)
+		if err == nil {
+			err = awaitProcesses(server, a.Workers)
+		}
+		if _, err := st.serve(server, err); err != nil {
+			return nil, err
+		}
+	}
+	variants := st.tab5Variants()
+	lengths := []float64{shortPath, longerPath, longestPath}
+	got, err := often.sweep(ctx, lengths, variants...)
+	if err != nil {
+		return nil, err
+	}
+	return tab5Result(got, variants, lengths), nil
+}
+
+func (st *stage) port(n uint16) netip.AddrPort { return netip.AddrPortFrom(st.lab.ServerV4, n) }
+
+func (st *stage) tab5Variants() []variant {
+	nothing := func(context.Context) (func() error, error) { return func() error { return nil }, nil }
+	ours := func(rules string) func(context.Context) (func() error, error) {
+		return func(ctx context.Context) (func() error, error) {
+			n, err := st.narthex(ctx, fmt.Sprintf("version: 1\nservices: [{name: web, listen: [%q], xdp: off, concurrency: 4096}]\n%s", st.web(), rules))
+			if err != nil {
+				return nil, err
+			}
+			return n.Stop, nil
+		}
+	}
+	rule := fmt.Sprintf("classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]\nrequests:\n  - {name: long, path: [%q, %q, %q], class: gold}\n",
+		peers.LongPath(shortPath), peers.LongPath(longerPath), peers.LongPath(longestPath))
+	proxied := func(p peer) func(context.Context) (func() error, error) {
+		return func(context.Context) (func() error, error) { return (&contest{stage: st}).before(p) }
+	}
+	proxy := st.port(8081)
+	return []variant{
+		{name: unwatched, start: nothing, measure: st.asked(st.web())},
+		{name: withoutRules, ours: true, start: ours(""), measure: st.asked(st.web())},
+		{name: withRule, ours: true, start: ours(rule), measure: st.asked(st.web())},
+		{name: "mod_qos, a rule matches", start: nothing, measure: st.asked(st.port(8082))},
+		{name: "nginx, limit_req matches", measure: st.asked(proxy), start: proxied(peers.NginxLimit{
+			Listen: []netip.AddrPort{proxy}, Backlog: backlog, CPUs: st.ServerCPUs, Origin: st.behind(), LimitReq: []peers.RateLimit{ruled}, Keepalive: tab5Clients,
+		})},
+		{name: "HAProxy, a rule matches", measure: st.asked(proxy), start: proxied(peers.HAProxy{
+			Listen: []netip.AddrPort{proxy}, Backlog: backlog, CPUs: st.ServerCPUs, Origin: st.behind(), Deny: []peers.RateLimit{ruled},
+		})},
+	}
+}
+
+// asked measures clients who ask there for a path of a length.
+func (st *stage) asked(target netip.AddrPort) func(context.Context, float64) (outcome, error) {
+	return func(ctx context.Context, length float64) (o outcome, err error) {
+		client := st.from(st.preferred, peers.LongPath(int(length)))
+		client.Target = target
+		s, err := st.once(ctx, load.Closed{Client: client, Clients: tab5Clients})
+		if err != nil {
+			return o, err
+		}
+		r := s.reports[0]
+		o.values, o.invalid = map[string]float64{connections: r.Rate()}, s.invalid(check{overflows: true, generator: true, machine: true})
+		if r.Outcomes[load.OK] == 0 || r.Outcomes[load.OtherStatus] > 0 {
+			o.invalid = fmt.Sprintf("%d were answered as they should, %d otherwise", r.Outcomes[load.OK], r.Outcomes[load.OtherStatus])
+		}
+		return o, nil
+	}
+}
+
+func tab5Result(got *swept, variants []variant, lengths []float64) *evidence.Result {
+	r := &evidence.Result{
+		ID: "tab5", Title: "What rules cost that refuse nothing, by length of the URL",
+		Source: "Voigt et al., USENIX ATC 2001, table 5",
+		Then:   "Connections/s for a URL of 11 / 80 / 160 characters: off 370 / 340 / 338; on without a rule 361 / 322 / 319; on with a rule 355 / 321 / 304.",
+		Setup: fmt.Sprintf("%d clients in closed loops ask Apache (prefork, 50 processes) for a file of 8 KB, one request per connection, by a URL of 11, 80 or 160 characters. "+
+			"Without a rule Narthex reads each head to its end and counts requests in service, of which there may be 4,096; with one it finds the path in a rule, too, and gives the request its class. "+
+			"Peers have a limit on the path that is never reached. nginx and HAProxy are proxies on the server's core; mod_qos is within Apache.", tab5Clients),
+		Repeated: got.repeated, Invalid: got.invalid,
+		Notes: []string{"Runs are short and many, and take turns: what is looked for is a few per cent. The server's core is the bottleneck.",
+			"The server does nothing but send a small file; the more work a request is, the less of it are Narthex's microseconds."},
+	}
+	t := evidence.Table{Title: "Connections/s", Columns: []string{"", "11 characters", "80 characters", "160 characters", "of off, 160 characters", "then"}}
+	for _, v := range variants {
+		row := evidence.Row{Name: v.name, Ours: v.ours}
+		for _, x := range lengths {
+			row.Cells = append(row.Cells, evidence.Cell{Samples: got.at(v.name, x, connections)})
+		}
+		then := evidence.Cell{Text: "–"}
+		if c := tab5Then[v.name]; c != nil {
+			then.Text = fmt.Sprintf("%.0f / %.0f / %.0f", c[0], c[1], c[2])
+		}
+		t.Rows = append(t.Rows, evidence.Row{Name: row.Name, Ours: row.Ours, Cells: append(row.Cells, evidence.Cell{Samples: got.ofOff(v.name, longestPath)}, then)})
+	}
+	r.Tables = []evidence.Table{t}
+	for _, name := range []string{withoutRules, withRule} {
+		for i, x := range lengths {
+			least := tab5Then[name][i] / tab5Then[unwatched][i]
+			r.Claims = append(r.Claims, evidence.AtLeast(evidence.Shape, fmt.Sprintf("%s, of off, %.0f characters: no less than then", name, x), "", least, got.ofOff(name, x)...))
+		}
+	}
+	for _, v := range variants[3:] {
+		r.Ratios = append(r.Ratios, evidence.Ratio{What: "connections/s with a rule, 160 characters", Peer: v.name,
+			Samples: over(got.at(withRule, longestPath, connections), got.at(v.name, longestPath, connections))})
+	}
+	return r
+}
+
+// ofOff is what is left of the connections/s without anything.
+func (a *swept) ofOff(variant string, length float64) []float64 {
+	return over(a.at(variant, length, connections), a.at(unwatched, length, connections))
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command rules measures what request rules promise, with the real binary in network namespaces
+// of its own, and says of each figure whether it holds:
+//
+//	limit     what a rate limit of a URL lets through of many times as much, and what the rest costs the server
+//	overhead  what a rule costs that matches every request
+//
+// It needs root, nginx and two cores: the server has the first, its clients the last. Narthex is attached by tcx, as in
+// experiments/room. The exit status is 1 if a figure is missed or could not be measured.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/testnet"
+)
+
+var (
+	runs    = flag.Int("runs", 3, "how often the limit is measured")
+	seconds = flag.Float64("seconds", 10, "how long, each time")
+	pairs   = flag.Int("pairs", 30, "how often the server is measured with rules and without")
+	foreign = flag.Float64("others", 0.2, "share of the server's core from which on, taken by others on the machine, a pair does not count")
+)
+
+// suite is what all parts share.
+type suite struct{ *bench.Bench }
+
+func main() {
+	bench.Experiment{Name: "rules", Limit: 20 * time.Minute, Parts: []bench.Part{
+		part("limit", suite.limit),
+		part("overhead", suite.overhead),
+	}}.Main()
+}
+
+func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
+	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
+		return measure(suite{b}, ctx)
+	}}
+}
+
+// stage is a lab with a server on one core and its clients on the other.
+type stage struct {
+	suite
+	lab     *testnet.Lab
+	core    *bench.Core // the server's
+	workers bench.Workers
+	begin   func() error // what is measured, if not with the offer
+}
+
+func (b suite) stage(purpose string) (*stage, error) {
+	lab, err := b.Lab("rules-"+purpose, 1)
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{suite: b, lab: lab}
+	if st.core, err = bench.NewCore(st.ServerCPUs[0]); err != nil {
+		return nil, errors.Join(err, lab.Close())
+	}
+	return st, nil
+}
+
+func (st *stage) close() error { return errors.Join(st.core.Close(), st.lab.Close()) }
+
+// serve has the processes of a server count as workers.
+func (st *stage) serve(s *testnet.Server, err error) error {
+	if err != nil {
+		return err
+	}
+	st.workers, err = s.PIDs()
+	return err
+}
+
+// served is for how long the server's processes have run.
+func (st *stage) served() (sum time.Duration, err error) {
+	for _, pid := range st.workers {
+		t, err := testnet.ProcessCPU(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum, nil
+}
+
+// narthex starts Narthex with request rules before the server.
+func (st *stage) narthex(ctx context.Context, rules string) (*bench.Narthex, error) {
+	dir, err := st.lab.Server.TempDir("policy")
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: ["%s"], xdp: off, concurrency: 4096}
+classes:
+  - {name: gold, priority: 1}
+  - {name: bronze, priority: 2}
+requests:
+%s`, bench.Web(st.lab), rules)
+	path := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return st.Start(ctx, st.lab.Server, path)
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/load"
+)
+
+// noRules have nothing asked of requests: what remains is the waiting room.
+const noRules = "  []\n"
+
+// programs returns the time of Narthex's programs per request, with rules and without. It is the greater part
+// of what they add to the work, and less noisy than that.
+func (st *stage) programs(ctx context.Context, what string, keepAlive bool) (figures []bench.Figure, err error) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stats.Close()) }()
+	figures = []bench.Figure{
+		{What: "time of programs, " + what + ", no rules", Unit: "µs"},
+		{What: "time of programs, " + what + ", a rule matches", Unit: "µs"},
+	}
+	for i := range 2 * *runs {
+		f, rules := &figures[0], noRules
+		if i%2 > 0 {
+			f, rules = &figures[1], overheadRules
+		}
+		v, err := st.programsOnce(ctx, rules, keepAlive)
+		if err != nil {
+			return figures, err
+		}
+		f.Samples = append(f.Samples, v)
+	}
+	return figures, nil
+}
+
+func (st *stage) programsOnce(ctx context.Context, rules string, keepAlive bool) (perRequest float64, err error) {
+	n, err := st.narthex(ctx, rules)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, n.Stop()) }()
+	attached, err := bench.OpenPrograms(n.Instance)
+	if err != nil {
+		return 0, err
+	}
+	defer attached.Close()
+	run, end, err := st.visit(ctx, keepAlive)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	before, err := attached.Spent()
+	if err != nil {
+		return 0, err
+	}
+	if err := bench.Sleep(ctx, 4*slice); err != nil {
+		return 0, err
+	}
+	after, err := attached.Spent()
+	return (after - before).Seconds() * 1e6 / float64(run.Interval().Outcomes[load.OK]), err
+}
