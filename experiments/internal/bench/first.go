@@ -68,12 +68,15 @@ func goFirstInGroup() (yield func() error, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() error { return nil }, nil
 	}
-	var group, before int
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "/autogroup-%d nice %d", &group, &before)
+	if err != nil {
+		return nil, err
 	}
+	before, grouped, err := rankOfGroup(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("read the priority of this session: %w", err)
+	}
+	if !grouped {
+		return func() error { return nil }, nil
 	}
 	if before == nice { // of another run, or of one that was killed
 		before = 0
@@ -83,4 +86,15 @@ func goFirstInGroup() (yield func() error, err error) {
 		return nil, fmt.Errorf("take a higher priority: %w; run it as root", err)
 	}
 	return func() error { return set(before) }, nil
+}
+
+// rankOfGroup reads what the kernel says of a process's group. It says nothing of one that
+// is in no session's group, such as a child of init that made no session.
+func rankOfGroup(text string) (rank int, grouped bool, err error) {
+	if text == "" {
+		return 0, false, nil
+	}
+	var group int
+	_, err = fmt.Sscanf(text, "/autogroup-%d nice %d", &group, &rank)
+	return rank, err == nil, err
 }
