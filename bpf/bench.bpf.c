@@ -173,7 +173,12 @@ int bench_clock(struct __sk_buff *skb) {
   return bench_end(found);
 }
 
-/* With what its rule says. apply_rule() finds the connection for itself. */
+/* What is known of its connection, and what its rule says. */
+__noinline int bench_apply(struct work *w) {
+  struct scene sc;
+  return w && set_flow_scene(&sc, w) && apply_rule(&sc) == RULING_GO;
+}
+
 SEC("tc")
 int bench_rule(struct __sk_buff *skb) {
   struct work *w = bench_begin(skb);
@@ -181,7 +186,7 @@ int bench_rule(struct __sk_buff *skb) {
     return TCX_DROP;
   bool matches = bench_read_url(skb, w) && bench_match(w);
   w->now = bpf_ktime_get_ns();
-  return bench_end(matches && apply_rule(w) == RULING_GO);
+  return bench_end(matches && bench_apply(w));
 }
 
 /* All that the gate does between the class of the source and the turn. */

@@ -267,7 +267,7 @@ static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, c
 /* Does one thing that is due in a room, with a packet that can be made anything of. */
 __noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
   struct scene sc = {.w = w};
-  struct pick k;
+  struct pick k = {};
   if (!w || !open_scene(&sc, room))
     return TCX_DROP;
   w->now = bpf_ktime_get_ns();

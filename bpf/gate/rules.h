@@ -161,12 +161,12 @@ __noinline int read_rules(struct __sk_buff *skb, struct work *w) {
 }
 
 /* The rule that the reading has come to. NULL: none. */
-static __always_inline const struct rule *rule_of(struct image *im, const struct reading *r) {
-  const struct match *m = open_match(im);
+static __always_inline const struct rule *rule_of(struct scene *sc, const struct reading *r) {
+  const struct match *m = match_of(&sc->im, sc->header);
   if (!m || r->best >= m->rule_count)
     return NULL;
   __u32 cell = m->rules + r->best;
-  const struct page *page = page_of(im, cell);
+  const struct page *page = page_of(&sc->im, cell);
   return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
 }
 
@@ -237,26 +237,25 @@ static __always_inline void settle_rule(struct work *w, const struct room_config
 }
 
 /* Applies the rule to w->flow and what is remembered of the client. */
-__noinline int apply_rule(struct work *w) {
-  struct scene sc;
-  struct image im;
+static __always_inline int apply_rule(struct scene *sc) {
+  struct work *w = sc->w;
   struct reading *r = the_reading();
-  if (!w || !r || !set_flow_scene(&sc, w))
+  if (!r)
     return RULING_GO;
   w->flow.rule = r->best;
-  const struct rule *rule = rule_of(&im, r);
+  const struct rule *rule = rule_of(sc, r);
   if (!rule)
     return RULING_GO;
   int ruling = ruling_of(rule, w);
   w->by = rule->slot;
   w->debt = rule->action == ACTION_POLICE && heard_at() ? debt_of(rule, &w->from, w->now) : 0;
   if (w->demoted)
-    set_rank(&w->flow, sc.config, sc.config->ranks - 1);
+    set_rank(&w->flow, sc->config, sc->config->ranks - 1);
   else if (rule->class != NO_CLASS)
-    set_rank(&w->flow, sc.config, rule->class);
-  settle_rule(w, sc.config, rule, ruling);
+    set_rank(&w->flow, sc->config, rule->class);
+  settle_rule(w, sc->config, rule, ruling);
   if (w->demoted)
-    tell_of(w, EVENT_DEMOTE, 0, sc.config->shadow);
+    tell_of(w, EVENT_DEMOTE, 0, sc->config->shadow);
   return ruling;
 }
 
@@ -290,7 +289,7 @@ __noinline int on_rules(struct __sk_buff *skb, struct work *w, __u32 why) {
   else if (w->proxied)
     ruling = apply_client(w);
   if (ruling == RULING_GO)
-    ruling = apply_rule(w);
+    ruling = apply_rule(&sc);
   if (ruling >= RULING_REJECT)
     why = why ? why : why_of(w, ruling);
   note_fate(w, why);

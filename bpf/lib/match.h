@@ -100,13 +100,16 @@ static __always_inline __u64 pair_key(__u64 seed, __u32 kind, __u32 a, __u32 b) 
 }
 
 /* The tables of the request rules. NULL: there are none. */
-static __always_inline const struct match *open_match(struct image *im) {
-  const struct header *h = open_image(im);
+static __always_inline const struct match *match_of(struct image *im, const struct header *h) {
   if (!h || !h->match)
     return NULL;
   __u32 cell = h->match;
   const struct page *page = page_of(im, cell);
   return page ? &page->match[cell % PAGE_CELLS] : NULL;
+}
+
+static __always_inline const struct match *open_match(struct image *im) {
+  return match_of(im, open_image(im));
 }
 
 static __always_inline const struct match_field *match_field_of(struct image *im, const struct match *m,
