@@ -28,6 +28,24 @@ func get(t *testing.T, handler http.Handler, method, path string) (code int, bod
 	return w.Code, w.Body.String()
 }
 
+// scrape returns the exposition of a status.
+func scrape(t *testing.T, status api.Status) string {
+	t.Helper()
+	code, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("status %d: %s", code, body)
+	}
+	return body
+}
+
+// compare compares lines of an exposition.
+func compare(t *testing.T, want, got string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
 // samples returns Narthex's own lines of an exposition.
 func samples(body string) string {
 	var own []string
@@ -66,7 +84,7 @@ func TestExposition(t *testing.T) {
 
 		WaitingRoom: api.PoolStatus{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101},
 	}
-	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	body := scrape(t, status)
 	want := `narthex_adopted{instance="a"} 0
 narthex_attachment_info{instance="a",interface="eth0",mode="native",service="web"} 1
 narthex_build_info{goversion="GO",instance="a",version="1.2"} 1
@@ -111,9 +129,7 @@ narthex_unruled_packets_total{instance="a",reason="fragment",verdict="dropped"} 
 narthex_unruled_packets_total{instance="a",reason="fragment",verdict="passed"} 0
 narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop"} 0
 `
-	if diff := cmp.Diff(strings.Replace(want, "GO", runtime.Version(), 1), samples(body)); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	compare(t, strings.Replace(want, "GO", runtime.Version(), 1), samples(body))
 	if !strings.Contains(body, "\ngo_goroutines ") {
 		t.Error("the metrics of the process are missing")
 	}
@@ -132,7 +148,7 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 		{Name: "auto", Limit: "unlimited (auto)", RoomStatus: &api.RoomStatus{}},
 		{Name: "mail", Limit: "unlimited"},
 	}}
-	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	body := scrape(t, status)
 	var got []string
 	for line := range strings.Lines(samples(body)) {
 		if regexp.MustCompile("^narthex_(request|concurrency|class_conc)").MatchString(line) {
@@ -197,9 +213,7 @@ requests_waiting_limit{instance="",service="free"} 0
 requests_waiting_limit{instance=""} 100
 requests_would_hold_total 1
 `
-	if diff := cmp.Diff(want, strings.Join(got, "")); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	compare(t, want, strings.Join(got, ""))
 }
 
 func TestClassesWithoutRequestsAreLeftOutOfMany(t *testing.T) {
@@ -210,7 +224,7 @@ func TestClassesWithoutRequestsAreLeftOutOfMany(t *testing.T) {
 		status.Services[i].Name, status.Services[i].RoomStatus = fmt.Sprintf("s%d", i), room
 	}
 	series := func() int {
-		_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+		body := scrape(t, status)
 		return strings.Count(body, "\nnarthex_requests_waiting{")
 	}
 	if n := series(); n != manyClasses {
@@ -230,7 +244,7 @@ func TestRulesThatMatchedNothingAreLeftOutOfMany(t *testing.T) {
 		status.Rules[i].Name = fmt.Sprintf("r%d", i)
 	}
 	status.Rules[7].Matched = 1
-	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	body := scrape(t, status)
 	if n := strings.Count(body, "\nnarthex_rule_syns_total{"); n != 3 || !strings.Contains(body, `rule="r7"`) {
 		t.Errorf("%d series of rules, want the 3 of r7", n)
 	}

@@ -63,7 +63,7 @@ func TestEveryMetricIsExposed(t *testing.T) {
 		}},
 	}
 	status.Reasons = map[string]datapath.Counts{"fragment": {}}
-	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	body := scrape(t, status)
 	types := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^# TYPE (narthex_[a-z_]+) ([a-z]+)$").FindAllStringSubmatch(body, -1) {
 		types[m[1]] = m[2]

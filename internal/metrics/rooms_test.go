@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"narthex/internal/daemon/api"
 )
 
@@ -24,7 +22,7 @@ func TestExpositionOfLimits(t *testing.T) {
 		{Name: "set", Limit: "7", RoomStatus: room, Adaptation: &api.AdaptationStatus{Limit: 7, Floor: 7, Ceiling: 7, Signal: "policy"}},
 		{Name: "plain", Limit: "8", RoomStatus: room},
 	}}
-	_, body := get(t, Handler(func() (api.Status, error) { return status, nil }), "GET", "/metrics")
+	body := scrape(t, status)
 	got := ""
 	for line := range strings.Lines(samples(body)) {
 		for _, name := range []string{"concurrency_", "service_overload", "syns_kept"} {
@@ -57,7 +55,5 @@ narthex_service_overloads_total{service="set"} 0
 narthex_syns_kept_ratio{class="bronze",service="auto"} 0.25
 narthex_syns_kept_ratio{class="gold",service="auto"} 1
 `
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	compare(t, want, got)
 }

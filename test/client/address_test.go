@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // around are bytes that must not matter before and behind a text.
@@ -89,12 +91,9 @@ func TestAddresses(t *testing.T) {
 func TestRandomAddresses(t *testing.T) {
 	const all = 50_000
 	a := testArena(t)
-	random := rand.NewChaCha8([32]byte{1})
-	choices := make([]byte, 80)
 	valid := 0
-	for range all {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{1}), all, 80) {
+		r := recipe{choices}
 		if checkAddress(t, a, r.address()) {
 			valid++
 		}
@@ -139,11 +138,8 @@ func TestForwarded(t *testing.T) {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
-	random := rand.NewChaCha8([32]byte{2})
-	choices := make([]byte, 60)
-	for range 20_000 {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{2}), 20_000, 60) {
+		r := recipe{choices}
 		checkElements(t, a, r.forwarded())
 	}
 }

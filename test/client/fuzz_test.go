@@ -3,22 +3,13 @@
 package client
 
 import (
-	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // mostBytes spans many chunks, and a record that is as long as may be.
 const mostBytes = 20_000
-
-// addRecipes adds decisions.
-func addRecipes(f *testing.F) {
-	random := rand.NewChaCha8([32]byte{3})
-	for range 64 {
-		choices := make([]byte, 100)
-		_, _ = random.Read(choices) // cannot fail
-		f.Add(choices)
-	}
-}
 
 // FuzzHello changes bytes of ClientHellos.
 func FuzzHello(f *testing.F) {
@@ -31,10 +22,10 @@ func FuzzHello(f *testing.F) {
 
 // FuzzHelloRecipe changes decisions on how they are made, and so keeps to what is nearly valid.
 func FuzzHelloRecipe(f *testing.F) {
-	addRecipes(f)
+	draw.Add(f, 100)
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		r := recipe(choices)
+		r := recipe{choices}
 		checkNames(t, a, r.hello(), 1, 4, 20, 200)
 	})
 }
@@ -68,10 +59,10 @@ func FuzzProxy(f *testing.F) {
 
 // FuzzProxyRecipe changes decisions on how it is made.
 func FuzzProxyRecipe(f *testing.F) {
-	addRecipes(f)
+	draw.Add(f, 100)
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		r := recipe(choices)
+		r := recipe{choices}
 		checkProxy(t, a, r.proxy(), 1, 4, 20, 200)
 	})
 }

@@ -23,11 +23,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
 // readNames feeds hello_names() bytes, cut as the function says, until it stops; and goes on for a
 // piece, which must not change what it says.
-func readNames(t testing.TB, a *arena, b []byte, next cut) Names {
+func readNames(t testing.TB, a *arena, b []byte, next twin.Cut) Names {
 	t.Helper()
 	n := names{a: a}
 	got := Names{Step: More}
@@ -53,7 +56,7 @@ func readNames(t testing.TB, a *arena, b []byte, next cut) Names {
 // of them. The bytes are cut into pieces of at most the given sizes, too.
 func checkNames(t testing.TB, a *arena, b []byte, sizes ...int) Names {
 	t.Helper()
-	got := readNames(t, a, b, whole)
+	got := readNames(t, a, b, twin.Whole)
 	want, complete := oracleNames(b)
 	if complete && got != want || !complete && got.Step == End {
 		t.Fatalf("hello_names() says %+v\noracle says        %+v, complete %t\n%x", got, want, complete, b)
@@ -62,7 +65,7 @@ func checkNames(t testing.TB, a *arena, b []byte, sizes ...int) Names {
 		checkServer(t, b, got)
 	}
 	for _, size := range sizes {
-		if cut := readNames(t, a, b, upTo(size, b)); cut != got {
+		if cut := readNames(t, a, b, twin.UpTo(size, b)); cut != got {
 			t.Fatalf("in pieces of up to %d bytes, hello_names() says %+v\nin one, %+v\n%x", size, cut, got, b)
 		}
 	}
@@ -115,7 +118,7 @@ func checkServer(t testing.TB, b []byte, got Names) {
 
 // plain is a ClientHello of some extensions, in one record.
 func plain(extensions string) []byte {
-	r := recipe(nil)
+	r := recipe{}
 	body := "\x03\x03" + strings.Repeat("r", 32) + "\x00" + "\x00\x02\x13\x01" + "\x01\x00" + string(r.vector(2, []byte(extensions)))
 	return r.records(append([]byte{1}, r.vector(3, []byte(body))...))
 }
@@ -199,16 +202,16 @@ func checkClient(t *testing.T, a *arena, b []byte) Names {
 	t.Helper()
 	want := checkNames(t, a, b, 1, 4, 20, 200)
 	for first := 1; first < len(b); first += 1 + len(b)/600 {
-		if got := readNames(t, a, b, after(first)); got != want {
+		if got := readNames(t, a, b, twin.After(first, chunkSize)); got != want {
 			t.Fatalf("cut after %d of %d bytes: %+v, not %+v", first, len(b), got, want)
 		}
-		if got := readNames(t, a, b[:first], whole); want.Step == End && got.Step != More {
+		if got := readNames(t, a, b[:first], twin.Whole); want.Step == End && got.Step != More {
 			t.Fatalf("of %d bytes %d: %+v", len(b), first, got)
 		}
 	}
 	message, _ := content(b)
 	for i := range byte(12) {
-		r := recipe{i, i * 7, i * 11, i * 13, i * 17}
+		r := recipe{draw.Recipe{i, i * 7, i * 11, i * 13, i * 17}}
 		if got := checkNames(t, a, r.records(message), 50); got != want {
 			t.Fatalf("in other records %+v, not %+v", got, want)
 		}
@@ -311,7 +314,7 @@ func encrypted(t *testing.T, public string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := recipe(nil)
+	r := recipe{}
 	b := append([]byte{1, 0, 0x20}, r.vector(2, key.PublicKey().Bytes())...) // DHKEM(X25519, HKDF-SHA256)
 	b = append(b, r.vector(2, []byte{0, 1, 0, 1})...)                        // HKDF-SHA256, AES-128-GCM
 	b = append(append(b, 64), r.vector(1, []byte(public))...)
@@ -369,7 +372,7 @@ func TestGo(t *testing.T) {
 
 // dense takes the most steps for its bytes.
 func dense() []byte {
-	r := recipe(nil)
+	r := recipe{}
 	message, _ := content(plain(strings.Repeat(grease, 4000) + server))
 	var b []byte
 	for _, c := range message {
@@ -395,17 +398,14 @@ func TestDense(t *testing.T) {
 func TestRandomHellos(t *testing.T) {
 	const all = 5_000
 	a := testArena(t)
-	random := seeded.NewChaCha8([32]byte{1})
-	choices := make([]byte, 150)
 	seen := map[string]int{}
-	for range all {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(seeded.NewChaCha8([32]byte{1}), all, 150) {
+		r := recipe{choices}
 		b := r.hello()
-		if r.rarely(8) {
+		if r.Rarely(8) {
 			b = b[:len(b)/2]
 		}
-		got := checkNames(t, a, b, pick(&r, 1, 4, 20, 200))
+		got := checkNames(t, a, b, draw.Pick(&r, 1, 4, 20, 200))
 		seen[string(got.Step)]++
 		for what, is := range map[string]bool{"server": got.Server != "", "protocols": got.Protocols != "", "cut": got.Cut, "ech": got.ECH} {
 			if is {

@@ -5,25 +5,17 @@ package client
 import (
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"narthex/test/client/clientprog"
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
-const (
-	// mostInstructions is the budget for the verifier's way through one of the readers.
-	mostInstructions = 20_000
-	// mostFrame is less than the kernel takes for a test run.
-	mostFrame = 3000
-)
-
-// What a test run wants in front of what is read: an Ethernet header of no protocol that the
-// kernel looks into.
-var ethernet = [14]byte{12: 0x88, 13: 0xb5}
+// mostInstructions is the budget for the verifier's way through one of the readers.
+const mostInstructions = 20_000
 
 // kernel is the readers loaded.
 type kernel struct {
@@ -32,30 +24,16 @@ type kernel struct {
 
 func loadKernel(t testing.TB) *kernel {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test loads eBPF programs: run it as root, for example with make test")
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Fatal(err)
-	}
 	var k kernel
-	if err := clientprog.LoadClientObjects(&k.ClientObjects, nil); err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { k.Close() })
+	twin.Load(t, clientprog.LoadClientObjects, &k.ClientObjects)
 	return &k
 }
 
 // run runs a program over bytes, and takes what came of it from a variable.
 func run(t testing.TB, p *ebpf.Program, b []byte, from *ebpf.Variable, to any) uint32 {
 	t.Helper()
-	ret, err := p.Run(&ebpf.RunOptions{Data: append(ethernet[:], b...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := from.Get(to); err != nil {
-		t.Fatal(err)
-	}
+	ret := twin.Run(t, p, b)
+	twin.Get(t, from, to)
 	return ret
 }
 
@@ -87,8 +65,8 @@ func TestKernelHello(t *testing.T) {
 	k, a := loadKernel(t), testArena(t)
 	check := func(b []byte) {
 		t.Helper()
-		b = b[:min(len(b), mostFrame)]
-		if got, want := k.names(t, b), readNames(t, a, b, whole); got != want {
+		b = b[:min(len(b), twin.MostFrame)]
+		if got, want := k.names(t, b), readNames(t, a, b, twin.Whole); got != want {
 			t.Errorf("hello_names() says in the kernel %+v\nnatively                       %+v\n%x", got, want, b)
 		}
 	}
@@ -96,11 +74,8 @@ func TestKernelHello(t *testing.T) {
 		check(plain(h.extensions))
 	}
 	check(dense())
-	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 100)
-	for range 2_000 {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{4}), 2_000, 100) {
+		r := recipe{choices}
 		check(r.hello())
 	}
 }
@@ -122,22 +97,16 @@ func TestKernelAddress(t *testing.T) {
 	for _, c := range addresses {
 		check(c.text)
 	}
-	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 80)
-	for range 2_000 {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{4}), 2_000, 80) {
+		r := recipe{choices}
 		check(r.address())
 	}
 }
 
 func TestKernelForwarded(t *testing.T) {
 	k, a := loadKernel(t), testArena(t)
-	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 60)
-	for range 1_000 {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{4}), 1_000, 60) {
+		r := recipe{choices}
 		s := "x" + r.forwarded()
 		all, err := a.elements(s, 'x')
 		if err != nil {
@@ -160,14 +129,14 @@ func TestKernelProxy(t *testing.T) {
 	k, a := loadKernel(t), testArena(t)
 	check := func(b []byte) {
 		t.Helper()
-		b = b[:min(len(b), mostFrame)]
+		b = b[:min(len(b), twin.MostFrame)]
 		if len(b) == 0 {
 			return // no frame has no bytes
 		}
-		step, used := scanProxy(t, a, b, whole, none)
+		scanned := scanProxy(t, a, b, twin.Whole, twin.None)
 		var n uint32
-		if got := steps[run(t, k.ClientProxy, b, k.Used, &n)]; got != step || int(n) != used {
-			t.Errorf("proxy_scan() says in the kernel %s, %d\nnatively                      %s, %d\n%q", got, n, step, used, b)
+		if step := steps[run(t, k.ClientProxy, b, k.Used, &n)]; step != scanned.Step || int(n) != scanned.Used {
+			t.Errorf("proxy_scan() says in the kernel %s, %d\nnatively                      %+v\n%q", step, n, scanned, b)
 		}
 		want, wantAddr, err := a.proxyAddress(b[:min(len(b), chunkSize)], 0)
 		var to clientprog.ClientAddress
@@ -179,11 +148,8 @@ func TestKernelProxy(t *testing.T) {
 	for _, h := range headers {
 		check([]byte(h.text))
 	}
-	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 80)
-	for range 2_000 {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{4}), 2_000, 80) {
+		r := recipe{choices}
 		check(r.proxy())
 	}
 }
@@ -191,21 +157,8 @@ func TestKernelProxy(t *testing.T) {
 // TestVerifierCost keeps the readers well within what the verifier looks at.
 func TestVerifierCost(t *testing.T) {
 	k := loadKernel(t)
-	for name, p := range map[string]*ebpf.Program{
+	twin.CheckCost(t, mostInstructions, map[string]*ebpf.Program{
 		"hello_names()": k.ClientHello, "read_address()": k.ClientAddress, "forwarded_last()": k.ClientForwarded,
 		"proxy_scan()": k.ClientProxy, "proxy_address()": k.ClientProxyAddress,
-	} {
-		info, err := p.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, ok := info.VerifiedInstructions()
-		if !ok {
-			t.Fatal("the kernel does not say how many instructions the verifier looked at")
-		}
-		t.Logf("%s: %d instructions", name, n)
-		if n > mostInstructions {
-			t.Errorf("the verifier looked at %d instructions of %s; more than %d", n, name, mostInstructions)
-		}
-	}
+	})
 }

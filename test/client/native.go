@@ -21,7 +21,7 @@ import (
 	"net/netip"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"narthex/test/twin"
 )
 
 const (
@@ -34,16 +34,16 @@ const (
 )
 
 // Step is what a scan ends with.
-type Step string
+type Step = twin.Step
 
 const (
-	More Step = "it goes on"
-	End  Step = "it has ended"
-	Lost Step = "it is none"
+	More = twin.More
+	End  = twin.End
+	Lost = twin.Lost
 )
 
 // steps translates enum http_step.
-var steps = map[uint32]Step{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
+var steps = twin.Steps{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
 
 // Names is what is known of the bytes of a ClientHello.
 type Names struct {
@@ -96,50 +96,18 @@ func addressOf(word [2]uint64, v6 uint8) (netip.Addr, error) {
 	return netip.AddrFrom4([4]byte(b[:4])), nil
 }
 
-// guarded is memory that ends at a page that nobody may touch: a read beyond its end is a fault
-// and not a surprise.
-type guarded struct {
-	b     []byte
-	whole []byte
-}
-
-func newGuarded(size int) (*guarded, error) {
-	page := unix.Getpagesize()
-	usable := (size + page - 1) / page * page
-	whole, err := unix.Mmap(-1, 0, usable+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("mapping memory: %w", err)
-	}
-	if err := unix.Mprotect(whole[usable:], unix.PROT_NONE); err != nil {
-		return nil, fmt.Errorf("guarding memory: %w", err)
-	}
-	return &guarded{whole[usable-size : usable], whole}, nil
-}
-
-func (g *guarded) close() error { return unix.Munmap(g.whole) }
-
-// arena is what the readers read from.
+// arena is what the readers read from: a chunk that ends at a page that nobody may touch, or a text.
 type arena struct {
-	chunk *guarded
+	chunk []byte
 	text  *C.struct_text
 }
 
-func newArena() (*arena, error) {
-	chunk, err := newGuarded(chunkSize)
-	if err != nil {
-		return nil, err
-	}
-	return &arena{chunk, new(C.struct_text)}, nil
-}
-
-func (a *arena) close() error { return a.chunk.close() }
+func newArena(chunk []byte) *arena { return &arena{chunk, new(C.struct_text)} }
 
 // fill puts at most chunkSize bytes into the chunk, and behind them what must not matter.
 func (a *arena) fill(b []byte, behind byte) *C.struct_http_chunk {
-	for i := copy(a.chunk.b, b); i < chunkSize; i++ {
-		a.chunk.b[i] = behind
-	}
-	return (*C.struct_http_chunk)(unsafe.Pointer(unsafe.SliceData(a.chunk.b)))
+	twin.Fill(a.chunk, b, behind)
+	return (*C.struct_http_chunk)(unsafe.Pointer(unsafe.SliceData(a.chunk)))
 }
 
 // write puts a text into the arena's, with a byte before it and behind it. Returns where it is.
@@ -200,26 +168,21 @@ func (a *arena) elements(s string, around byte) ([]string, error) {
 	return all, nil
 }
 
-// proxy is proxy_scan(), and the chunk by way of which it gets bytes.
+// proxy is a struct proxy_head, and the chunk by way of which it gets bytes.
 type proxy struct {
 	head C.struct_proxy_head
 	a    *arena
 }
 
-func (p *proxy) scan(b []byte, behind byte) (Step, int, error) {
+// Scan is proxy_scan().
+func (p *proxy) Scan(b []byte, at int) (Step, int, error) {
 	used := C.__u32(1 << 31)
-	step, ok := steps[uint32(C.native_proxy(&p.head, p.a.fill(b, behind), C.__u32(len(b)), &used))]
-	switch {
-	case !ok:
-		return "", 0, fmt.Errorf("proxy_scan() returned what it does not define")
-	case int(used) > len(b) || step == More && int(used) != len(b):
-		return "", 0, fmt.Errorf("proxy_scan() used %d of %d bytes and says %s", used, len(b), step)
-	}
-	return step, int(used), nil
+	step := C.native_proxy(&p.head, p.a.fill(b, byte(at)), C.__u32(len(b)), &used)
+	return steps.After(uint32(step), int(used), len(b))
 }
 
-// skip is proxy_skip().
-func (p *proxy) skip(n int) int { return int(C.native_proxy_skip(&p.head, C.__u32(n))) }
+// Skip is proxy_skip().
+func (p *proxy) Skip(n int) int { return int(C.native_proxy_skip(&p.head, C.__u32(n))) }
 
 // proxyAddress is proxy_address().
 func (a *arena) proxyAddress(b []byte, behind byte) (Client, netip.Addr, error) {

@@ -8,34 +8,16 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
 // scanProxy feeds proxy_scan() bytes, cut as one function says, until it stops. Before each piece
 // it may skip what another says.
-func scanProxy(t testing.TB, a *arena, b []byte, next, skip cut) (Step, int) {
+func scanProxy(t testing.TB, a *arena, b []byte, next, skip twin.Cut) twin.Result {
 	t.Helper()
-	p := proxy{a: a}
-	for at := 0; at < len(b); {
-		most := min(skip(), len(b)-at)
-		skipped := p.skip(most)
-		if skipped > most {
-			t.Fatalf("proxy_skip() skips %d of %d bytes\n%q", skipped, most, b)
-		}
-		at += skipped
-		n := min(next(), len(b)-at, chunkSize)
-		if n == 0 {
-			break
-		}
-		step, used, err := p.scan(b[at:at+n], byte(at))
-		if err != nil {
-			t.Fatalf("%v\n%q", err, b)
-		}
-		at += used
-		if step != More {
-			return step, at
-		}
-	}
-	return More, len(b)
+	return twin.Feed(t, &proxy{a: a}, chunkSize, b, next, skip)
 }
 
 // found is what is known of a connection's first bytes.
@@ -50,7 +32,8 @@ type found struct {
 // The bytes are cut into pieces of at most the given sizes, too.
 func checkProxy(t testing.TB, a *arena, b []byte, sizes ...int) found {
 	t.Helper()
-	step, used := scanProxy(t, a, b, whole, none)
+	got := scanProxy(t, a, b, twin.Whole, twin.None)
+	step, used := got.Step, got.Used
 	wantStep, wantUsed := oracleProxy(b)
 	if step != wantStep || step != Lost && used != wantUsed {
 		t.Fatalf("proxy_scan() says %s, %d\noracle says       %s, %d\n%q", step, used, wantStep, wantUsed, b)
@@ -60,13 +43,8 @@ func checkProxy(t testing.TB, a *arena, b []byte, sizes ...int) found {
 			t.Fatalf("proxy_scan() says %s, %d, but that byte is not what makes it so\n%q", step, used, b)
 		}
 	}
-	for _, size := range append(sizes, 1<<20) {
-		for _, skip := range []cut{none, whole, upTo(size, b[len(b)/2:])} {
-			if got, n := scanProxy(t, a, b, upTo(size, b), skip); got != step || n != used {
-				t.Fatalf("in pieces of up to %d bytes, proxy_scan() says %s, %d\nin one, %s, %d\n%q", size, got, n, step, used, b)
-			}
-		}
-	}
+	scan := func(next, skip twin.Cut) twin.Result { return scanProxy(t, a, b, next, skip) }
+	twin.CheckPieces(t, b, got, scan, append(sizes, 1<<20)...)
 	f := found{Step: step, used: used}
 	if step == End {
 		f.client, f.addr = checkProxyAddress(t, a, b[:used], b[used:])
@@ -193,17 +171,14 @@ func TestHeaders(t *testing.T) {
 func TestRandomHeaders(t *testing.T) {
 	const all = 20_000
 	a := testArena(t)
-	random := rand.NewChaCha8([32]byte{1})
-	choices := make([]byte, 80)
 	seen := map[string]int{}
-	for range all {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{1}), all, 80) {
+		r := recipe{choices}
 		b := r.proxy()
-		if r.rarely(8) {
+		if r.Rarely(8) {
 			b = b[:len(b)/2]
 		}
-		got := checkProxy(t, a, b, pick(&r, 1, 4, 20, 200))
+		got := checkProxy(t, a, b, draw.Pick(&r, 1, 4, 20, 200))
 		seen[string(got.Step)]++
 		seen[string(got.client)]++
 	}

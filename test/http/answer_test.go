@@ -10,6 +10,8 @@ import (
 	std "net/http"
 	"strings"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // nginx is a response.
@@ -162,12 +164,9 @@ func TestDenseAnswers(t *testing.T) {
 func TestRandomAnswers(t *testing.T) {
 	const answers = 50_000
 	a := testArena(t)
-	random := rand.NewChaCha8([32]byte{2})
-	choices := make([]byte, 250)
 	seen := map[Answer]int{}
-	for range answers {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{2}), answers, 250) {
+		r := recipe{choices}
 		got := checkAnswer(t, a, r.answer())
 		got.Status = min(got.Status, 1)
 		seen[got]++
@@ -200,11 +199,11 @@ func checkAnswer(t testing.TB, a *arena, b []byte, behind ...[]byte) Answer {
 
 // answer builds a response.
 func (r *recipe) answer() []byte {
-	status := pick(r, "200 OK", "100 Continue", "101 Switching Protocols", "204 ", "404", "503 Service Unavailable", "999 x\x80")
-	b := unlikely(r, 16, "HTTP/1.1", "HTTP/1.0", "HTTP/1.0", "HTTP/1.0", "HTTP/1.2", "HTTP/2", "http/1.1", "ICY", "") + unlikely(r, 64, " ", "", "  ", "\t") +
-		unlikely(r, 32, status, "20 OK", "2000 OK", "099 x", "+20 x", "200\tOK", "") + r.eol("\r\n")
-	for range pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
+	status := draw.Pick(r, "200 OK", "100 Continue", "101 Switching Protocols", "204 ", "404", "503 Service Unavailable", "999 x\x80")
+	b := draw.Unlikely(r, 16, "HTTP/1.1", "HTTP/1.0", "HTTP/1.0", "HTTP/1.0", "HTTP/1.2", "HTTP/2", "http/1.1", "ICY", "") + draw.Unlikely(r, 64, " ", "", "  ", "\t") +
+		draw.Unlikely(r, 32, status, "20 OK", "2000 OK", "099 x", "+20 x", "200\tOK", "") + r.eol("\r\n")
+	for range draw.Pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
 		b += r.header() + r.eol("\r\n")
 	}
-	return r.damage([]byte(b + pick(r, "\r\n", "\n", "") + "body"))
+	return r.damage([]byte(b + draw.Pick(r, "\r\n", "\n", "") + "body"))
 }

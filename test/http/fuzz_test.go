@@ -3,8 +3,9 @@
 package http
 
 import (
-	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // mostBytes spans several chunks.
@@ -28,15 +29,10 @@ func FuzzScan(f *testing.F) {
 
 // FuzzHead changes decisions on how a head is made, and so keeps to what is nearly valid.
 func FuzzHead(f *testing.F) {
-	random := rand.NewChaCha8([32]byte{3})
-	for range 64 {
-		choices := make([]byte, 120)
-		_, _ = random.Read(choices) // cannot fail
-		f.Add(choices)
-	}
+	draw.Add(f, 120)
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		r := recipe(choices)
+		r := recipe{choices}
 		checkStream(t, a, r.stream(), 1, 4, 20, 200)
 		checkAnswer(t, a, r.answer())
 	})

@@ -5,6 +5,8 @@ package http
 import (
 	"strings"
 	"testing"
+
+	"narthex/test/twin"
 )
 
 // heads are requests with what is known of them by heart.
@@ -201,8 +203,7 @@ func TestHeads(t *testing.T) {
 				t.Fatalf("%+v, not %+v", got, want)
 			}
 			for first := 1; first < len(b); first++ {
-				n := first
-				got := scan(t, a, b, func() int { defer func() { n = chunkSize }(); return n }, none)
+				got := scan(t, a, b, twin.After(first, chunkSize), twin.None)
 				if got != want {
 					t.Fatalf("cut after %d bytes: %+v, not %+v", first, got, want)
 				}

@@ -5,26 +5,19 @@ package http
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
+	"narthex/test/draw"
 	"narthex/test/http/httpprog"
+	"narthex/test/twin"
 )
 
 // mostInstructions is the budget for the verifier's way through the scanner, of the million
 // that a program has.
 const mostInstructions = 150_000
-
-// What a test run wants in front of what is scanned: an Ethernet header of no protocol that
-// the kernel looks into.
-var ethernet = [14]byte{12: 0x88, 13: 0xb5}
-
-// stepNames translates enum http_step as the programs return it.
-var stepNames = map[uint32]Step{0: More, 1: End, 2: Lost}
 
 // kernel is the scanner loaded.
 type kernel struct {
@@ -33,47 +26,27 @@ type kernel struct {
 
 func loadKernel(t testing.TB) *kernel {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test loads eBPF programs: run it as root, for example with make test")
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Fatal(err)
-	}
 	var k kernel
-	if err := httpprog.LoadHTTPObjects(&k.HTTPObjects, nil); err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { k.Close() })
+	twin.Load(t, httpprog.LoadHTTPObjects, &k.HTTPObjects)
 	return &k
 }
-
-func frame(b []byte) []byte { return append(ethernet[:], b...) }
 
 // scan is http_scan() in the kernel, by one of the programs.
 func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 	t.Helper()
-	ret, err := p.Run(&ebpf.RunOptions{Data: frame(b)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	step, ok := stepNames[ret]
+	ret := twin.Run(t, p, b)
+	step, ok := steps[ret]
 	if !ok {
 		t.Fatalf("http_scan() returned %d\n%q", ret, b)
 	}
 	var used uint32
 	var inBody, pastLine, preface bool
 	var head httpprog.HTTPHttpHead
-	if err := k.Used.Get(&used); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Head.Get(&head); err != nil {
-		t.Fatal(err)
-	}
-	for from, to := range map[*ebpf.Variable]*bool{k.InBody: &inBody, k.PastLine: &pastLine, k.Preface: &preface} {
-		if err := from.Get(to); err != nil {
-			t.Fatal(err)
-		}
-	}
+	twin.Get(t, k.Used, &used)
+	twin.Get(t, k.Head, &head)
+	twin.Get(t, k.InBody, &inBody)
+	twin.Get(t, k.PastLine, &pastLine)
+	twin.Get(t, k.Preface, &preface)
 	r, err := result(step, int(used), said{head.Length, head.Flags, head.Seen, head.Size, inBody, pastLine, preface})
 	if err != nil {
 		t.Fatalf("%v\n%q", err, b)
@@ -84,13 +57,9 @@ func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 // readAnswer is read_response() in the kernel.
 func (k *kernel) readAnswer(t testing.TB, b []byte) Answer {
 	t.Helper()
-	if _, err := k.HttpResponse.Run(&ebpf.RunOptions{Data: frame(b)}); err != nil {
-		t.Fatal(err)
-	}
+	twin.Run(t, k.HttpResponse, b)
 	var a httpprog.HTTPHttpAnswer
-	if err := k.Answer.Get(&a); err != nil {
-		t.Fatal(err)
-	}
+	twin.Get(t, k.Answer, &a)
 	return Answer{int(a.Status), a.Closes, a.Ended}
 }
 
@@ -101,11 +70,11 @@ func TestKernel(t *testing.T) {
 	check := func(b []byte) {
 		t.Helper()
 		b = b[:min(len(b), mostBytes)]
-		if got, want := k.scan(t, k.HttpFollow, b), scan(t, a, b, whole, whole); got != want {
+		if got, want := k.scan(t, k.HttpFollow, b), scan(t, a, b, twin.Whole, twin.Whole); got != want {
 			t.Errorf("http_scan() and http_skip() say in the kernel %+v\nnatively                                     %+v\n%q", got, want, b)
 		}
 		b = b[:min(len(b), chunkSize)]
-		if got, want := k.scan(t, k.HttpRequest, b), scan(t, a, b, whole, none); got != want {
+		if got, want := k.scan(t, k.HttpRequest, b), scan(t, a, b, twin.Whole, twin.None); got != want {
 			t.Errorf("http_scan() says in the kernel %+v\nnatively                      %+v\n%q", got, want, b)
 		}
 		if got, want := k.readAnswer(t, b), a.readAnswer(b, nil); got != want {
@@ -124,12 +93,9 @@ func TestKernel(t *testing.T) {
 	for _, text := range denseAnswers() {
 		check([]byte(text))
 	}
-	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 250)
-	for range 5_000 {
-		_, _ = random.Read(choices) // cannot fail
+	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{4}), 5_000, 250) {
 		for _, make := range []func(*recipe) []byte{(*recipe).stream, (*recipe).answer} {
-			r := recipe(choices)
+			r := recipe{choices}
 			if b := make(&r); len(b) > 0 {
 				check(b)
 			}
@@ -140,22 +106,9 @@ func TestKernel(t *testing.T) {
 // TestVerifierCost keeps the scanner well within what the verifier looks at.
 func TestVerifierCost(t *testing.T) {
 	k := loadKernel(t)
-	for name, p := range map[string]*ebpf.Program{
+	twin.CheckCost(t, mostInstructions, map[string]*ebpf.Program{
 		"http_nothing": k.HttpNothing, "http_request": k.HttpRequest, "http_response": k.HttpResponse, "http_follow": k.HttpFollow,
-	} {
-		info, err := p.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, ok := info.VerifiedInstructions()
-		if !ok {
-			t.Fatal("the kernel does not say how many instructions the verifier looked at")
-		}
-		t.Logf("%s: %d instructions", name, n)
-		if n > mostInstructions {
-			t.Errorf("the verifier looked at %d instructions of %s; more than %d", n, name, mostInstructions)
-		}
-	}
+	})
 }
 
 // Each figure is the median of so many test runs of so many frames.
@@ -177,7 +130,7 @@ func once(b *testing.B, p *ebpf.Program, frame []byte) float64 {
 // measure reports what a program costs over one that only copies the bytes, run in turns.
 func (k *kernel) measure(b *testing.B, p *ebpf.Program, text string) {
 	b.Helper()
-	f := frame([]byte(text))
+	f := twin.Frame([]byte(text))
 	once(b, p, f) // warms caches
 	var net, empty []float64
 	for range benchRuns {

@@ -19,7 +19,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"narthex/test/twin"
 )
 
 // chunkSize is the most that is read at once.
@@ -29,7 +29,7 @@ const chunkSize = C.HTTP_CHUNK
 const maxLength = C.HTTP_MAX_LENGTH
 
 // steps translates enum http_step.
-var steps = map[C.int]Step{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
+var steps = twin.Steps{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
 
 // flagBits translates enum http_flag.
 var flagBits = []struct {
@@ -92,26 +92,8 @@ func framing(length uint64, flags uint8) (Framing, error) {
 	return f, nil
 }
 
-// arena is a chunk that ends at a page that nobody may touch: a read beyond its end is a
-// fault and not a surprise.
-type arena struct {
-	chunk []byte
-	whole []byte
-}
-
-func newArena() (*arena, error) {
-	page := unix.Getpagesize()
-	whole, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("mapping an arena: %w", err)
-	}
-	if err := unix.Mprotect(whole[page:], unix.PROT_NONE); err != nil {
-		return nil, fmt.Errorf("guarding an arena: %w", err)
-	}
-	return &arena{whole[page-chunkSize : page], whole}, nil
-}
-
-func (a *arena) close() error { return unix.Munmap(a.whole) }
+// arena is a chunk that ends at a page that nobody may touch.
+type arena struct{ chunk []byte }
 
 // fill puts bytes into the chunk, and behind them what must not matter, as what other bytes
 // left there must not.
@@ -126,21 +108,19 @@ type scanner struct {
 	a    *arena
 }
 
-// scan is http_scan() on at most chunkSize bytes.
-func (s *scanner) scan(b, behind []byte) (Step, int, error) {
+// endings is what may be behind the bytes in a chunk; it must not matter.
+var endings = [][]byte{{0}, []byte("\n\n"), []byte("\r\n\r\n"), []byte("ose, "), []byte(":\t,"), []byte("1.1\r"), {0xff, 0xff}, []byte("/ HTTP/1.1")}
+
+// Scan is http_scan().
+func (s *scanner) Scan(b []byte, at int) (Step, int, error) {
 	used := C.__u32(1 << 31)
-	step, ok := steps[C.native_scan(&s.head, s.a.fill(b, behind), C.__u32(len(b)), &used)]
-	switch {
-	case !ok:
-		return "", 0, fmt.Errorf("http_scan() returned what it does not define")
-	case int(used) > len(b) || step == More && int(used) != len(b):
-		return "", 0, fmt.Errorf("http_scan() used %d of %d bytes and says %s", used, len(b), step)
-	}
-	return step, int(used), nil
+	behind := endings[(at+len(b))%len(endings)]
+	step := C.native_scan(&s.head, s.a.fill(b, behind), C.__u32(len(b)), &used)
+	return steps.After(uint32(step), int(used), len(b))
 }
 
-// skip is http_skip().
-func (s *scanner) skip(n int) int { return int(C.native_skip(&s.head, C.__u32(n))) }
+// Skip is http_skip().
+func (s *scanner) Skip(n int) int { return int(C.native_skip(&s.head, C.__u32(n))) }
 
 // result says what is known after a number of bytes, at which the scan ended with the step.
 func (s *scanner) result(step Step, used int) (Result, error) {

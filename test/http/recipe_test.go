@@ -3,54 +3,28 @@
 package http
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
+
+	"narthex/test/draw"
 )
 
-// recipe turns bytes into decisions, so that a fuzzer that changes bytes changes one
-// decision of a head that makes sense otherwise. When the bytes are used up, every decision
-// falls on its first, plain, option.
-type recipe []byte
-
-// below returns a number below n, at most 256.
-func (r *recipe) below(n int) int {
-	if len(*r) == 0 {
-		return 0
-	}
-	b := (*r)[0]
-	*r = (*r)[1:]
-	return int(b) % n
-}
-
-// rarely is true once in n times.
-func (r *recipe) rarely(n int) bool { return r.below(n) == n-1 }
-
-// pick returns one of the options.
-func pick[T any](r *recipe, options ...T) T { return options[r.below(len(options))] }
-
-// unlikely returns the first option but once in n times.
-func unlikely(r *recipe, n int, plain string, options ...string) string {
-	if r.rarely(n) {
-		return pick(r, options...)
-	}
-	return plain
-}
+// recipe makes heads of requests and answers.
+type recipe struct{ draw.Recipe }
 
 // stream builds a request's head and what follows: valid but for what the recipe says to do
 // otherwise.
 func (r *recipe) stream() []byte {
 	var b strings.Builder
-	b.WriteString(unlikely(r, 8, "", "\r\n", "\n", "\r\n\r\n", "\n\n\n\r\n", "\r", " ", "\x16\x03\x01\x02\x00", "\x00"))
-	eol := pick(r, "\r\n", "\r\n", "\r\n", "\n")
+	b.WriteString(draw.Unlikely(r, 8, "", "\r\n", "\n", "\r\n\r\n", "\n\n\n\r\n", "\r", " ", "\x16\x03\x01\x02\x00", "\x00"))
+	eol := draw.Pick(r, "\r\n", "\r\n", "\r\n", "\n")
 	b.WriteString(r.requestLine())
 	b.WriteString(r.eol(eol))
-	chunked := r.rarely(4)
+	chunked := r.Rarely(4)
 	if chunked {
-		b.WriteString(r.spell("Transfer-Encoding") + ":" + pick(r, " ", "", "\t ") + r.spell("chunked") + pick(r, "", " ", "\t") + r.eol(eol))
+		b.WriteString(r.spell("Transfer-Encoding") + ":" + draw.Pick(r, " ", "", "\t ") + r.spell("chunked") + draw.Pick(r, "", " ", "\t") + r.eol(eol))
 	}
-	for range pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
+	for range draw.Pick(r, 1, 2, 3, 4, 5, 6, 8, 12) {
 		b.WriteString(r.header())
 		b.WriteString(r.eol(eol))
 	}
@@ -58,24 +32,24 @@ func (r *recipe) stream() []byte {
 	if chunked {
 		r.chunks(&b)
 	}
-	b.WriteString(pick(r, "", "", "", "GET / HTTP/1.1\r\n\r\n", "body", "\n", "\x00"))
+	b.WriteString(draw.Pick(r, "", "", "", "GET / HTTP/1.1\r\n\r\n", "body", "\n", "\x00"))
 	return r.damage([]byte(b.String()))
 }
 
 // chunks builds a body in chunks.
 func (r *recipe) chunks(b *strings.Builder) {
-	for range pick(r, 1, 0, 2, 3, 5) {
-		n := pick(r, 1, 2, 5, 10, 16, 100, 511, 512, 513, 700)
-		format := pick(r, "%x", "%X", "%08x", "%03X")
-		b.WriteString(unlikely(r, 32, fmt.Sprintf(format, n), fmt.Sprintf("%x", n+1), fmt.Sprintf("%x", n-1), fmt.Sprintf(" %x", n), fmt.Sprintf("0x%x", n),
+	for range draw.Pick(r, 1, 0, 2, 3, 5) {
+		n := draw.Pick(r, 1, 2, 5, 10, 16, 100, 511, 512, 513, 700)
+		format := draw.Pick(r, "%x", "%X", "%08x", "%03X")
+		b.WriteString(draw.Unlikely(r, 32, fmt.Sprintf(format, n), fmt.Sprintf("%x", n+1), fmt.Sprintf("%x", n-1), fmt.Sprintf(" %x", n), fmt.Sprintf("0x%x", n),
 			fmt.Sprintf("%d", n), fmt.Sprintf("%09x", n), "40000000", "40000001", "FFFFFFFF", "100000005", "-5", "+5", "", "g", "5_0"))
 		r.endSize(b)
-		b.WriteString(strings.Repeat(pick(r, "\r\n0\r\n\r\n", "data", "\n", "\x00\xff", "5\r\nhello\r\n"), n)[:n])
-		b.WriteString(unlikely(r, 32, "\r\n", "\n", "\r", "", "\n\r", "\r\r\n", " \r\n", "0\r\n"))
+		b.WriteString(strings.Repeat(draw.Pick(r, "\r\n0\r\n\r\n", "data", "\n", "\x00\xff", "5\r\nhello\r\n"), n)[:n])
+		b.WriteString(draw.Unlikely(r, 32, "\r\n", "\n", "\r", "", "\n\r", "\r\r\n", " \r\n", "0\r\n"))
 	}
-	b.WriteString(unlikely(r, 16, "0", "00000000", "00", "000000000", "-0", "", "0x0"))
+	b.WriteString(draw.Unlikely(r, 16, "0", "00000000", "00", "000000000", "-0", "", "0x0"))
 	r.endSize(b)
-	for range pick(r, 0, 0, 0, 0, 1, 2, 4) {
+	for range draw.Pick(r, 0, 0, 0, 0, 1, 2, 4) {
 		b.WriteString(r.header() + r.eol("\r\n"))
 	}
 	b.WriteString(r.lastEOL("\r\n"))
@@ -83,52 +57,52 @@ func (r *recipe) chunks(b *strings.Builder) {
 
 // endSize goes on behind a chunk's size.
 func (r *recipe) endSize(b *strings.Builder) {
-	b.WriteString(unlikely(r, 8, "", ";", ";name", ";name=value", " ; name=\"value;\"", ";a=\"\r\n\"", ";\t\x7f\xff", " ", "\t", " 5", ";\x00", ";\x0b", "\x0b", ";a\rb", ";a\nb",
+	b.WriteString(draw.Unlikely(r, 8, "", ";", ";name", ";name=value", " ; name=\"value;\"", ";a=\"\r\n\"", ";\t\x7f\xff", " ", "\t", " 5", ";\x00", ";\x0b", "\x0b", ";a\rb", ";a\nb",
 		";"+strings.Repeat("x", 600)))
-	b.WriteString(unlikely(r, 32, "\r\n", "\n", "\r", "", "\r\r\n", "\n\r\n", "\x00\r\n"))
+	b.WriteString(draw.Unlikely(r, 32, "\r\n", "\n", "\r", "", "\r\r\n", "\n\r\n", "\x00\r\n"))
 }
 
 // lastEOL is an empty line.
 func (r *recipe) lastEOL(usual string) string {
-	return unlikely(r, 16, usual, "\n", "\r\n", "\r", "", "\r\r\n", " \r\n")
+	return draw.Unlikely(r, 16, usual, "\n", "\r\n", "\r", "", "\r\r\n", " \r\n")
 }
 
 func (r *recipe) eol(usual string) string {
-	return unlikely(r, 64, usual, "\r\n", "\n", "\r", "\r\r\n", "", "\n\r", " \r\n", "\x00\n", "\x0b\n", "\r\n ")
+	return draw.Unlikely(r, 64, usual, "\r\n", "\n", "\r", "\r\r\n", "", "\n\r", " \r\n", "\x00\n", "\x0b\n", "\r\n ")
 }
 
 func (r *recipe) requestLine() string {
-	method := pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "g", "PRI", "M-SEARCH", "Get", "GET$", "_")
-	target := pick(r, "/", "/index.html", "/"+strings.Repeat("long/", 30), "*", "http://a/b?c=d", "a:1", "/%20\xc3\xa9", "H")
-	version := pick(r, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0")
-	if r.rarely(20) {
-		return unlikely(r, 16, "PRI", "pri", "PRIX", "PR", "PUT") + unlikely(r, 32, " ", "  ", "") + unlikely(r, 4, "*", "/", "**", target) + " " +
-			unlikely(r, 4, "HTTP/2.0", "HTTP/2.", "HTTP/2.1", "HTTP/2", "HTTP/3.0", "HTTP/1.1", "HTTP/2.00", "http/2.0", "HTTP/20")
+	method := draw.Pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "g", "PRI", "M-SEARCH", "Get", "GET$", "_")
+	target := draw.Pick(r, "/", "/index.html", "/"+strings.Repeat("long/", 30), "*", "http://a/b?c=d", "a:1", "/%20\xc3\xa9", "H")
+	version := draw.Pick(r, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0")
+	if r.Rarely(20) {
+		return draw.Unlikely(r, 16, "PRI", "pri", "PRIX", "PR", "PUT") + draw.Unlikely(r, 32, " ", "  ", "") + draw.Unlikely(r, 4, "*", "/", "**", target) + " " +
+			draw.Unlikely(r, 4, "HTTP/2.0", "HTTP/2.", "HTTP/2.1", "HTTP/2", "HTTP/3.0", "HTTP/1.1", "HTTP/2.00", "http/2.0", "HTTP/20")
 	}
-	return unlikely(r, 32, method, "", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + unlikely(r, 64, " ", "  ", "\t", "") +
-		unlikely(r, 64, target, "", "/\t", "/\x7f", "/\x01", "/a b") + unlikely(r, 64, " ", "  ", "\t", "") +
-		unlikely(r, 32, version, "HTTP/2.0", "HTTP/1.2", "HTTP/1.", "http/1.1", "HTTP/1.11", "HTTP/01.1", "", "HTTP/0.9", "HTTP/1.1 ", "RTSP/1.0")
+	return draw.Unlikely(r, 32, method, "", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + draw.Unlikely(r, 64, " ", "  ", "\t", "") +
+		draw.Unlikely(r, 64, target, "", "/\t", "/\x7f", "/\x01", "/a b") + draw.Unlikely(r, 64, " ", "  ", "\t", "") +
+		draw.Unlikely(r, 32, version, "HTTP/2.0", "HTTP/1.2", "HTTP/1.", "http/1.1", "HTTP/1.11", "HTTP/01.1", "", "HTTP/0.9", "HTTP/1.1 ", "RTSP/1.0")
 }
 
 // header returns a line without its end.
 func (r *recipe) header() string {
 	name, value := r.field()
-	name = unlikely(r, 48, r.spell(name), name+" ", "", " "+name, name+"\t", name+"\x00", name+"\xa0", name+"x", "x"+name, name[:len(name)/2], "\x0b"+name, name+"\x7f")
-	return name + unlikely(r, 64, ":", "", " :", "::", ";") + pick(r, " ", " ", "", "\t", "  ", " \t ") +
-		value + pick(r, "", "", "", " ", "\t ")
+	name = draw.Unlikely(r, 48, r.spell(name), name+" ", "", " "+name, name+"\t", name+"\x00", name+"\xa0", name+"x", "x"+name, name[:len(name)/2], "\x0b"+name, name+"\x7f")
+	return name + draw.Unlikely(r, 64, ":", "", " :", "::", ";") + draw.Pick(r, " ", " ", "", "\t", "  ", " \t ") +
+		value + draw.Pick(r, "", "", "", " ", "\t ")
 }
 
 // field returns a header that may matter.
 func (r *recipe) field() (name, value string) {
-	switch r.below(12) {
+	switch r.Below(12) {
 	case 0:
 		return "Connection", r.list("close", "keep-alive", "Upgrade", "TE", "HTTP2-Settings", "closed", "keep-alive-not", "x")
 	case 1:
-		return "Content-Length", unlikely(r, 3, "5", "0", "00012", "123456789", "1073741824", "1073741825", "99999999999999999999999",
+		return "Content-Length", draw.Unlikely(r, 3, "5", "0", "00012", "123456789", "1073741824", "1073741825", "99999999999999999999999",
 			"", "4294967296", "18446744073709551615", "9223372036854775807", strings.Repeat("9", 200), strings.Repeat("0", 200)+"7", "1073741825 5", "5, 5", "+5", "-1", "0x5", "5 5", "5;", "5\x00", " 5 ", "1e3", "18446744073709551617")
 	case 2:
-		if r.rarely(3) {
-			return "Transfer-Encoding", unlikely(r, 2, r.spell("chunked"), "gzip, chunked", "identity", "", "\x0bchunked", "xchunked", "chunked, chunked",
+		if r.Rarely(3) {
+			return "Transfer-Encoding", draw.Unlikely(r, 2, r.spell("chunked"), "gzip, chunked", "identity", "", "\x0bchunked", "xchunked", "chunked, chunked",
 				"chunked,", ",chunked", "chunke", "chunkedx", "chunked;a", "\"chunked\"", "chunked chunked", "chun\xe2\x84\xaaed")
 		}
 	case 3:
@@ -136,32 +110,32 @@ func (r *recipe) field() (name, value string) {
 	case 4:
 		return "Expect", r.list("100-continue", "100-continu", "x")
 	case 5:
-		return pick(r, "Content-Type", "Contents", "Cookie", "Upgrade-Insecure-Requests", "TE", "ETag", "Expires", "Transfer", "C", "U", "E", "T"), "x"
+		return draw.Pick(r, "Content-Type", "Contents", "Cookie", "Upgrade-Insecure-Requests", "TE", "ETag", "Expires", "Transfer", "C", "U", "E", "T"), "x"
 	case 6:
-		return "Cookie", strings.Repeat(pick(r, "a=b; ", "\xff", ":", "\t", "0123456789"), 1+r.below(120))
+		return "Cookie", strings.Repeat(draw.Pick(r, "a=b; ", "\xff", ":", "\t", "0123456789"), 1+r.Below(120))
 	case 7:
-		return "X", unlikely(r, 4, "", "\x00", "\x01", "\x7f", "\x1f", "a\rb", "a\r\rb", "\xe2\x84\xaa", ",", ": close")
+		return "X", draw.Unlikely(r, 4, "", "\x00", "\x01", "\x7f", "\x1f", "a\rb", "a\r\rb", "\xe2\x84\xaa", ",", ": close")
 	case 8:
-		return "Accept-Language-" + strings.Repeat("x", r.below(30)), "en"
+		return "Accept-Language-" + strings.Repeat("x", r.Below(30)), "en"
 	}
-	return pick(r, "Host", "Hosts", "Hos", "X-Host", "H", "Via", "Referer", "Origin"), "a"
+	return draw.Pick(r, "Host", "Hosts", "Hos", "X-Host", "H", "Via", "Referer", "Origin"), "a"
 }
 
 // list returns some of the tokens, with what a list may have around them.
 func (r *recipe) list(tokens ...string) string {
 	var b strings.Builder
-	for i := range pick(r, 1, 1, 1, 2, 3, 0) {
+	for i := range draw.Pick(r, 1, 1, 1, 2, 3, 0) {
 		if i > 0 {
-			b.WriteString(pick(r, ", ", ",", " ,\t", ",,", " "))
+			b.WriteString(draw.Pick(r, ", ", ",", " ,\t", ",,", " "))
 		}
-		b.WriteString(unlikely(r, 16, r.spell(pick(r, tokens...)), "\xe2\x84\xaaeep-alive", "\"close\"", "clo\x00se", ";", "close;x"))
+		b.WriteString(draw.Unlikely(r, 16, r.spell(draw.Pick(r, tokens...)), "\xe2\x84\xaaeep-alive", "\"close\"", "clo\x00se", ";", "close;x"))
 	}
 	return b.String()
 }
 
 // spell changes the case of letters.
 func (r *recipe) spell(word string) string {
-	switch r.below(4) {
+	switch r.Below(4) {
 	case 0:
 		return strings.ToLower(word)
 	case 1:
@@ -169,7 +143,7 @@ func (r *recipe) spell(word string) string {
 	case 2:
 		b := []byte(word)
 		for i := range b {
-			if ('A' <= b[i] && b[i] <= 'Z' || 'a' <= b[i] && b[i] <= 'z') && r.rarely(3) {
+			if ('A' <= b[i] && b[i] <= 'Z' || 'a' <= b[i] && b[i] <= 'z') && r.Rarely(3) {
 				b[i] ^= 0x20
 			}
 		}
@@ -180,21 +154,15 @@ func (r *recipe) spell(word string) string {
 
 // damage changes, removes or doubles a few bytes of some heads.
 func (r *recipe) damage(b []byte) []byte {
-	if !r.rarely(4) {
+	if !r.Rarely(4) {
 		return b
 	}
-	for range 1 + r.below(3) {
-		at := (r.below(256)<<8 | r.below(256)) % len(b)
-		switch r.below(4) {
-		case 0:
-			b[at] = pick[byte](r, '\r', '\n', ' ', '\t', ':', ',', 0, 0x80)
-		case 1:
-			b[at] ^= 1 << r.below(8)
-		case 2:
-			b = slices.Delete(b, at, at+1)
-		case 3:
-			end := min(len(b), at+1+r.below(20))
-			b = slices.Insert(b, at, bytes.Clone(b[at:end])...)
+	for range 1 + r.Below(3) {
+		at := (r.Below(256)<<8 | r.Below(256)) % len(b)
+		if how := r.Below(4); how == 0 {
+			b[at] = draw.Pick[byte](r, '\r', '\n', ' ', '\t', ':', ',', 0, 0x80)
+		} else {
+			b = r.Change(b, at, how-1)
 		}
 		if len(b) == 0 {
 			break

@@ -2,13 +2,15 @@
 
 package http
 
+import "narthex/test/twin"
+
 // Step is what a scan ends with.
-type Step string
+type Step = twin.Step
 
 const (
-	More Step = "the request goes on"
-	End  Step = "the head has ended, and chunks if any"
-	Lost Step = "it cannot be followed"
+	More = twin.More
+	End  = twin.End
+	Lost = twin.Lost
 )
 
 // Framing is what a request's head says of its framing.

@@ -9,61 +9,23 @@ import (
 	"math/rand/v2"
 	std "net/http"
 	"testing"
+
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
 func testArena(t testing.TB) *arena {
 	t.Helper()
-	a, err := newArena()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return a
+	return &arena{twin.Guarded(t, chunkSize)}
 }
 
-// endings is what may be behind the bytes in a chunk; it must not matter.
-var endings = [][]byte{{0}, []byte("\n\n"), []byte("\r\n\r\n"), []byte("ose, "), []byte(":\t,"), []byte("1.1\r"), {0xff, 0xff}, []byte("/ HTTP/1.1")}
-
-// whole is for scan() and gives it as much as there is; none is for its skip and does not.
-func whole() int { return 1 << 20 }
-func none() int  { return 0 }
-
-// upTo is for scan() and gives it pieces of random size.
-func upTo(size int, b []byte) func() int {
-	random := rand.New(rand.NewPCG(uint64(len(b)), uint64(size)))
-	return func() int { return 1 + random.IntN(size) }
-}
-
-// scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it
-// may skip what another function says.
-func scan(t testing.TB, a *arena, b []byte, cut, skip func() int) Result {
+// scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it may
+// skip what another function says.
+func scan(t testing.TB, a *arena, b []byte, cut, skip twin.Cut) Result {
 	t.Helper()
 	s := scanner{a: a}
-	for at := 0; at < len(b); {
-		most := min(skip(), len(b)-at)
-		skipped := s.skip(most)
-		if skipped > most {
-			t.Fatalf("http_skip() skips %d of %d bytes\n%q", skipped, most, b)
-		}
-		at += skipped
-		n := min(cut(), len(b)-at, chunkSize)
-		if n == 0 {
-			break
-		}
-		step, used, err := s.scan(b[at:at+n], endings[(at+n)%len(endings)])
-		if err != nil {
-			t.Fatalf("%v\n%q", err, b)
-		}
-		at += used
-		if step != More {
-			return s.must(t, b, step, at)
-		}
-	}
-	return s.must(t, b, More, len(b))
+	r := twin.Feed(t, &s, chunkSize, b, cut, skip)
+	return s.must(t, b, r.Step, r.Used)
 }
 
 // must is result() of what http_scan() may end with.
@@ -80,20 +42,11 @@ func (s *scanner) must(t testing.TB, b []byte, step Step, used int) Result {
 // known of them. The bytes are cut into pieces of at most the given sizes, too.
 func checkStream(t testing.TB, a *arena, b []byte, sizes ...int) Result {
 	t.Helper()
-	got := scan(t, a, b, whole, none)
+	got := scan(t, a, b, twin.Whole, twin.None)
 	if want := oracleSays(b); got != want {
 		t.Fatalf("http_scan() says %+v\noracle says      %+v\n%q", got, want, b)
 	}
-	if skipped := scan(t, a, b, whole, whole); skipped != got {
-		t.Fatalf("with http_skip(), http_scan() says %+v\nwithout, %+v\n%q", skipped, got, b)
-	}
-	for _, size := range sizes {
-		for name, skip := range map[string]func() int{"none": none, "all": whole, "some": upTo(size, b[len(b)/2:])} {
-			if cut := scan(t, a, b, upTo(size, b), skip); cut != got {
-				t.Fatalf("in pieces of up to %d bytes, %s of them skipped, http_scan() says %+v\nin one, %+v\n%q", size, name, cut, got, b)
-			}
-		}
-	}
+	twin.CheckPieces(t, b, got, func(cut, skip twin.Cut) Result { return scan(t, a, b, cut, skip) }, sizes...)
 	checkGo(t, b, got)
 	return got
 }
@@ -132,10 +85,8 @@ func TestRandomHeads(t *testing.T) {
 	size := rand.New(random)
 	seen := map[Step]int{}
 	flags := map[string]int{}
-	choices := make([]byte, 250)
-	for range heads {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(random, heads, 250) {
+		r := recipe{choices}
 		b := r.stream()
 		if size.IntN(4) == 0 {
 			b = b[:size.IntN(len(b)+1)]

@@ -25,8 +25,7 @@ const lastSource = "198.18.0.99:99"
 type ear struct {
 	t      *testing.T
 	s      *subject
-	reader datapath.EventReader
-	events chan datapath.Event
+	events *reading[datapath.Event]
 	last   []byte // a SYN that is always dropped
 }
 
@@ -37,40 +36,7 @@ func (s *subject) listen(t *testing.T, server string) *ear {
 	nettest.Check(t, err)
 	f := syn(lastSource, server)
 	f.payload = []byte("x")
-	e := &ear{t: t, s: s, reader: reader, events: make(chan datapath.Event), last: f.bytes(t)}
-	go func() {
-		defer close(e.events)
-		for {
-			ev, err := reader.Next()
-			if err != nil {
-				return
-			}
-			e.events <- ev
-		}
-	}()
-	t.Cleanup(e.close)
-	return e
-}
-
-func (e *ear) close() {
-	nettest.Check(e.t, e.reader.Close())
-	for range e.events {
-	}
-}
-
-// next waits for an event.
-func (e *ear) next() datapath.Event {
-	e.t.Helper()
-	select {
-	case ev, more := <-e.events:
-		if more {
-			return ev
-		}
-		e.t.Fatal("reading events has ended")
-	case <-time.After(patience):
-		e.t.Fatal("no event comes")
-	}
-	return datapath.Event{}
+	return &ear{t, s, read(t, reader), f.bytes(t)}
 }
 
 // hears returns the events of what do does, all that are not samples.
@@ -94,7 +60,7 @@ func (e *ear) hearsAll(do func()) (all []datapath.Event) {
 		e.t.Fatal("the last SYN passed")
 	}
 	for {
-		ev := e.next()
+		ev := e.events.next(e.t)
 		if ev.Client.String() == lastSource {
 			return all
 		}
@@ -232,7 +198,7 @@ func TestMissedEventsAreCounted(t *testing.T) {
 	s.hooks[0].run(t, f, &ebpf.RunOptions{Repeat: n})
 	told, missed := 0, 0
 	for told+missed < n {
-		ev := e.next()
+		ev := e.events.next(e.t)
 		if ev.Kind == datapath.EventMissed {
 			missed += int(ev.Missed)
 			tells(t, []datapath.Event{ev}, datapath.Event{Kind: datapath.EventMissed, Missed: ev.Missed})
@@ -269,7 +235,7 @@ func TestEventsThroughGrowth(t *testing.T) {
 		s.reopenHooks(t)
 		tells(t, dropped(n-1), named(n-1))
 	}
-	e.close()
+	e.events.close(t)
 	// A rule that is no more when its event is read has no name.
 	late, err := s.Events()
 	nettest.Check(t, err)

@@ -19,45 +19,14 @@ import (
 // mirror reads what an instance decides about.
 type mirror struct {
 	t      *testing.T
-	copies chan datapath.Mirrored
+	copies *reading[datapath.Mirrored]
 }
 
 func (s *subject) mirror(t *testing.T) *mirror {
 	t.Helper()
 	reader, err := s.Mirror()
 	nettest.Check(t, err)
-	m := &mirror{t, make(chan datapath.Mirrored)}
-	go func() {
-		defer close(m.copies)
-		for {
-			c, err := reader.Next()
-			if err != nil {
-				return
-			}
-			m.copies <- c
-		}
-	}()
-	t.Cleanup(func() {
-		nettest.Check(t, reader.Close())
-		for range m.copies {
-		}
-	})
-	return m
-}
-
-// next waits for a copy.
-func (m *mirror) next() datapath.Mirrored {
-	m.t.Helper()
-	select {
-	case c, more := <-m.copies:
-		if more {
-			return c
-		}
-		m.t.Fatal("reading copies has ended")
-	case <-time.After(patience):
-		m.t.Fatal("no copy comes")
-	}
-	return datapath.Mirrored{}
+	return &mirror{t, read(t, reader)}
 }
 
 // shows compares the next copies.
@@ -65,7 +34,7 @@ func (m *mirror) shows(want ...datapath.Mirrored) {
 	m.t.Helper()
 	var got []datapath.Mirrored
 	for range want {
-		got = append(got, m.next())
+		got = append(got, m.copies.next(m.t))
 	}
 	same := cmp.Options{cmpopts.IgnoreFields(datapath.Mirrored{}, "Time", "Clock"), cmpopts.EquateEmpty(),
 		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
@@ -175,7 +144,7 @@ func TestMirrorOfFlood(t *testing.T) {
 	const n = 100_000
 	s.hooks[0].run(t, syn("192.0.2.1:4000", "10.0.0.1:80").bytes(t), &ebpf.RunOptions{Repeat: n})
 	for copied, missed := 0, 0; copied+missed < n; {
-		if c := m.next(); c.Missed > 0 {
+		if c := m.copies.next(m.t); c.Missed > 0 {
 			missed += int(c.Missed)
 		} else if copied++; copied == n {
 			t.Fatal("a flood is copied in full")
@@ -187,7 +156,7 @@ func TestMirrorOfFlood(t *testing.T) {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 4000)
 		s.hooks[0].send(t, syn(from.String(), "10.0.0.1:80").bytes(t))
 		select {
-		case c := <-m.copies:
+		case c := <-m.copies.all:
 			if c.Missed == 0 && c.Weight > 1 {
 				return
 			}

@@ -50,29 +50,22 @@ func TestNewFormOfABucket(t *testing.T) {
 	s := share(t, bucketPolicy("rate: 1/m, burst: 10"))
 	h := &s.hooks[0]
 	passes(t, h, "203.0.113.1", 4)
-	s.apply(t, bucketPolicy("rate: 2/m, burst: 8"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 6 {
-		t.Errorf("%d passed with the six tokens that were left", got)
-	}
-	s.apply(t, bucketPolicy("rate: 2/m, burst: 4, per: source"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 4 {
-		t.Errorf("%d passed from a source's new bucket of 4", got)
-	}
-	s.apply(t, bucketPolicy("rate: 1/m, burst: 4, per: source"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 2 {
-		t.Errorf("%d passed at half the rate: two minutes of debt are two tokens of four", got)
-	}
-	s.apply(t, bucketPolicy("rate: 1/m, burst: 6, per: source"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 2 {
-		t.Errorf("%d passed with a burst of two more", got)
-	}
-	s.apply(t, bucketPolicy("rate: 1/m, burst: 3, per: source"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 0 {
-		t.Errorf("%d passed with a burst of half", got)
-	}
-	s.apply(t, bucketPolicy("rate: 3/m, burst: 5, per: source"))
-	if got := passes(t, h, "203.0.113.1", 20); got != 5 {
-		t.Errorf("%d passed of a new bucket of 5 at a higher rate", got)
+	for _, c := range []struct {
+		form string
+		want int // pass
+		why  string
+	}{
+		{"rate: 2/m, burst: 8", 6, "the six tokens that were left"},
+		{"rate: 2/m, burst: 4, per: source", 4, "a source's new bucket of 4"},
+		{"rate: 1/m, burst: 4, per: source", 2, "half the rate: two minutes of debt are two tokens of four"},
+		{"rate: 1/m, burst: 6, per: source", 2, "a burst of two more"},
+		{"rate: 1/m, burst: 3, per: source", 0, "a burst of half"},
+		{"rate: 3/m, burst: 5, per: source", 5, "a new bucket of 5 at a higher rate"},
+	} {
+		s.apply(t, bucketPolicy(c.form))
+		if got := passes(t, h, "203.0.113.1", 20); got != c.want {
+			t.Errorf("%s: %d passed, want %d: %s", c.form, got, c.want, c.why)
+		}
 	}
 }
 

@@ -3,8 +3,9 @@
 package parser
 
 import (
-	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // mostBytes is far more than is ever read.
@@ -34,15 +35,10 @@ func FuzzParse(f *testing.F) {
 
 // FuzzRecipe changes decisions on how a frame is made, and so keeps to what is nearly valid.
 func FuzzRecipe(f *testing.F) {
-	random := rand.NewChaCha8([32]byte{3})
-	for range 64 {
-		choices := make([]byte, 120)
-		_, _ = random.Read(choices) // cannot fail
-		f.Add(choices)
-	}
+	draw.Add(f, 120)
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		r := recipe(choices)
+		r := recipe{choices}
 		checkCuts(t, a, r.frame())
 	})
 }

@@ -19,8 +19,6 @@ import (
 	"fmt"
 	"net/netip"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // kinds and reasons translate the C enumerations.
@@ -37,26 +35,8 @@ var reasons = map[C.__u8]Reason{
 // arenaSize is larger than any frame of the tests.
 const arenaSize = 1 << 16
 
-// arena is memory that ends at a page that nobody may touch: a read beyond a frame's end is
-// a fault and not a surprise.
-type arena struct {
-	memory []byte // without the guard page
-	whole  []byte
-}
-
-func newArena() (*arena, error) {
-	page := unix.Getpagesize()
-	whole, err := unix.Mmap(-1, 0, arenaSize+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("mapping an arena: %w", err)
-	}
-	if err := unix.Mprotect(whole[arenaSize:], unix.PROT_NONE); err != nil {
-		return nil, fmt.Errorf("guarding an arena: %w", err)
-	}
-	return &arena{whole[:arenaSize], whole}, nil
-}
-
-func (a *arena) close() error { return unix.Munmap(a.whole) }
+// arena is memory that ends at a page that nobody may touch.
+type arena struct{ memory []byte }
 
 // parse is parse() of bpf/lib/packet.h on a frame that ends where the guard page begins.
 func (a *arena) parse(frame []byte) (Result, error) {

@@ -6,20 +6,14 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
 func testArena(t testing.TB) *arena {
 	t.Helper()
-	a, err := newArena()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return a
+	return &arena{twin.Guarded(t, arenaSize)}
 }
 
 // checkFrame parses a frame and holds the result against everything that is known of it.
@@ -84,10 +78,8 @@ func TestRandomFrames(t *testing.T) {
 	cut := rand.New(random)
 	seen := map[Kind]map[Reason]int{SYN: {}, Anomaly: {}, Pass: {}, Truncated: {}}
 	uses := map[Use]int{}
-	choices := make([]byte, 200)
-	for range frames {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(random, frames, 200) {
+		r := recipe{choices}
 		frame := r.frame()
 		got := checkFrame(t, a, frame, cut.IntN(len(frame)+1), cut.IntN(len(frame)+1), min(len(frame), headers))
 		seen[got.Kind][got.Reason]++

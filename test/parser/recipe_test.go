@@ -5,67 +5,51 @@ package parser
 import (
 	"encoding/binary"
 	"slices"
+
+	"narthex/test/draw"
 )
 
-// recipe turns bytes into decisions, so that a fuzzer that changes bytes changes one
-// decision of a frame that makes sense otherwise. When the bytes are used up, every decision
-// falls on its first, plain, option.
-type recipe []byte
+// recipe makes frames.
+type recipe struct{ draw.Recipe }
 
-// below returns a number below n, at most 256.
-func (r *recipe) below(n int) int {
-	if len(*r) == 0 {
-		return 0
-	}
-	b := (*r)[0]
-	*r = (*r)[1:]
-	return int(b) % n
-}
-
-// rarely is true once in n times.
-func (r *recipe) rarely(n int) bool { return r.below(n) == n-1 }
-
-func (r *recipe) uint16() uint16 { return uint16(r.below(256))<<8 | uint16(r.below(256)) }
-
-// pick returns one of the options.
-func pick[T any](r *recipe, options ...T) T { return options[r.below(len(options))] }
+func (r *recipe) uint16() uint16 { return uint16(r.Below(256))<<8 | uint16(r.Below(256)) }
 
 // some returns n bytes.
 func (r *recipe) some(n int) []byte {
 	b := make([]byte, n)
-	*r = (*r)[copy(b, *r):]
+	r.Recipe = r.Recipe[copy(b, r.Recipe):]
 	return b
 }
 
 // frame builds a frame: a valid SYN but for what the recipe says to do otherwise.
 func (r *recipe) frame() []byte {
 	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}
-	for range pick(r, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 7, 8, 9, 10) {
-		b = binary.BigEndian.AppendUint16(b, pick[uint16](r, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x9100))
-		b = binary.BigEndian.AppendUint16(b, pick[uint16](r, 0, 10, 0xe000, 0x0fff))
+	for range draw.Pick(r, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 7, 8, 9, 10) {
+		b = binary.BigEndian.AppendUint16(b, draw.Pick[uint16](r, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x8100, 0x88a8, 0x9100))
+		b = binary.BigEndian.AppendUint16(b, draw.Pick[uint16](r, 0, 10, 0xe000, 0x0fff))
 	}
 	ip := len(b) + 2
-	if r.rarely(2) {
+	if r.Rarely(2) {
 		b = r.ipv6(binary.BigEndian.AppendUint16(b, 0x86dd))
 	} else {
 		b = r.ipv4(binary.BigEndian.AppendUint16(b, 0x0800))
 	}
-	if r.rarely(16) { // another protocol, of which some have an IP header in them
-		binary.BigEndian.PutUint16(b[ip-2:], pick[uint16](r, 0x0806, 0x8847, 0x8864, 0x0040, 0x86dd, 0x0800))
+	if r.Rarely(16) { // another protocol, of which some have an IP header in them
+		binary.BigEndian.PutUint16(b[ip-2:], draw.Pick[uint16](r, 0x0806, 0x8847, 0x8864, 0x0040, 0x86dd, 0x0800))
 	}
 	return r.damage(b)
 }
 
 // ipv4 appends an IPv4 packet.
 func (r *recipe) ipv4(b []byte) []byte {
-	options := pick(r, 0, 0, 0, 1, 5, 10) * 4
+	options := draw.Pick(r, 0, 0, 0, 1, 5, 10) * 4
 	at := len(b)
 	b = append(b, make([]byte, 20+options)...)
 	h := b[at:]
 	h[0] = 4<<4 | byte(len(h)/4)
-	binary.BigEndian.PutUint16(h[6:], pick[uint16](r, 0, 0x4000, 0, 0x4000, 0x2000, 0x2001, 0x0010, 0x8000, 0xa000))
-	h[8], h[9] = 64, pick[byte](r, 6, 6, 6, 6, 6, 6, 17, 1, 4, 51)
-	copy(h[12:], []byte{192, 0, 2, byte(r.below(256)), 198, 51, 100, byte(1 + r.below(4))})
+	binary.BigEndian.PutUint16(h[6:], draw.Pick[uint16](r, 0, 0x4000, 0, 0x4000, 0x2000, 0x2001, 0x0010, 0x8000, 0xa000))
+	h[8], h[9] = 64, draw.Pick[byte](r, 6, 6, 6, 6, 6, 6, 17, 1, 4, 51)
+	copy(h[12:], []byte{192, 0, 2, byte(r.Below(256)), 198, 51, 100, byte(1 + r.Below(4))})
 	for i := 20; i < len(h); i++ {
 		h[i] = 1 // no operation
 	}
@@ -79,19 +63,19 @@ func (r *recipe) ipv6(b []byte) []byte {
 	at := len(b)
 	b = append(b, make([]byte, 40)...)
 	b[at], b[at+7] = 6<<4, 64
-	copy(b[at+8:], []byte{0x20, 1, 0xd, 0xb8, 1, 15: byte(r.below(256))})
-	copy(b[at+24:], []byte{0x20, 1, 0xd, 0xb8, 2, 15: byte(1 + r.below(4))})
+	copy(b[at+8:], []byte{0x20, 1, 0xd, 0xb8, 1, 15: byte(r.Below(256))})
+	copy(b[at+24:], []byte{0x20, 1, 0xd, 0xb8, 2, 15: byte(1 + r.Below(4))})
 	next := at + 6 // where the number of the next header goes
-	for range pick(r, 0, 0, 1, 1, 2, 3, 6, 7, 8, 9, 12) {
-		number := pick[byte](r, 60, 0, 43, 60, 44, 60, 43, 60)
+	for range draw.Pick(r, 0, 0, 1, 1, 2, 3, 6, 7, 8, 9, 12) {
+		number := draw.Pick[byte](r, 60, 0, 43, 60, 44, 60, 43, 60)
 		b[next] = number
 		next = len(b)
 		b = r.extension(b, number)
 	}
-	b[next] = pick[byte](r, 6, 6, 6, 6, 6, 6, 6, 17, 58, 59, 50, 51, 41, 0, 44)
+	b[next] = draw.Pick[byte](r, 6, 6, 6, 6, 6, 6, 6, 17, 58, 59, 50, 51, 41, 0, 44)
 	b = r.tcp(b)
 	payload := r.length(len(b) - at - 40)
-	if r.rarely(24) {
+	if r.Rarely(24) {
 		payload = 0 // a jumbogram, if it were so long
 	}
 	binary.BigEndian.PutUint16(b[at+4:], uint16(payload))
@@ -101,18 +85,18 @@ func (r *recipe) ipv6(b []byte) []byte {
 // extension appends an extension header whose first byte is still to be set.
 func (r *recipe) extension(b []byte, number byte) []byte {
 	if number == 44 {
-		field := pick[uint16](r, 0, 0, 0, 1, 1, 8, 9, 6)
+		field := draw.Pick[uint16](r, 0, 0, 0, 1, 1, 8, 9, 6)
 		b = append(b, 0, 0)
 		b = binary.BigEndian.AppendUint16(b, field)
 		return append(b, r.some(4)...)
 	}
-	units := pick(r, 0, 0, 0, 0, 1, 2, 5, 20, 45, 58, 255)
-	if r.rarely(4) {
+	units := draw.Pick(r, 0, 0, 0, 0, 1, 2, 5, 20, 45, 58, 255)
+	if r.Rarely(4) {
 		// As long as it takes to end near the bound of what is read.
-		units = max(0, (headers-len(b))/8-r.below(6))
+		units = max(0, (headers-len(b))/8-r.Below(6))
 	}
 	if number == 43 {
-		b = append(b, 0, byte(units), pick[byte](r, 0, 2, 3, 4), byte(r.below(2)))
+		b = append(b, 0, byte(units), draw.Pick[byte](r, 0, 2, 3, 4), byte(r.Below(2)))
 		return append(b, make([]byte, 4+8*units)...)
 	}
 	return append(append(b, 0, byte(units)), options(6+8*units)...)
@@ -134,40 +118,40 @@ func options(n int) []byte {
 
 // tcp appends a TCP segment.
 func (r *recipe) tcp(b []byte) []byte {
-	options := pick(r, 0, 5, 0, 10, 1) * 4
+	options := draw.Pick(r, 0, 5, 0, 10, 1) * 4
 	h := make([]byte, 20+options)
 	binary.BigEndian.PutUint16(h, r.uint16())
-	binary.BigEndian.PutUint16(h[2:], pick[uint16](r, 80, 443, 80, 8080))
+	binary.BigEndian.PutUint16(h[2:], draw.Pick[uint16](r, 80, 443, 80, 8080))
 	h[12] = byte(len(h)/4) << 4
 	const fin, syn, rst, psh, ack, urg, ece, cwr = 1, 2, 4, 8, 16, 32, 64, 128
-	h[13] = pick[byte](r, syn, syn, syn, syn|ece|cwr, syn|ack, ack, ack|psh, syn|fin, syn|rst, syn|fin|rst, fin, rst,
+	h[13] = draw.Pick[byte](r, syn, syn, syn, syn|ece|cwr, syn|ack, ack, ack|psh, syn|fin, syn|rst, syn|fin|rst, fin, rst,
 		syn|psh|urg, 0, 255, syn|ack|rst)
-	if r.rarely(12) {
-		h[12] = byte(r.below(16)) << 4
+	if r.Rarely(12) {
+		h[12] = byte(r.Below(16)) << 4
 	}
 	for i := 20; i < len(h); i++ {
 		h[i] = 1 // no operation
 	}
-	return append(append(b, h...), make([]byte, pick(r, 0, 0, 0, 0, 1, 4, 100))...)
+	return append(append(b, h...), make([]byte, draw.Pick(r, 0, 0, 0, 0, 1, 4, 100))...)
 }
 
 // length returns the true length, mostly.
 func (r *recipe) length(is int) int {
-	if !r.rarely(8) {
+	if !r.Rarely(8) {
 		return is
 	}
-	return max(0, pick(r, is-1, is+1, 0, 19, 20, 21, is-8, is-20, is-40, 39, 65535, int(r.uint16())))
+	return max(0, draw.Pick(r, is-1, is+1, 0, 19, 20, 21, is-8, is-20, is-40, 39, 65535, int(r.uint16())))
 }
 
 // damage does what no sender's stack does: padding, cuts, changed bytes.
 func (r *recipe) damage(b []byte) []byte {
-	if r.rarely(3) {
-		b = append(b, make([]byte, pick(r, 6, 1, 40))...) // Ethernet pads to 60 bytes
+	if r.Rarely(3) {
+		b = append(b, make([]byte, draw.Pick(r, 6, 1, 40))...) // Ethernet pads to 60 bytes
 	}
-	for r.rarely(4) {
-		b[(r.below(256)|r.below(2)<<8)%len(b)] = byte(r.below(256))
+	for r.Rarely(4) {
+		b[(r.Below(256)|r.Below(2)<<8)%len(b)] = byte(r.Below(256))
 	}
-	if r.rarely(6) {
+	if r.Rarely(6) {
 		b = b[:int(r.uint16())%(len(b)+1)]
 	}
 	return slices.Clip(b)

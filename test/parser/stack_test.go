@@ -18,6 +18,7 @@ import (
 
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
+	"narthex/test/draw"
 )
 
 // stack is the kernel of this machine: a namespace that listens, and a wire to it.
@@ -252,12 +253,10 @@ func TestStack(t *testing.T) {
 		}
 	}
 	random := rand.NewChaCha8([32]byte{4})
-	choices := make([]byte, 200)
 	answered, want := 0, 0
 	const frames = 100_000
-	for range frames {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(random, frames, 200) {
+		r := recipe{choices}
 		frame := r.frame()
 		if use, _ := linuxMakes(frame); use == Connection {
 			want++

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"narthex/internal/policy"
+	"narthex/test/twin"
 )
 
 // Each figure is from so many test runs of so many heads.
@@ -121,7 +122,7 @@ func (k *kernel) fill(b *testing.B, s *subject) {
 // once times a test run of benchRepeat heads and returns ns for one.
 func (k *kernel) once(b *testing.B, p *ebpf.Program, s *subject) float64 {
 	b.Helper()
-	ret, d, err := p.Benchmark(append(ethernet[:], s.heads[0]...), benchRepeat, nil)
+	ret, d, err := p.Benchmark(twin.Frame([]byte(s.heads[0])), benchRepeat, nil)
 	if err != nil || ret != 0 {
 		b.Fatalf("returned %d: %v", int32(ret), err)
 	}

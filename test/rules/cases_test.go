@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"narthex/internal/policy"
+	"narthex/test/twin"
 )
 
 // guarded is what the cases try to get by.
@@ -313,7 +314,7 @@ func TestCasesKernel(t *testing.T) {
 				continue
 			}
 			for _, slot := range []bool{false, true} {
-				if !slot && len(head) > mostFrame {
+				if !slot && len(head) > twin.MostFrame {
 					continue
 				}
 				if got := k.match(t, head, slot); got.complex || got.outcome() != tt.want {

@@ -3,26 +3,18 @@
 package rules
 
 import (
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"narthex/internal/policy"
 	"narthex/test/rules/rulesprog"
+	"narthex/test/twin"
 )
 
 // mostInstructions is the budget for the verifier's way through the reader, of the million
 // that a program has.
 const mostInstructions = 400_000
-
-// What a test run wants in front of a head: an Ethernet header of no protocol that the kernel
-// looks into.
-var ethernet = [14]byte{12: 0x88, 13: 0xb5}
-
-// mostFrame is the longest head that a test run takes as a packet.
-const mostFrame = 3000
 
 // kernel is the reader loaded.
 type kernel struct {
@@ -32,12 +24,6 @@ type kernel struct {
 
 func loadKernel(t testing.TB) *kernel {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test loads eBPF programs: run it as root, for example with make test")
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Fatal(err)
-	}
 	spec, err := rulesprog.LoadRules()
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +37,7 @@ func loadKernel(t testing.TB) *kernel {
 	spec.Maps["slots"].MaxEntries = 2
 	spec.Maps["readings"].MaxEntries = uint32(ebpf.MustPossibleCPU())
 	spec.Maps["policy_image"].InnerMap = imageSpec(1)
-	if err := spec.LoadAndAssign(&k.RulesObjects, nil); err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { k.Close() })
+	twin.Load(t, spec.LoadAndAssign, &k.RulesObjects)
 	return k
 }
 
@@ -102,33 +85,30 @@ func compiled(t testing.TB, p *policy.Policy) *image {
 // match is the reader in the kernel on a head, which is in a packet or in a slot.
 func (k *kernel) match(t testing.TB, head []byte, slot bool) found {
 	t.Helper()
-	p, b := k.RulesFrame, append(ethernet[:], head...)
+	p, b := k.RulesFrame, head
 	if slot {
-		k.putSlot(t, b)
-		p, b = k.RulesSlot, append(ethernet[:], 0)
+		k.putSlot(t, head)
+		p, b = k.RulesSlot, []byte{0}
 	}
-	ret, err := p.Run(&ebpf.RunOptions{Data: b})
-	if err != nil || ret != 0 {
-		t.Fatalf("returned %d: %v", int32(ret), err)
+	if ret := twin.Run(t, p, b); ret != 0 {
+		t.Fatalf("returned %d", int32(ret))
 	}
 	var rule, complex, refused uint32
-	for from, to := range map[*ebpf.Variable]*uint32{k.Rule: &rule, k.Complex: &complex, k.Refused: &refused} {
-		if err := from.Get(to); err != nil {
-			t.Fatal(err)
-		}
-	}
+	twin.Get(t, k.Rule, &rule)
+	twin.Get(t, k.Complex, &complex)
+	twin.Get(t, k.Refused, &refused)
 	return found{int(int32(rule)), refused != 0, complex != 0}
 }
 
-// putSlot puts a frame into the slot that is read.
-func (k *kernel) putSlot(t testing.TB, frame []byte) {
+// putSlot puts a head in a frame into the slot that is read.
+func (k *kernel) putSlot(t testing.TB, head []byte) {
 	t.Helper()
 	value := make([]byte, k.Slots.ValueSize())
-	copy(value[len(value)-int(k.slotSize):], frame)
+	copy(value[len(value)-int(k.slotSize):], twin.Frame(head))
 	if err := k.Slots.Put(uint32(1), value); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.InSlot.Set(uint32(len(frame) - len(ethernet))); err != nil {
+	if err := k.InSlot.Set(uint32(len(head))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -136,18 +116,5 @@ func (k *kernel) putSlot(t testing.TB, frame []byte) {
 // TestVerifierCost keeps the reader well within what the verifier looks at.
 func TestVerifierCost(t *testing.T) {
 	k := loadKernel(t)
-	for name, p := range map[string]*ebpf.Program{"rules_frame": k.RulesFrame, "rules_slot": k.RulesSlot} {
-		info, err := p.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, ok := info.VerifiedInstructions()
-		if !ok {
-			t.Fatal("the kernel does not say how many instructions the verifier looked at")
-		}
-		t.Logf("%s: %d instructions", name, n)
-		if n > mostInstructions {
-			t.Errorf("the verifier looked at %d instructions of %s; more than %d", n, name, mostInstructions)
-		}
-	}
+	twin.CheckCost(t, mostInstructions, map[string]*ebpf.Program{"rules_frame": k.RulesFrame, "rules_slot": k.RulesSlot})
 }

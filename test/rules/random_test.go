@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"narthex/test/twin"
 )
 
 // TestRandom gives random policies some heads. The campaign gives them more.
@@ -71,7 +73,7 @@ func TestKernel(t *testing.T) {
 			head := (&dice{choices}).head(like)
 			head = head[:frame(head, chunkSize)]
 			slot := i%2 == 0
-			if len(head) == 0 || len(head) > mostFrame && !slot {
+			if len(head) == 0 || len(head) > twin.MostFrame && !slot {
 				continue
 			}
 			if got, want := k.match(t, head, slot), c.r.match(head, slot); got != want && !(got.refused && want.refused) {

@@ -3,8 +3,9 @@
 package tls
 
 import (
-	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
 )
 
 // mostBytes spans several chunks, and a record that is as long as may be.
@@ -21,15 +22,10 @@ func FuzzScan(f *testing.F) {
 
 // FuzzRecords changes decisions on how records are made, and so keeps to what is nearly valid.
 func FuzzRecords(f *testing.F) {
-	random := rand.NewChaCha8([32]byte{3})
-	for range 64 {
-		choices := make([]byte, 60)
-		_, _ = random.Read(choices) // cannot fail
-		f.Add(choices)
-	}
+	draw.Add(f, 60)
 	a := testArena(f)
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		r := recipe(choices)
+		r := recipe{choices}
 		checkStream(t, a, r.stream(), 1, 4, 20, 200)
 	})
 }

@@ -16,10 +16,9 @@ package tls
 import "C"
 
 import (
-	"fmt"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"narthex/test/twin"
 )
 
 // chunkSize is the most that is read at once.
@@ -29,43 +28,28 @@ const chunkSize = C.HTTP_CHUNK
 const maxRecord = C.TLS_MAX_RECORD
 
 // Step is what a scan ends with.
-type Step string
+type Step = twin.Step
 
 const (
-	More Step = "the ClientHello goes on"
-	End  Step = "it has ended, and its record"
-	Lost Step = "it is none"
+	More = twin.More
+	End  = twin.End
+	Lost = twin.Lost
 )
 
 // steps translates enum http_step.
-var steps = map[uint32]Step{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
+var steps = twin.Steps{C.HTTP_MORE: More, C.HTTP_END: End, C.HTTP_LOST: Lost}
 
 // Result is what is known of the bytes of a connection.
-type Result struct {
-	Step
-	Used int // bytes: all, or up to the end, or to the byte that makes it lost
-}
+type Result twin.Result
 
-// arena is a chunk that ends at a page that nobody may touch: a read beyond its end is a
-// fault and not a surprise.
-type arena struct {
-	chunk []byte
-	whole []byte
-}
+// arena is a chunk that ends at a page that nobody may touch.
+type arena struct{ chunk []byte }
 
-func newArena() (*arena, error) {
-	page := unix.Getpagesize()
-	whole, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("mapping an arena: %w", err)
-	}
-	if err := unix.Mprotect(whole[page:], unix.PROT_NONE); err != nil {
-		return nil, fmt.Errorf("guarding an arena: %w", err)
-	}
-	return &arena{whole[page-chunkSize : page], whole}, nil
+// fill puts bytes into the chunk, and behind them what must not matter.
+func (a *arena) fill(b []byte, behind byte) *C.struct_http_chunk {
+	twin.Fill(a.chunk, b, behind)
+	return (*C.struct_http_chunk)(unsafe.Pointer(unsafe.SliceData(a.chunk)))
 }
-
-func (a *arena) close() error { return unix.Munmap(a.whole) }
 
 // scanner is a struct tls_hello and the chunk by way of which it gets bytes.
 type scanner struct {
@@ -73,22 +57,12 @@ type scanner struct {
 	a     *arena
 }
 
-// scan is tls_scan() on at most chunkSize bytes, behind which there is what must not matter.
-func (s *scanner) scan(b []byte, behind byte) (Step, int, error) {
-	for i := copy(s.a.chunk, b); i < chunkSize; i++ {
-		s.a.chunk[i] = behind
-	}
+// Scan is tls_scan().
+func (s *scanner) Scan(b []byte, at int) (Step, int, error) {
 	used := C.__u32(1 << 31)
-	chunk := (*C.struct_http_chunk)(unsafe.Pointer(unsafe.SliceData(s.a.chunk)))
-	step, ok := steps[uint32(C.native_scan(&s.hello, chunk, C.__u32(len(b)), &used))]
-	switch {
-	case !ok:
-		return "", 0, fmt.Errorf("tls_scan() returned what it does not define")
-	case int(used) > len(b) || step == More && int(used) != len(b):
-		return "", 0, fmt.Errorf("tls_scan() used %d of %d bytes and says %s", used, len(b), step)
-	}
-	return step, int(used), nil
+	step := C.native_scan(&s.hello, s.a.fill(b, byte(at)), C.__u32(len(b)), &used)
+	return steps.After(uint32(step), int(used), len(b))
 }
 
-// skip is tls_skip().
-func (s *scanner) skip(n int) int { return int(C.native_skip(&s.hello, C.__u32(n))) }
+// Skip is tls_skip().
+func (s *scanner) Skip(n int) int { return int(C.native_skip(&s.hello, C.__u32(n))) }

@@ -5,65 +5,28 @@ package tls
 import (
 	"math/rand/v2"
 	"testing"
+
+	"narthex/test/draw"
+	"narthex/test/twin"
 )
 
 func testArena(t testing.TB) *arena {
 	t.Helper()
-	a, err := newArena()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return a
+	return &arena{twin.Guarded(t, chunkSize)}
 }
 
-// whole is for scan() and gives it as much as there is; none is for its skip and does not.
-func whole() int { return 1 << 20 }
-func none() int  { return 0 }
-
-// upTo is for scan() and gives it pieces of random size.
-func upTo(size int, b []byte) func() int {
-	random := rand.New(rand.NewPCG(uint64(len(b)), uint64(size)))
-	return func() int { return 1 + random.IntN(size) }
-}
-
-// scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it
-// may skip what another function says.
-func scan(t testing.TB, a *arena, b []byte, cut, skip func() int) Result {
+// scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it may
+// skip what another function says.
+func scan(t testing.TB, a *arena, b []byte, cut, skip twin.Cut) Result {
 	t.Helper()
-	s := scanner{a: a}
-	for at := 0; at < len(b); {
-		most := min(skip(), len(b)-at)
-		skipped := s.skip(most)
-		if skipped > most {
-			t.Fatalf("tls_skip() skips %d of %d bytes\n%x", skipped, most, b)
-		}
-		at += skipped
-		n := min(cut(), len(b)-at, chunkSize)
-		if n == 0 {
-			break
-		}
-		step, used, err := s.scan(b[at:at+n], byte(at))
-		if err != nil {
-			t.Fatalf("%v\n%x", err, b)
-		}
-		at += used
-		if step != More {
-			return Result{step, at}
-		}
-	}
-	return Result{More, len(b)}
+	return Result(twin.Feed(t, &scanner{a: a}, chunkSize, b, cut, skip))
 }
 
 // checkStream holds what the scanner says of a connection's first bytes against all that is
 // known of them. The bytes are cut into pieces of at most the given sizes, too.
 func checkStream(t testing.TB, a *arena, b []byte, sizes ...int) Result {
 	t.Helper()
-	got := scan(t, a, b, whole, none)
+	got := scan(t, a, b, twin.Whole, twin.None)
 	step, used := oracleReads(b)
 	if got.Step != step || step != Lost && got.Used != used {
 		t.Fatalf("tls_scan() says %+v\noracle says      %q, %d\n%x", got, step, used, b)
@@ -71,37 +34,19 @@ func checkStream(t testing.TB, a *arena, b []byte, sizes ...int) Result {
 	if step == Lost && (oracleSays(b[:got.Used]) != Lost || oracleSays(b[:got.Used-1]) != More) {
 		t.Fatalf("tls_scan() says %+v, but that byte is not what makes it so\n%x", got, b)
 	}
-	if skipped := scan(t, a, b, whole, whole); skipped != got {
-		t.Fatalf("with tls_skip(), tls_scan() says %+v\nwithout, %+v\n%x", skipped, got, b)
-	}
-	for _, size := range sizes {
-		for name, skip := range map[string]func() int{"none": none, "all": whole, "some": upTo(size, b[len(b)/2:])} {
-			if cut := scan(t, a, b, upTo(size, b), skip); cut != got {
-				t.Fatalf("in pieces of up to %d bytes, %s of them skipped, tls_scan() says %+v\nin one, %+v\n%x", size, name, cut, got, b)
-			}
-		}
-	}
+	twin.CheckPieces(t, b, got, func(cut, skip twin.Cut) Result { return scan(t, a, b, cut, skip) }, sizes...)
 	return got
 }
 
 // checkCuts does the same for one cut, at every byte.
 func checkCuts(t testing.TB, a *arena, b []byte) {
 	t.Helper()
-	want := scan(t, a, b, whole, none)
+	want := scan(t, a, b, twin.Whole, twin.None)
 	for first := 1; first < len(b); first++ {
-		at := 0 // the bytes come in two pieces, of which each is read by chunks
-		cut := func() int {
-			n := chunkSize
-			if at < first {
-				n = min(n, first-at)
-			}
-			at += n
-			return n
-		}
-		if got := scan(t, a, b, cut, none); got != want {
+		if got := scan(t, a, b, twin.After(first, chunkSize), twin.None); got != want {
 			t.Fatalf("cut after %d of %d bytes: %+v, not %+v", first, len(b), got, want)
 		}
-		if got := scan(t, a, b[:first], whole, whole); first < want.Used && got != (Result{More, first}) {
+		if got := scan(t, a, b[:first], twin.Whole, twin.Whole); first < want.Used && got != (Result{More, first}) {
 			t.Fatalf("of %d bytes %d: %+v", len(b), first, got)
 		}
 	}
@@ -115,10 +60,8 @@ func TestRandomStreams(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{1})
 	size := rand.New(random)
 	seen := map[Step]int{}
-	choices := make([]byte, 60)
-	for range streams {
-		_, _ = random.Read(choices) // cannot fail
-		r := recipe(choices)
+	for choices := range draw.Recipes(random, streams, 60) {
+		r := recipe{choices}
 		b := r.stream()
 		if size.IntN(4) == 0 {
 			b = b[:size.IntN(len(b)+1)]

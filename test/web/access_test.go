@@ -14,10 +14,7 @@ import (
 
 // TestAccessible reads the figures from the accessibility tree, as a screen reader does.
 func TestAccessible(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, desktop)
 	c.crowd = 1
 	s.play(c, 30)
 	p.text("#headline-word", "Overload")

@@ -285,6 +285,15 @@ func (s *server) connected() {
 	}
 }
 
+// show opens the dashboard for a scene that is about to begin, and waits until the page watches.
+func show(t testing.TB, on screen) (*server, *page, *scene) {
+	t.Helper()
+	s := serve(t)
+	p := open(t, s, on)
+	s.connected()
+	return s, p, newScene()
+}
+
 // play tells of some seconds of a scene.
 func (s *server) play(c *scene, seconds int) {
 	for range seconds {

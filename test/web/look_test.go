@@ -16,10 +16,7 @@ import (
 
 // TestShowsOverload follows a server from calm into overload.
 func TestShowsOverload(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, desktop)
 	s.play(c, 180)
 	p.text("#headline-word", "Calm")
 	p.text("#served", "gold")
@@ -86,9 +83,7 @@ func (p *page) clean(s *server) {
 // TestPolicyHolds breaks the content policy, which the browser has to tell of: else clean could
 // not fail.
 func TestPolicyHolds(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
+	_, p, _ := show(t, desktop)
 	p.do(chromedp.Evaluate[chromedp.Void](`(() => {
 		const image = new Image();
 		image.src = 'http://192.0.2.1/picture.png';
@@ -107,10 +102,7 @@ func TestPolicyHolds(t *testing.T) {
 // TestPhone shows the page on a narrow screen: nothing is cut off, and one scrolls in one
 // direction.
 func TestPhone(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, screen{width: 360, height: 780})
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, screen{width: 360, height: 780})
 	s.play(c, 60)
 	c.crowd = 1
 	s.play(c, 60)
@@ -118,19 +110,23 @@ func TestPhone(t *testing.T) {
 	if width := is[int](p, "document.documentElement.scrollWidth"); width > 360 {
 		t.Errorf("the page is %d pixels wide on a screen of 360: %s", width, is[string](p, wide))
 	}
-	if beyond := is[string](p, wide); beyond != "" {
-		t.Errorf("beyond the right edge of the screen: %s", beyond)
-	}
+	p.fits()
 	if !slices.Contains(p.tree(), node{"table", "Classes"}) {
 		t.Error("the table of classes is no table any more")
 	}
 	p.picture("phone", true)
 	p.resize(820, 1180)
 	p.until("document.querySelector('#served canvas').getBoundingClientRect().width > 330")
-	if beyond := is[string](p, wide); beyond != "" {
-		t.Errorf("beyond the right edge of a tablet's screen: %s", beyond)
-	}
+	p.fits()
 	p.picture("tablet", true)
+}
+
+// fits fails if anything is cut off.
+func (p *page) fits() {
+	p.t.Helper()
+	if beyond := is[string](p, wide); beyond != "" {
+		p.t.Errorf("beyond the right edge of the screen: %s", beyond)
+	}
 }
 
 // wide lists what is beyond the right edge.
@@ -140,10 +136,7 @@ const wide = `[...document.querySelectorAll('main *, header *, footer *')]
 
 // TestDark follows the colours that the machine is set to, also while the page is open.
 func TestDark(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, desktop)
 	c.crowd = 1
 	s.play(c, 120)
 	p.text("#headline-word", "Overload")
@@ -164,10 +157,7 @@ func TestDark(t *testing.T) {
 
 // TestKeyboard reaches everything that can be used with the tabulator key alone, and uses it.
 func TestKeyboard(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, desktop)
 	c.crowd = 1
 	s.play(c, 60)
 	p.text("#headline-word", "Overload")
@@ -219,10 +209,7 @@ func (p *page) focus(selector string) {
 // TestSurvivesRestart has the daemon end and come back: the page says so, and shows for what
 // time it knows nothing.
 func TestSurvivesRestart(t *testing.T) {
-	s := serve(t)
-	p := open(t, s, desktop)
-	s.connected()
-	c := newScene()
+	s, p, c := show(t, desktop)
 	s.play(c, 60)
 	p.text("#headline-word", "Calm")
 	s.end()
