@@ -14,13 +14,13 @@ import (
 // ease is clients who do not ask for more than a server can do.
 type ease struct {
 	name, server string
-	clients      func(*stage) starter
+	clients      func(*stage) bench.Starter
 }
 
 var eases = []ease{
-	{"go, 20 clients that think for 60 ms", "go", func(st *stage) starter { return st.closed(20, 60*time.Millisecond) }},
-	{"sleep, 24 clients that do not think", "sleep", func(st *stage) starter { return st.closed(24, 0) }},
-	{"nginx, 20 requests at once 100 times a second", "nginx", func(st *stage) starter { return st.open(2000, 20) }},
+	{"go, 20 clients that think for 60 ms", "go", func(st *stage) bench.Starter { return st.closed(20, 60*time.Millisecond) }},
+	{"sleep, 24 clients that do not think", "sleep", func(st *stage) bench.Starter { return st.closed(24, 0) }},
+	{"nginx, 20 requests at once 100 times a second", "nginx", func(st *stage) bench.Starter { return st.open(2000, 20) }},
 }
 
 // calm: what is not overloaded is not to be limited.
@@ -60,7 +60,7 @@ func (b suite) ease(ctx context.Context, e ease) (figures []bench.Figure, err er
 			if invalid == "" {
 				invalid = s.invalid()
 			}
-			rate[with], busy = s.rate(), s.serverBusy
+			rate[with], busy = s.reports.Rate(), s.serverBusy
 			held += h
 		}
 		st.Progress("  %s: %s/s without, %s/s with, %.0f held", e.name, bench.Number(rate[0]), bench.Number(rate[1]), held)
@@ -83,11 +83,11 @@ func (st *stage) atEase(ctx context.Context, e ease, with bool, name string) (s 
 		}
 		defer func() { err = errors.Join(err, st.daemon.Stop()) }()
 	}
-	c, err := start(ctx, e.clients(st))
+	c, err := bench.Gather(ctx, e.clients(st))
 	if err != nil {
 		return nil, 0, err
 	}
-	defer c.end()
+	defer c.End()
 	if !with {
 		s, err = st.measure(ctx, c, settle(), length())
 		return s, 0, err

@@ -42,11 +42,11 @@ func (b suite) daemon(ctx context.Context) (figures []bench.Figure, err error) {
 		}
 		clients := st.closed(daemonClients, daemonThink)
 		clients.KeepAlive = true
-		c, err := start(ctx, clients)
+		c, err := bench.Gather(ctx, clients)
 		if err != nil {
 			return "", err
 		}
-		defer c.end()
+		defer c.End()
 		if err := bench.Sleep(ctx, settle()); err != nil {
 			return "", err
 		}
@@ -55,12 +55,12 @@ func (b suite) daemon(ctx context.Context) (figures []bench.Figure, err error) {
 		if err != nil {
 			return "", err
 		}
-		st.Progress("  idle %s %%, at %s/s %s %%; cores %.0f %% and %.0f %%, others %.2f", bench.Number(idle), bench.Number(s.rate()),
+		st.Progress("  idle %s %%, at %s/s %s %%; cores %.0f %% and %.0f %%, others %.2f", bench.Number(idle), bench.Number(s.reports.Rate()),
 			bench.Number(atWork), 100*s.serverBusy, 100*s.clientBusy, s.others)
 		if why := s.invalid(); why != "" {
 			return why, nil
 		}
-		for i, v := range []float64{idle, atWork, s.rate()} {
+		for i, v := range []float64{idle, atWork, s.reports.Rate()} {
 			figures[i].Samples = append(figures[i].Samples, v)
 		}
 		return "", nil

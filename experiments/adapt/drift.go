@@ -33,11 +33,11 @@ func (b suite) drift(ctx context.Context) (figures []bench.Figure, err error) {
 		return nil, err
 	}
 	whole := pick(*drifts, 40*time.Second)
-	c, err := start(ctx, st.closed(s.clients, 0))
+	c, err := bench.Gather(ctx, st.closed(s.clients, 0))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { c.end() }()
+	defer func() { c.End() }()
 	if err := bench.Sleep(ctx, settle()); err != nil {
 		return nil, err
 	}
@@ -46,19 +46,19 @@ func (b suite) drift(ctx context.Context) (figures []bench.Figure, err error) {
 	var shares []float64 // of what the server can do
 	for left := whole; left > 0; left -= shift {
 		if left < whole {
-			relief, err := start(ctx, st.closed(s.clients, 0))
+			relief, err := bench.Gather(ctx, st.closed(s.clients, 0))
 			if err != nil {
 				return nil, err
 			}
-			c.end()
+			c.End()
 			c = relief
 		}
 		m, err := st.measure(ctx, c, 0, min(left, shift))
 		if err != nil {
 			return nil, err
 		}
-		shares = append(shares, m.rate()/most)
-		st.Progress("  %v to go: %s/s, others %.2f", max(0, left-shift).Round(time.Second), bench.Number(m.rate()), m.others)
+		shares = append(shares, m.reports.Rate()/most)
+		st.Progress("  %v to go: %s/s, others %.2f", max(0, left-shift).Round(time.Second), bench.Number(m.reports.Rate()), m.others)
 	}
 	if err := w.end(); err != nil {
 		return nil, err

@@ -55,21 +55,15 @@ type suite struct{ *bench.Bench }
 func main() {
 	var parts []bench.Part
 	for _, s := range servers {
-		parts = append(parts, part(s.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.sweep(ctx, s) }))
+		parts = append(parts, bench.PartOf(s.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.sweep(ctx, s) }))
 	}
 	bench.Experiment{Name: "adapt", Limit: 3 * time.Hour, Parts: append(parts,
-		part("calm", suite.calm),
-		part("step", suite.step),
-		part("slower", suite.slower),
-		part("drift", suite.drift),
-		part("daemon", suite.daemon),
+		bench.PartOf("calm", suite.calm),
+		bench.PartOf("step", suite.step),
+		bench.PartOf("slower", suite.slower),
+		bench.PartOf("drift", suite.drift),
+		bench.PartOf("daemon", suite.daemon),
 	)}.Main()
-}
-
-func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
-	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
-		return measure(suite{b}, ctx)
-	}}
 }
 
 // pick is the first value, or the second with -quick.

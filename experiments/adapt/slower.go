@@ -98,11 +98,11 @@ func (st *stage) thrice(ctx context.Context, s slowly, name string) (values []fl
 	if err := st.set(ctx, auto); err != nil {
 		return nil, "", err
 	}
-	c, err := start(ctx, st.closed(crowded, 0))
+	c, err := bench.Gather(ctx, st.closed(crowded, 0))
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { c.end(); err = errors.Join(err, st.rest(ctx)) }()
+	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
 	w := st.watch(ctx, stepWatch, name)
 	defer func() { err = errors.Join(err, w.end()) }()
 	var answers []float64
@@ -119,7 +119,7 @@ func (st *stage) thrice(ctx context.Context, s slowly, name string) (values []fl
 		if invalid == "" {
 			invalid = m.invalid()
 		}
-		answers = append(answers, m.rate())
+		answers = append(answers, m.reports.Rate())
 	}
 	at = append(at, time.Since(w.begun))
 	if err := w.end(); err != nil {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -51,14 +49,9 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 	return st, nil
 }
 
-func (st *stage) build() error {
-	addr := othersNet.Addr()
-	for range othersSource {
-		addr = addr.Next()
-		if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
-			return err
-		}
-		st.others = append(st.others, addr)
+func (st *stage) build() (err error) {
+	if st.others, err = bench.Addresses(st.lab.Client, othersNet, othersSource); err != nil {
+		return err
 	}
 	return st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog))
 }
@@ -89,11 +82,7 @@ func (st *stage) serve(s server) (err error) {
 }
 
 // enforce starts Narthex with the limit that sets itself.
-func (st *stage) enforce(ctx context.Context) error {
-	dir, err := st.lab.Server.TempDir("policy")
-	if err != nil {
-		return err
-	}
+func (st *stage) enforce(ctx context.Context) (err error) {
 	text := fmt.Sprintf(`version: 1
 services:
   - {name: %s, listen: ["%s"], xdp: off, concurrency: auto}
@@ -104,11 +93,7 @@ connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: others, from: [%s], class: others}
 `, service, bench.Web(st.lab), othersNet)
-	path := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return err
-	}
-	st.daemon, err = st.Start(ctx, st.lab.Server, path)
+	st.daemon, err = st.Enforce(ctx, st.lab.Server, text)
 	return err
 }
 

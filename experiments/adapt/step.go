@@ -60,7 +60,7 @@ func (b suite) step(ctx context.Context) (figures []bench.Figure, err error) {
 		if invalid = total.invalid; invalid != "" {
 			return invalid, nil
 		}
-		gold := func(i int) float64 { return quantile(total.gold[i], 0.99) }
+		gold := func(i int) float64 { return bench.Quantile(total.gold[i], 0.99, patience) }
 		for i, v := range []float64{
 			bench.Median(total.settled), gold(1) / gold(0), gold(1) / gold(2), gold(0), gold(1), gold(2),
 			finite(total.limit), total.later / capacity / float64(len(total.settled)),
@@ -77,17 +77,17 @@ func (st *stage) most(ctx context.Context, clients int, l limit) (rate float64, 
 	if err := st.set(ctx, l); err != nil {
 		return 0, err
 	}
-	c, err := start(ctx, st.closed(clients, 0))
+	c, err := bench.Gather(ctx, st.closed(clients, 0))
 	if err != nil {
 		return 0, err
 	}
-	defer func() { c.end(); err = errors.Join(err, st.rest(ctx)) }()
+	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
 	s, err := st.measure(ctx, c, settle(), length())
 	if err != nil {
 		return 0, err
 	}
-	st.Progress("  the server answers %s/s", bench.Number(s.rate()))
-	return s.rate(), nil
+	st.Progress("  the server answers %s/s", bench.Number(s.reports.Rate()))
+	return s.reports.Rate(), nil
 }
 
 // stepped is what was measured of some steps.
@@ -121,11 +121,11 @@ func (st *stage) once(ctx context.Context, capacity float64, name string) (s *st
 	}
 	few, many := st.open(stepOthers*capacity, 1), st.open(stepOthers*capacity*(stepTimes-1), 1)
 	many.MaxOpen = stepOpen
-	c, err := start(ctx, st.gold(stepGold*capacity), few)
+	c, err := bench.Gather(ctx, st.gold(stepGold*capacity), few)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { c.end(); err = errors.Join(err, st.rest(ctx)) }()
+	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
 	w := st.watch(ctx, stepWatch, name)
 	defer func() { err = errors.Join(err, w.end()) }()
 
@@ -134,7 +134,7 @@ func (st *stage) once(ctx context.Context, capacity float64, name string) (s *st
 		return nil, err
 	}
 	at := time.Since(w.begun)
-	if err := c.add(many); err != nil {
+	if err := c.Add(many); err != nil {
 		return nil, err
 	}
 	during, err := st.measure(ctx, c, 0, stepDuring)
@@ -150,7 +150,7 @@ func (st *stage) once(ctx context.Context, capacity float64, name string) (s *st
 		return nil, err
 	}
 	after, final := w.settled(at, end)
-	s = &stepped{settled: []float64{after.Seconds()}, limit: final, later: later.rate()}
+	s = &stepped{settled: []float64{after.Seconds()}, limit: final, later: later.reports.Rate()}
 	for i, m := range []*sample{before, during, later} {
 		s.gold[i] = m.reports[0]
 		if s.invalid == "" {
@@ -158,6 +158,6 @@ func (st *stage) once(ctx context.Context, capacity float64, name string) (s *st
 		}
 	}
 	st.Progress("  settled at %s after %s s; gold p99 %s, %s, %s ms; later %s/s in all", limitText(final), bench.Number(after.Seconds()),
-		bench.Number(quantile(s.gold[0], 0.99)), bench.Number(quantile(s.gold[1], 0.99)), bench.Number(quantile(s.gold[2], 0.99)), bench.Number(later.rate()))
+		bench.Number(bench.Quantile(s.gold[0], 0.99, patience)), bench.Number(bench.Quantile(s.gold[1], 0.99, patience)), bench.Number(bench.Quantile(s.gold[2], 0.99, patience)), bench.Number(later.reports.Rate()))
 	return s, nil
 }

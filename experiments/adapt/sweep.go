@@ -50,13 +50,13 @@ func (st *stage) with(ctx context.Context, s server, l limit, gold float64, name
 	if err := st.set(ctx, l); err != nil {
 		return p, err
 	}
-	c, err := start(ctx)
+	c, err := bench.Gather(ctx)
 	if err != nil {
 		return p, err
 	}
-	defer func() { c.end(); err = errors.Join(err, st.rest(ctx)) }()
+	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
 	if gold > 0 {
-		if err := c.add(st.gold(gold)); err != nil {
+		if err := c.Add(st.gold(gold)); err != nil {
 			return p, err
 		}
 	}
@@ -73,11 +73,11 @@ func (st *stage) with(ctx context.Context, s server, l limit, gold float64, name
 	if err := w.end(); err != nil {
 		return p, err
 	}
-	p = point{limit: l, rate: got.rate(), sample: got, inForce: medianLimit(w.between(from, time.Hour))}
+	p = point{limit: l, rate: got.reports.Rate(), sample: got, inForce: medianLimit(w.between(from, time.Hour))}
 	others, about := got.reports, ""
 	if gold > 0 {
 		r := got.reports[0]
-		p.p50, p.p99, p.goldFails = quantile(r, 0.5), quantile(r, 0.99), float64(failed(r))
+		p.p50, p.p99, p.goldFails = bench.Quantile(r, 0.5, patience), bench.Quantile(r, 0.99, patience), float64(bench.Failed(r))
 		others = others[1:]
 		about = fmt.Sprintf(", gold %s and %s ms (%s)", bench.Number(p.p50), bench.Number(p.p99), bench.Outcomes(r))
 	}
@@ -87,12 +87,12 @@ func (st *stage) with(ctx context.Context, s server, l limit, gold float64, name
 }
 
 // gather has everybody who is not gold come, at once or in batches.
-func (st *stage) gather(ctx context.Context, s server, c *crowd) error {
+func (st *stage) gather(ctx context.Context, s server, c *bench.Crowd) error {
 	if s.batches == 0 {
-		return c.add(st.closed(s.clients, 0))
+		return c.Add(st.closed(s.clients, 0))
 	}
 	for i := range s.batches {
-		if err := c.add(st.closed(s.clients*(i+1)/s.batches-s.clients*i/s.batches, 0)); err != nil {
+		if err := c.Add(st.closed(s.clients*(i+1)/s.batches-s.clients*i/s.batches, 0)); err != nil {
 			return err
 		}
 		if err := bench.Sleep(ctx, 250*time.Millisecond); err != nil {

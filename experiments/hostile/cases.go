@@ -22,8 +22,8 @@ const (
 
 	warmUp    = 500 * time.Millisecond
 	calmLimit = 8 * time.Second // max_wait, and then some
-	exhausted = 97              // % of the clients' core or more are taken: it is what all wait for
-	saturated = 95              // % of the server's or more are, so that it is
+	exhausted = 0.97            // of the clients' core or more is taken: it is what all wait for
+	saturated = 0.95            // of the server's or more is, so that it is
 )
 
 // hostileCase is a kind of attack.
@@ -150,16 +150,16 @@ func (b suite) oneCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 	}
 	t := caseTable(c.name)
 	gold := func(ctx context.Context) (float64, string, error) { return st.gold(ctx) }
-	for t.next() {
+	for t.Next() {
 		if err := st.compare(ctx, t, gold, c); err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
-func caseTable(name string) *table {
-	return newTable(
+func caseTable(name string) *bench.Table {
+	return bench.NewTable(*runs,
 		bench.Figure{What: name + ": gold with / without", Wanted: bench.AtLeast(0.9)},
 		bench.Figure{What: "  in service, waiting, gathering and slots taken after it", Wanted: bench.Always(0, 0)},
 		bench.Figure{What: "  the next request took", Unit: "ms", Wanted: bench.Always(0, 100)},
@@ -171,12 +171,11 @@ func caseTable(name string) *table {
 
 // compare measures gold clients without and with an attack, in an order that turns, and looks
 // what is left of it.
-func (st *stage) compare(ctx context.Context, t *table, gold func(context.Context) (float64, string, error), c hostileCase) error {
+func (st *stage) compare(ctx context.Context, t *bench.Table, gold func(context.Context) (float64, string, error), c hostileCase) error {
 	var rate [2]float64 // without, with
 	var after [3]float64
 	var invalid string
-	for i := range 2 {
-		with := (i + t.begun) % 2
+	for _, with := range bench.Turned(t, 1, 0) {
 		why := ""
 		var err error
 		if with == 0 {
@@ -193,7 +192,9 @@ func (st *stage) compare(ctx context.Context, t *table, gold func(context.Contex
 	}
 	st.Progress("  gold %s/s without, %s/s with: × %s; after it %s left, zero after %s ms, next request %s ms %s", bench.Number(rate[0]),
 		bench.Number(rate[1]), bench.Number(rate[1]/rate[0]), bench.Number(after[0]), bench.Number(after[2]), bench.Number(after[1]), invalid)
-	t.add(invalid, rate[1]/rate[0], after[0], after[1], after[2], rate[0], rate[1])
+	if !t.Refuse(invalid) {
+		t.Add(rate[1]/rate[0], after[0], after[1], after[2], rate[0], rate[1])
+	}
 	return nil
 }
 
@@ -218,25 +219,23 @@ func (st *stage) amid(ctx context.Context, gold func(context.Context) (float64, 
 		return 0, after, "", err
 	}
 	st.Progress("   %+v; after it: %v", did, s)
-	next := milliseconds(st.next(ctx))
-	return rate, [3]float64{s.left(), next, milliseconds(took)}, invalid, ctx.Err()
+	next := bench.Milliseconds(st.next(ctx))
+	return rate, [3]float64{s.left(), next, bench.Milliseconds(took)}, invalid, ctx.Err()
 }
 
 // gold measures gold clients.
 func (st *stage) gold(ctx context.Context) (rate float64, invalid string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	run, err := load.Closed{Client: st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration), Clients: goldCount}.Start(ctx)
+	c, err := bench.Gather(ctx, load.Closed{Client: st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration), Clients: goldCount})
 	if err != nil {
-		cancel()
 		return 0, "", err
 	}
-	defer func() { cancel(); <-run.Done() }()
+	defer c.End()
 	if err := bench.Sleep(ctx, warmUp); err != nil {
 		return 0, "", err
 	}
-	run.Interval()
+	c.Interval()
 	invalid, err = st.watched(ctx)
-	r := run.Interval()
+	r := c.Interval()[0]
 	if failed := r.Begun - r.Outcomes[load.OK]; failed > 2*goldCount {
 		st.Progress("   gold: %s", bench.Outcomes(r))
 	}
@@ -246,25 +245,16 @@ func (st *stage) gold(ctx context.Context) (rate float64, invalid string, err er
 // watched lets the time of a measurement pass and says why it is not valid, if so: others on the
 // machine took the server's core, or it was the clients' core that everything waited for.
 func (st *stage) watched(ctx context.Context) (invalid string, err error) {
-	begun, clients, server := time.Now(), st.clients.Busy(), st.core.Busy()
-	work, err := st.core.Spent(st.workers)
-	if err != nil {
+	u, err := st.Use(ctx, length())
+	switch {
+	case err != nil:
 		return "", err
+	case u.ClientBusy > exhausted && u.ServerBusy < saturated:
+		return fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", 100*u.ServerBusy, 100*u.ClientBusy), nil
+	case u.Others > *foreign:
+		return fmt.Sprintf("others took %.0f %% of the server's core", 100*u.Others), nil
 	}
-	if err := bench.Sleep(ctx, length()); err != nil {
-		return "", err
-	}
-	worked, err := st.core.Spent(st.workers)
-	took := time.Since(begun)
-	share := func(d time.Duration) float64 { return 100 * d.Seconds() / took.Seconds() }
-	clientBusy, serverBusy := share(st.clients.Busy()-clients), share(st.core.Busy()-server)
-	switch others := serverBusy - share(worked-work); {
-	case clientBusy > exhausted && serverBusy < saturated:
-		return fmt.Sprintf("the server was busy for %.0f %% of the time, its clients for %.0f %%", serverBusy, clientBusy), err
-	case others > 100**foreign:
-		return fmt.Sprintf("others took %.0f %% of the server's core", others), err
-	}
-	return "", err
+	return "", nil
 }
 
 // next asks once, on a connection of its own, and returns how long that takes: all of a client's
@@ -289,6 +279,3 @@ func (st *stage) next(ctx context.Context) time.Duration {
 	}
 	return time.Since(begun)
 }
-
-// milliseconds is a duration as figures have it.
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -25,7 +25,7 @@ func (b suite) floods(ctx context.Context) (figures []bench.Figure, err error) {
 		name     string
 		complete bool
 	}{{"SYN flood", false}, {"idle-connect flood", true}} {
-		t := newTable(
+		t := bench.NewTable(*runs,
 			bench.Figure{What: c.name + ": held requests that were answered", Wanted: bench.Always(floodHeld, floodHeld)},
 			bench.Figure{What: "  of these, in order", Wanted: bench.Always(floodHeld, floodHeld)},
 			bench.Figure{What: "  SYNs/s meanwhile", Unit: "/s", Wanted: bench.AtLeast(0.95 * rushRate)},
@@ -33,16 +33,16 @@ func (b suite) floods(ctx context.Context) (figures []bench.Figure, err error) {
 			bench.Figure{What: "  in service, waiting, gathering and slots taken after it", Wanted: bench.Always(0, 0)},
 			bench.Figure{What: "  the next request took", Unit: "ms", Wanted: bench.Always(0, 100)},
 		)
-		for t.next() {
+		for t.Next() {
 			samples, err := b.rush(ctx, c.complete)
 			if err != nil {
-				return append(figures, t.done()...), fmt.Errorf("%s: %w", c.name, err)
+				return append(figures, t.Done()...), fmt.Errorf("%s: %w", c.name, err)
 			}
 			b.Progress("  %s: %.0f answered, %.0f in order, %s SYNs/s, %s handshakes/s, %.0f left, next request %s ms", c.name, samples[0], samples[1],
 				bench.Number(samples[2]), bench.Number(samples[3]), samples[4], bench.Number(samples[5]))
-			t.add("", samples...)
+			t.Add(samples...)
 		}
-		figures = append(figures, t.done()...)
+		figures = append(figures, t.Done()...)
 	}
 	return figures, nil
 }
@@ -113,7 +113,7 @@ func (b suite) rush(ctx context.Context, complete bool) (samples []float64, err 
 	next := st.next(ctx)
 	return []float64{
 		answered, inOrder, float64(did.Sent) / took, float64(did.Answered) / took,
-		s.left(), milliseconds(next),
+		s.left(), bench.Milliseconds(next),
 	}, ctx.Err()
 }
 

@@ -18,7 +18,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"time"
 
@@ -38,17 +37,11 @@ type suite struct{ *bench.Bench }
 
 func main() {
 	bench.Experiment{Name: "hostile", Limit: 40 * time.Minute, Parts: []bench.Part{
-		part("cases", suite.cases),
-		part("tls", suite.tls),
-		part("forged", suite.forged),
-		part("floods", suite.floods),
+		bench.PartOf("cases", suite.cases),
+		bench.PartOf("tls", suite.tls),
+		bench.PartOf("forged", suite.forged),
+		bench.PartOf("floods", suite.floods),
 	}}.Main()
-}
-
-func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
-	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
-		return measure(suite{b}, ctx)
-	}}
 }
 
 // length is that of a measurement.

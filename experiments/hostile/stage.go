@@ -7,14 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
 	"narthex/experiments/internal/bench"
 	"narthex/internal/daemon/api"
 	"narthex/internal/testnet"
-	"narthex/internal/testnet/busy"
 	"narthex/internal/testnet/origin"
 )
 
@@ -32,11 +29,9 @@ const bronzeSources = 8
 // stage is a lab with a server on one core, and gold clients and attackers on the other.
 type stage struct {
 	suite
-	lab     *testnet.Lab
-	bronze  []netip.Addr
-	core    *bench.Core // the server's
-	clients *busy.Meter // of the clients' core
-	workers bench.Workers
+	lab    *testnet.Lab
+	bronze []netip.Addr
+	bench.Meters
 	control netip.AddrPort
 	secure  bool // the service speaks TLS
 	daemon  *bench.Narthex
@@ -58,31 +53,13 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	addr := bronzeNet.Addr()
-	for range bronzeSources {
-		addr = addr.Next()
-		if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
-			return err
-		}
-		st.bronze = append(st.bronze, addr)
-	}
-	if st.clients, err = busy.Start(st.ClientCPUs[0]); err != nil {
+	if st.bronze, err = bench.Addresses(st.lab.Client, bronzeNet, bronzeSources); err != nil {
 		return err
 	}
-	st.core, err = bench.NewCore(st.ServerCPUs[0])
-	return err
+	return st.Meters.Open(st.Bench, st.lab)
 }
 
-func (st *stage) close() error {
-	var errs []error
-	if st.core != nil {
-		errs = append(errs, st.core.Close())
-	}
-	if st.clients != nil {
-		errs = append(errs, st.clients.Close())
-	}
-	return errors.Join(append(errs, st.lab.Close())...)
-}
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
 
 // origin starts the server.
 func (st *stage) origin(cfg origin.Config) error {
@@ -91,20 +68,12 @@ func (st *stage) origin(cfg origin.Config) error {
 	}
 	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.lab)}, []netip.AddrPort{st.control}
 	cfg.CPUs, cfg.Backlog = st.ServerCPUs, backlog
-	server, err := origin.Start(st.lab.Server, cfg)
-	if err != nil {
-		return err
-	}
-	st.workers, err = server.PIDs()
+	_, err := st.Serve(origin.Start(st.lab.Server, cfg))
 	return err
 }
 
 // enforce starts Narthex with a waiting room. Service is further keys of the service.
-func (st *stage) enforce(ctx context.Context, service string) error {
-	dir, err := st.lab.Server.TempDir("policy")
-	if err != nil {
-		return err
-	}
+func (st *stage) enforce(ctx context.Context, service string) (err error) {
 	text := fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, %s}
@@ -115,11 +84,7 @@ connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s, %s], class: bronze}
 `, bench.Web(st.lab), service, bronzeNet, nobodyNet)
-	path := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return err
-	}
-	st.daemon, err = st.Start(ctx, st.lab.Server, path)
+	st.daemon, err = st.Enforce(ctx, st.lab.Server, text)
 	return err
 }
 

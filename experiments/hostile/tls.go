@@ -54,12 +54,12 @@ func (b suite) tlsCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 		return nil, err
 	}
 	t := caseTable(c.name)
-	for t.next() {
+	for t.Next() {
 		if err := st.compare(ctx, t, st.goldTLS, c); err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // goldTLS measures gold clients that speak TLS, on connections that they keep.

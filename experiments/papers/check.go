@@ -39,7 +39,7 @@ func (s *suite) checkLimits(ctx context.Context) (r *evidence.Result, err error)
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	nginx := peers.Nginx{Listen: []netip.AddrPort{st.web()}, Backlog: backlog, CPUs: st.ServerCPUs}
-	if _, err := st.serve(nginx.Start(st.lab.Server)); err != nil {
+	if _, err := st.Serve(nginx.Start(st.lab.Server)); err != nil {
 		return nil, err
 	}
 	ours := variant{
@@ -83,7 +83,7 @@ func (st *stage) offerTwo(ctx context.Context, rate float64) (o outcome, err err
 	if err != nil {
 		return o, err
 	}
-	o.invalid = s.invalid(check{})
-	o.values = map[string]float64{byConnection: s.reports[0].Rate(), byRequest: s.reports[1].Rate()}
+	o.invalid = check{}.invalid(s)
+	o.values = map[string]float64{byConnection: s.Reports[0].Rate(), byRequest: s.Reports[1].Rate()}
 	return o, nil
 }

@@ -72,7 +72,7 @@ func (c *collapsing) calibrate(ctx context.Context) (err error) {
 	}
 	s, err := c.once(ctx, c.closed())
 	if err == nil {
-		c.capacity = s.reports[0].Rate()
+		c.capacity = s.Reports[0].Rate()
 		c.Progress("  the server can do %.0f requests/s", c.capacity)
 	}
 	return errors.Join(err, c.stop())
@@ -80,26 +80,10 @@ func (c *collapsing) calibrate(ctx context.Context) (err error) {
 
 // apache starts the server.
 func (c *collapsing) apache(port uint16, qos *peers.QoS) (*testnet.Server, error) {
-	s, err := peers.Apache{
+	return peers.Apache{
 		Listen: at(c.lab.ServerV4, port), Workers: collapseWorkers, Backlog: backlog, CPUs: c.ServerCPUs,
 		Work: collapseWork, QoS: qos,
 	}.Start(c.lab.Server)
-	if err != nil {
-		return nil, err
-	}
-	return s, complete(s, 1+collapseWorkers)
-}
-
-// complete waits until a server has so many processes: it accepts connections before.
-func complete(s *testnet.Server, processes int) error {
-	for range 1000 {
-		all, err := s.PIDs()
-		if err != nil || len(all) >= processes {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return fmt.Errorf("the server does not come to have %d processes", processes)
 }
 
 // restart starts the server anew, with nobody in its queue, and warms it up.
@@ -114,17 +98,17 @@ func (c *collapsing) restart(ctx context.Context) error {
 func (c *collapsing) warm(ctx context.Context) error {
 	clients := c.closed()
 	clients.Clients = 2 * collapseWorkers
-	all, err := begin(ctx, clients)
+	all, err := bench.Gather(ctx, clients)
 	if err != nil {
 		return err
 	}
-	defer all.end()
+	defer all.End()
 	return bench.Sleep(ctx, collapseWarm)
 }
 
 // run notes a server that was started, and has its processes count as workers.
 func (c *collapsing) run(s *testnet.Server, err error) error {
-	if s, err = c.serve(s, err); err != nil {
+	if s, err = c.Serve(s, err); err != nil {
 		return err
 	}
 	c.servers = append(c.servers, s)
@@ -136,7 +120,7 @@ func (c *collapsing) stop() (err error) {
 	for _, s := range c.servers {
 		err = errors.Join(err, s.Close())
 	}
-	c.servers, c.workers = nil, nil
+	c.servers, c.Workers = nil, nil
 	return err
 }
 
@@ -174,11 +158,11 @@ func (c *collapsing) atRest(ctx context.Context) (o outcome, err error) {
 	if err != nil {
 		return o, err
 	}
-	why := []string{most.invalid(check{overflows: true, machine: true}), gold.invalid(check{overflows: true, generator: true, machine: true})}
+	why := []string{check{overflows: true, machine: true}.invalid(most), check{overflows: true, generator: true, machine: true}.invalid(gold)}
 	o.invalid = strings.Trim(strings.Join(why, ", "), ", ")
 	o.values = map[string]float64{
-		closedRate: most.reports[0].Rate(), closedWork: most.work.Seconds() / most.took.Seconds(),
-		aloneTail: tail(gold.reports[0], 0.99),
+		closedRate: most.Reports[0].Rate(), closedWork: most.Work.Seconds() / most.Took.Seconds(),
+		aloneTail: tail(gold.Reports[0], 0.99),
 	}
 	return o, nil
 }
@@ -196,11 +180,11 @@ func (c *collapsing) amid(ctx context.Context, times float64) (o outcome, err er
 		return o, err
 	}
 	defer func() { err = errors.Join(err, g.Stop()) }()
-	clients, err := begin(ctx, c.gold())
+	clients, err := bench.Gather(ctx, c.gold())
 	if err != nil {
 		return o, err
 	}
-	defer clients.end()
+	defer clients.End()
 	if err := bench.Sleep(ctx, collapseSettle); err != nil {
 		return o, err
 	}
@@ -208,7 +192,7 @@ func (c *collapsing) amid(ctx context.Context, times float64) (o outcome, err er
 	if err != nil {
 		return o, err
 	}
-	s, err := c.count(ctx, clients, 0, c.length)
+	s, err := c.Measure(ctx, clients, 0, c.length)
 	if err != nil {
 		return o, err
 	}
@@ -224,23 +208,23 @@ func (c *collapsing) amid(ctx context.Context, times float64) (o outcome, err er
 }
 
 // outcome is what follows from a run.
-func (c *collapsing) outcome(s *sample, others generator.Counts) (o outcome) {
-	gold, took := s.reports[0], s.took.Seconds()
+func (c *collapsing) outcome(s *bench.Sample, others generator.Counts) (o outcome) {
+	gold, took := s.Reports[0], s.Took.Seconds()
 	served := float64(others.Answers[http.StatusOK]) / took
 	offered := float64(gold.Begun+others.SYNs) / took
 	o.values = map[string]float64{
 		goldTail: tail(gold, 0.99), goldRate: gold.Rate(), totalRate: gold.Rate() + served,
 		unserved: offered - gold.Rate() - served, offeredGold: float64(gold.Begun) / took,
 	}
-	if c.core != nil {
-		o.values[workRate] = s.work.Seconds() / took
+	if c.Core != nil {
+		o.values[workRate] = s.Work.Seconds() / took
 	}
-	o.invalid = s.invalid(check{generator: true, machine: c.core != nil})
+	o.invalid = check{generator: true, machine: c.Core != nil}.invalid(s)
 	if lost := others.Unsent + others.Lost; o.invalid == "" && float64(lost) > 0.01*float64(others.SYNs) {
 		o.invalid = fmt.Sprintf("the generator was saturated: %d of %d SYNs not sent, %d lost", others.Unsent, others.SYNs+others.Unsent, others.Lost)
 	}
 	c.Progress("    gold: median %.1f ms, p90 %.1f ms, %s; others: %v answers, %d FINs, %d RSTs; cores %.0f %% and %.0f %%", tail(gold, 0.5), tail(gold, 0.9), bench.Outcomes(gold),
-		maps.Collect(maps.All(others.Answers)), others.Ends, others.Resets, 100*s.serverBusy, 100*s.clientBusy)
+		maps.Collect(maps.All(others.Answers)), others.Ends, others.Resets, 100*s.ServerBusy, 100*s.ClientBusy)
 	return o
 }
 
@@ -259,16 +243,5 @@ func (c *collapsing) noteLimit(ctx context.Context, values map[string]float64) e
 
 // tail is a quantile of response times in ms, where who was not served counts with the whole patience.
 func tail(r *load.Report, share float64) float64 {
-	var failed uint64
-	for o, n := range r.Outcomes {
-		if o := load.Outcome(o); o != load.OK && o != load.Unfinished {
-			failed += n
-		}
-	}
-	ok := float64(r.Outcomes[load.OK])
-	share *= (ok + float64(failed)) / max(1, ok)
-	if ok == 0 || share > 1 {
-		return milliseconds(2 * goldPatience)
-	}
-	return milliseconds(r.Quantile(share))
+	return bench.Quantile(r, share, 2*goldPatience)
 }

@@ -113,8 +113,8 @@ connections:
 `, c.web(), concurrency, preferredNet)
 	v := c.with(name, c.direct(nil), func(ctx context.Context) (end func() error, err error) {
 		if concurrency == "auto" {
-			err := c.core.Close()
-			if c.core = nil; err != nil {
+			err := c.Core.Close()
+			if c.Core = nil; err != nil {
 				return nil, err
 			}
 		}
@@ -128,9 +128,9 @@ connections:
 // withdraw ends Narthex and has the server's core measured again.
 func (c *collapsing) withdraw() error {
 	err := c.daemon.Stop()
-	if c.daemon = nil; c.core == nil {
+	if c.daemon = nil; c.Core == nil {
 		core, failed := bench.NewCore(c.ServerCPUs[0])
-		c.core, err = core, errors.Join(err, failed)
+		c.Core, err = core, errors.Join(err, failed)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/internal/load"
 )
@@ -116,16 +117,16 @@ func (t *thrashing) able(ctx context.Context) (rate float64, err error) {
 	if err := t.restart(); err != nil {
 		return 0, err
 	}
-	c, err := begin(ctx, load.Closed{Client: t.from(t.middle, t.path), Clients: 4})
+	c, err := bench.Gather(ctx, load.Closed{Client: t.from(t.middle, t.path), Clients: 4})
 	if err != nil {
 		return 0, err
 	}
-	defer c.end()
-	s, err := t.count(ctx, c, time.Second, 3*time.Second)
+	defer c.End()
+	s, err := t.Measure(ctx, c, time.Second, 3*time.Second)
 	if err != nil {
 		return 0, err
 	}
-	rate = s.reports[0].Rate()
+	rate = s.Reports[0].Rate()
 	t.Progress("  the server can do %.0f requests/s", rate)
 	if rate == 0 {
 		return 0, errors.New("the server does not answer")
@@ -138,18 +139,18 @@ func (t *thrashing) at(ctx context.Context, x float64) (o outcome, err error) {
 	if err := t.restart(); err != nil {
 		return o, err
 	}
-	c, err := begin(ctx, load.Open{Client: t.from(t.middle, t.path), Rate: x})
+	c, err := bench.Gather(ctx, load.Open{Client: t.from(t.middle, t.path), Rate: x})
 	if err != nil {
 		return o, err
 	}
-	defer c.end()
-	s, err := t.count(ctx, c, t.settle, t.length)
+	defer c.End()
+	s, err := t.Measure(ctx, c, t.settle, t.length)
 	if err != nil {
 		return o, err
 	}
-	r := s.reports[0]
-	o.values = map[string]float64{completed: r.Rate(), answered: milliseconds(r.Median())}
-	o.invalid = s.invalid(check{})
+	r := s.Reports[0]
+	o.values = map[string]float64{completed: r.Rate(), answered: bench.Milliseconds(r.Median())}
+	o.invalid = check{}.invalid(s)
 	if begun := float64(r.Begun) / r.Elapsed.Seconds(); o.invalid == "" && begun < 0.95*x {
 		o.invalid = fmt.Sprintf("%.0f requests/s were offered in place of %.0f", begun, x)
 	}

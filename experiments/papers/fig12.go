@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
 	"narthex/internal/load"
@@ -152,17 +153,17 @@ func (p *policed) besideAfter(ctx context.Context, x float64, settle time.Durati
 	if err != nil {
 		return outcome{}, err
 	}
-	r := o.sample.reports[0]
+	r := o.sample.Reports[0]
 	values := map[string]float64{
-		preferredRate: r.Rate(), greedyServed: float64(o.Answers[200]) / o.sample.took.Seconds(),
-		preferredTime: milliseconds(o.sample.took), // no less, where nobody was answered
+		preferredRate: r.Rate(), greedyServed: float64(o.Answers[200]) / o.sample.Took.Seconds(),
+		preferredTime: bench.Milliseconds(o.sample.Took), // no less, where nobody was answered
 	}
 	if r.Outcomes[load.OK] > 0 {
-		values[preferredTime] = milliseconds(r.Median())
+		values[preferredTime] = bench.Milliseconds(r.Median())
 	}
 	invalid := o.short(x)
 	if invalid == "" {
-		invalid = o.sample.invalid(check{overflows: protected, generator: true, machine: true})
+		invalid = check{overflows: protected, generator: true, machine: true}.invalid(o.sample)
 	}
 	return outcome{values: values, invalid: invalid}, nil
 }

@@ -107,7 +107,7 @@ func (p *policed) buckets() []variant {
 
 // swap puts another policy in force.
 func (p *policed) swap(ctx context.Context, n *bench.Narthex, policy string) error {
-	path, err := p.writePolicy(policy)
+	path, err := bench.WritePolicy(p.lab.Server, policy)
 	if err != nil {
 		return err
 	}
@@ -117,19 +117,19 @@ func (p *policed) swap(ctx context.Context, n *bench.Narthex, policy string) err
 
 // bursts measures preferred clients beside greedy ones that come in bursts.
 func (p *policed) bursts(ctx context.Context) (o outcome, err error) {
-	c, err := begin(ctx, p.burstPreferred(), load.Open{Client: p.from(p.middle, peers.Dynamic), Rate: burstOffered, Burst: burstSize})
+	c, err := bench.Gather(ctx, p.burstPreferred(), load.Open{Client: p.from(p.middle, peers.Dynamic), Rate: burstOffered, Burst: burstSize})
 	if err != nil {
 		return o, err
 	}
-	defer c.end()
-	s, err := p.measure(ctx, c, burstSettle, burstLength)
+	defer c.End()
+	s, err := p.Measure(ctx, c, burstSettle, burstLength)
 	if err != nil {
 		return o, err
 	}
-	greedy := s.reports[1]
+	greedy := s.Reports[1]
 	return outcome{
-		values:  map[string]float64{accepted: float64(greedy.Connected) / greedy.Elapsed.Seconds(), unharmed: s.reports[0].Rate()},
-		invalid: s.invalid(check{overflows: true, generator: true}),
+		values:  map[string]float64{accepted: float64(greedy.Connected) / greedy.Elapsed.Seconds(), unharmed: s.Reports[0].Rate()},
+		invalid: check{overflows: true, generator: true}.invalid(s),
 	}, nil
 }
 

@@ -81,14 +81,14 @@ func (p *policed) flooded(ctx context.Context, x float64) (outcome, error) {
 	}
 	invalid := ""
 	// Frames that find the server's ring full were offered.
-	if sent := float64(o.SYNs) / o.sample.took.Seconds(); sent < 0.95*x {
+	if sent := float64(o.SYNs) / o.sample.Took.Seconds(); sent < 0.95*x {
 		invalid = fmt.Sprintf("%.0f SYNs/s were sent in place of %.0f", sent, x)
 	} else {
-		invalid = o.sample.invalid(check{generator: true})
+		invalid = check{generator: true}.invalid(o.sample)
 	}
 	return outcome{values: map[string]float64{
-		goldServed: o.sample.reports[0].Rate(), bronzeServed: o.sample.reports[1].Rate(),
-		serverShare: 100 * o.sample.serverBusy, clientShare: 100 * o.sample.clientBusy,
+		goldServed: o.sample.Reports[0].Rate(), bronzeServed: o.sample.Reports[1].Rate(),
+		serverShare: 100 * o.sample.ServerBusy, clientShare: 100 * o.sample.ClientBusy,
 	}, invalid: invalid}, nil
 }
 

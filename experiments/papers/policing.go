@@ -95,19 +95,10 @@ func (p *policed) alone(context.Context) (stop func() error, err error) {
 	return p.started(p.serveAt(p.server, p.web()))
 }
 
-// serveAt starts the server where it is asked, or where a proxy asks it. It waits for all its
-// processes, whose time counts.
+// serveAt starts the server where it is asked, or where a proxy asks it.
 func (p *policed) serveAt(a peers.Apache, at netip.AddrPort) (*testnet.Server, error) {
 	a.Listen = []netip.AddrPort{at}
-	s, err := a.Start(p.lab.Server)
-	for err == nil {
-		var processes []int
-		if processes, err = s.PIDs(); len(processes) > a.Workers {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return p.serve(s, err)
+	return p.Serve(a.Start(p.lab.Server))
 }
 
 // started is how a variant starts that consists of servers, the one behind first.
@@ -116,7 +107,7 @@ func (p *policed) started(s *testnet.Server, err error) (stop func() error, _ er
 		return nil, err
 	}
 	return func() error {
-		p.workers = nil // all of them end: a variant has the stage for itself
+		p.Workers = nil // all of them end: a variant has the stage for itself
 		// Not by SIGTERM: processes of Apache that are told to end while their Lua works may hang.
 		return errors.Join(s.Signal(syscall.SIGKILL), s.Close())
 	}, nil
@@ -168,7 +159,7 @@ func (p *policed) proxy(start func() (*testnet.Server, error)) protection {
 		if err != nil {
 			return nil, err
 		}
-		stop, err := p.started(p.serve(goFirst(start())))
+		stop, err := p.started(p.Serve(goFirst(start())))
 		if err != nil {
 			return nil, errors.Join(err, end())
 		}
@@ -177,7 +168,7 @@ func (p *policed) proxy(start func() (*testnet.Server, error)) protection {
 }
 
 // capacity is what the server does for its preferred clients when nobody else asks, in requests/s.
-func (p *policed) capacity(ctx context.Context, clients starter) (rate float64, err error) {
+func (p *policed) capacity(ctx context.Context, clients bench.Starter) (rate float64, err error) {
 	stop, err := p.alone(ctx)
 	if err != nil {
 		return 0, err
@@ -187,26 +178,26 @@ func (p *policed) capacity(ctx context.Context, clients starter) (rate float64, 
 	if err != nil {
 		return 0, err
 	}
-	if rate = s.reports[0].Rate(); rate == 0 {
+	if rate = s.Reports[0].Rate(); rate == 0 {
 		return 0, errors.New("the server answers nobody")
 	}
-	p.Progress("  capacity %.0f/s, %.0f µs of the server's core each", rate, s.work.Seconds()*1e6/float64(s.reports[0].Outcomes[load.OK]))
+	p.Progress("  capacity %.0f/s, %.0f µs of the server's core each", rate, s.Work.Seconds()*1e6/float64(s.Reports[0].Outcomes[load.OK]))
 	return rate, nil
 }
 
 // offered is what the generator did while something was measured.
 type offered struct {
 	generator.Counts
-	sample *sample
+	sample *bench.Sample
 }
 
 // offer has the generator send at a rate beside clients, and measures. No rate: nothing is sent.
-func (p *policed) offer(ctx context.Context, rate float64, settle, length time.Duration, clients ...starter) (o offered, err error) {
-	c, err := begin(ctx, clients...)
+func (p *policed) offer(ctx context.Context, rate float64, settle, length time.Duration, clients ...bench.Starter) (o offered, err error) {
+	c, err := bench.Gather(ctx, clients...)
 	if err != nil {
 		return o, err
 	}
-	defer c.end()
+	defer c.End()
 	defer p.greedy.SetRate(-1)
 	if rate > 0 {
 		p.greedy.SetRate(int(math.Round(rate)))
@@ -218,7 +209,7 @@ func (p *policed) offer(ctx context.Context, rate float64, settle, length time.D
 	if err != nil {
 		return o, err
 	}
-	if o.sample, err = p.measure(ctx, c, 0, length); err != nil {
+	if o.sample, err = p.Measure(ctx, c, 0, length); err != nil {
 		return o, err
 	}
 	after, err := p.greedy.Counts()
@@ -227,7 +218,7 @@ func (p *policed) offer(ctx context.Context, rate float64, settle, length time.D
 }
 
 // rate is how many SYNs reached the server's device, per second.
-func (o offered) rate() float64 { return float64(o.SYNs-o.Lost) / o.sample.took.Seconds() }
+func (o offered) rate() float64 { return float64(o.SYNs-o.Lost) / o.sample.Took.Seconds() }
 
 // short says how much less was offered than asked for, if that is too much.
 func (o offered) short(asked float64) string {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
 	"narthex/internal/load"
@@ -60,7 +61,7 @@ func (c *contest) beside() netip.AddrPort { return netip.AddrPortFrom(c.lab.Serv
 
 // run measures all contenders at a load. They ask at the given address.
 func (c *contest) run(ctx context.Context, target netip.AddrPort, x float64) (o outcome, err error) {
-	var clients []starter
+	var clients []bench.Starter
 	var names []string
 	for _, who := range c.contenders {
 		who.load.Clients, who.load.Target = who.clients(x), target
@@ -68,16 +69,16 @@ func (c *contest) run(ctx context.Context, target netip.AddrPort, x float64) (o 
 			clients, names = append(clients, who.load), append(names, who.name)
 		}
 	}
-	crowd, err := begin(ctx, clients...)
+	crowd, err := bench.Gather(ctx, clients...)
 	if err != nil {
 		return o, err
 	}
-	defer crowd.end()
-	s, err := c.measure(ctx, crowd, c.settle, c.length)
+	defer crowd.End()
+	s, err := c.Measure(ctx, crowd, c.settle, c.length)
 	if err != nil {
 		return o, err
 	}
-	return outcome{values: contested(names, s.reports), invalid: s.invalid(c.check)}, nil
+	return outcome{values: contested(names, s.Reports), invalid: c.check.invalid(s)}, nil
 }
 
 // contested are the figures of each contender. Who is not served has no response time.
@@ -90,7 +91,7 @@ func contested(names []string, reports []*load.Report) map[string]float64 {
 		values[refusedOf(name)] = float64(r.Outcomes[load.OtherStatus]+r.Outcomes[load.Reset]) / r.Elapsed.Seconds()
 		if r.Outcomes[load.OK] > 0 {
 			values[meanOf(name)] = r.Times.Mean() / 1e3
-			values[p99Of(name)] = milliseconds(r.Quantile(0.99))
+			values[p99Of(name)] = bench.Milliseconds(r.Quantile(0.99))
 		}
 	}
 	return values
@@ -142,16 +143,16 @@ func (c *contest) proxied(name string, p peer) variant {
 
 // before starts a proxy. Until stop it is among the workers.
 func (c *contest) before(p peer) (stop func() error, err error) {
-	others := c.workers
+	others := c.Workers
 	s, err := goFirst(p.Start(c.lab.Server))
 	if err != nil {
 		return nil, err
 	}
 	stop = func() error {
-		c.workers = others
+		c.Workers = others
 		return s.Close()
 	}
-	if _, err := c.serve(s, nil); err != nil {
+	if _, err := c.Serve(s, nil); err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
@@ -165,32 +166,11 @@ func (c *contest) haproxy(maxConn int, priorities ...peers.Priority) peers.HAPro
 	}
 }
 
-// apache starts Apache prefork and waits until it has all its processes.
+// apache starts Apache prefork.
 func (c *contest) apache(a peers.Apache) error {
 	a.Listen, a.Backlog, a.CPUs = []netip.AddrPort{c.web()}, backlog, c.ServerCPUs
-	s, err := a.Start(c.lab.Server)
-	if err != nil {
-		return err
-	}
-	if err := awaitProcesses(s, a.Workers); err != nil {
-		return err
-	}
-	_, err = c.serve(s, nil)
+	_, err := c.Serve(a.Start(c.lab.Server))
 	return err
-}
-
-// awaitProcesses waits until a server has started so many processes.
-func awaitProcesses(s *testnet.Server, n int) error {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		processes, err := s.PIDs()
-		if err != nil {
-			return err
-		}
-		if len(processes) > n {
-			return nil
-		}
-	}
-	return fmt.Errorf("the server does not start %d processes", n)
 }
 
 // contest makes a stage for a contest.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/peers"
 	"narthex/experiments/internal/trace"
 	"narthex/internal/load"
@@ -113,13 +114,13 @@ func (sh *shop) capacity(ctx context.Context, clients load.Closed) (most float64
 		if err != nil {
 			return 0, err
 		}
-		most = max(most, rates(s.reports))
+		most = max(most, s.Rate())
 	}
 	return most, nil
 }
 
 // groups are the clients in groups with different patience.
-func groups(clients load.Closed) (all []starter) {
+func groups(clients load.Closed) (all []bench.Starter) {
 	for i := range othersGroups {
 		group := clients
 		group.Clients = clients.Clients / othersGroups
@@ -127,14 +128,6 @@ func groups(clients load.Closed) (all []starter) {
 		all = append(all, group)
 	}
 	return all
-}
-
-// rates is how many requests per second were answered in all.
-func rates(reports []*load.Report) (sum float64) {
-	for _, r := range reports {
-		sum += r.Rate()
-	}
-	return sum
 }
 
 // apache is the server, or another like it.
@@ -162,12 +155,12 @@ func (sh *shop) midway() float64   { return sh.xs[len(sh.xs)/2] }
 func (sh *shop) burst(rate float64) int { return max(2, int(rate/10)) }
 
 // run replays the day at an address while others ask.
-func (sh *shop) run(ctx context.Context, target netip.AddrPort, others ...starter) (o outcome, err error) {
-	c, err := begin(ctx, others...)
+func (sh *shop) run(ctx context.Context, target netip.AddrPort, others ...bench.Starter) (o outcome, err error) {
+	c, err := bench.Gather(ctx, others...)
 	if err != nil {
 		return o, err
 	}
-	defer c.end()
+	defer c.End()
 	select {
 	case <-ctx.Done():
 		return o, ctx.Err()
@@ -182,8 +175,8 @@ func (sh *shop) run(ctx context.Context, target netip.AddrPort, others ...starte
 	if err != nil {
 		return o, err
 	}
-	c.runs = append(c.runs, replay)
-	s, err := sh.measure(ctx, c, 0, sh.length)
+	c.Join(replay)
+	s, err := sh.Measure(ctx, c, 0, sh.length)
 	if err != nil {
 		return o, err
 	}
@@ -194,22 +187,21 @@ func (sh *shop) run(ctx context.Context, target netip.AddrPort, others ...starte
 	}
 	o.values = map[string]float64{goodput: report.Goodput() / 1024}
 	if len(others) > 0 {
-		o.values[othersServed] = rates(s.reports[:len(others)])
+		o.values[othersServed] = s.Reports[:len(others)].Rate()
 	}
-	o.invalid = s.invalid(sh.check)
+	o.invalid = sh.check.invalid(s)
 	return o, nil
 }
 
-// account has the servers' processes count as workers: now, since a server that accepts connections
-// may not yet have started all of them.
+// account has the processes of the servers that run now count as workers.
 func (sh *shop) account() error {
-	sh.workers = nil
+	sh.Workers = nil
 	for _, s := range sh.servers {
 		processes, err := s.PIDs()
 		if err != nil {
 			return err
 		}
-		sh.workers = append(sh.workers, processes...)
+		sh.Workers = append(sh.Workers, processes...)
 	}
 	return nil
 }

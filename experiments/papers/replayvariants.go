@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"narthex/experiments/internal/bench"
 	"narthex/internal/testnet"
 )
 
@@ -34,7 +35,7 @@ func (sh *shop) policed(name string, policy func(rate float64) string) variant {
 			return nil, err
 		}
 		put = func(ctx context.Context, text string) error {
-			path, err := sh.writePolicy(text)
+			path, err := bench.WritePolicy(sh.lab.Server, text)
 			if err != nil {
 				return err
 			}

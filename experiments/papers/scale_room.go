@@ -58,7 +58,7 @@ func (st *stage) prepareWaiting() error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("have clients wait before they send again: %w: %s", err, out)
 	}
-	_, err := st.serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: waitBacklog}))
+	_, err := st.Serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: waitBacklog}))
 	return err
 }
 
@@ -85,20 +85,20 @@ connections:
 	defer programs.Close()
 	blocker := st.from(st.middle, "/wait?for=nobody")
 	blocker.Timeout = time.Minute
-	blocked, err := begin(ctx, load.Closed{Client: blocker, Clients: 1})
+	blocked, err := bench.Gather(ctx, load.Closed{Client: blocker, Clients: 1})
 	if err != nil {
 		return o, err
 	}
-	defer blocked.end()
-	c, err := begin(ctx, load.Closed{Client: st.from(st.preferred, "/"), Clients: waitGold})
+	defer blocked.End()
+	c, err := bench.Gather(ctx, load.Closed{Client: st.from(st.preferred, "/"), Clients: waitGold})
 	if err != nil {
 		return o, err
 	}
-	defer c.end()
+	defer c.End()
 	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
 		return o, err
 	}
-	end, err := st.wait(int(waiting))
+	end, err := st.Wait(st.lab, st.middle, int(waiting), waitOpen)
 	if err != nil {
 		return o, err
 	}
@@ -124,7 +124,7 @@ func (s *suite) scaleClasses(ctx context.Context) (g *growth, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.serve(origin.Start(st.lab.Server, origin.Config{
+	if _, err := st.Serve(origin.Start(st.lab.Server, origin.Config{
 		Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog,
 	})); err != nil {
 		return nil, err

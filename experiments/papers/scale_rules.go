@@ -57,21 +57,8 @@ func (s *suite) scaleConnections(ctx context.Context) (g *growth, err error) {
 		}
 		return n.Stop, nil
 	}
-	ours.measure = func(ctx context.Context, x float64) (o outcome, err error) {
-		load, memory, err := st.swap(ctx, n, policy(x))
-		if err != nil {
-			return o, err
-		}
-		programs, err := bench.OpenPrograms(n.Instance)
-		if err != nil {
-			return o, err
-		}
-		defer programs.Close()
-		o, err = st.syns(ctx, scaleSYNs, programs)
-		if err == nil {
-			o.values[loadTime], o.values[mapMemory] = load, memory
-		}
-		return o, err
+	ours.measure = func(ctx context.Context, x float64) (outcome, error) {
+		return st.swapped(ctx, n, policy(x), func(programs bench.Programs) (outcome, error) { return st.syns(ctx, scaleSYNs, programs) })
 	}
 	g.variants = append([]variant{ours}, st.chains()...)
 	return s.grow(ctx, g)
@@ -79,7 +66,7 @@ func (s *suite) scaleConnections(ctx context.Context) (g *growth, err error) {
 
 // swap puts a policy in force and returns how many seconds that took, and the memory in MiB.
 func (st *stage) swap(ctx context.Context, n *bench.Narthex, policy string) (seconds, memory float64, err error) {
-	path, err := st.writePolicy(policy)
+	path, err := bench.WritePolicy(st.lab.Server, policy)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -89,6 +76,23 @@ func (st *stage) swap(ctx context.Context, n *bench.Narthex, policy string) (sec
 	}
 	memory, err = bench.MapMemory(n.Instance)
 	return took.Seconds(), memory, err
+}
+
+// swapped puts a policy in force and measures the programs, and what it took to put it in force.
+func (st *stage) swapped(ctx context.Context, n *bench.Narthex, policy string, measure func(bench.Programs) (outcome, error)) (o outcome, err error) {
+	seconds, memory, err := st.swap(ctx, n, policy)
+	if err != nil {
+		return o, err
+	}
+	programs, err := bench.OpenPrograms(n.Instance)
+	if err != nil {
+		return o, err
+	}
+	defer programs.Close()
+	if o, err = measure(programs); err == nil {
+		o.values[loadTime], o.values[mapMemory] = seconds, memory
+	}
+	return o, err
 }
 
 // syns measures SYNs that are dropped: the time of the server's core for each in µs, and of
@@ -107,7 +111,7 @@ func (st *stage) syns(ctx context.Context, rate int, programs bench.Programs) (o
 			spent, err = programs.Spent()
 		}
 		if err == nil {
-			core, err = st.spent()
+			core, err = st.Spent()
 		}
 		return flood.Counts().Sent, spent, core
 	}
@@ -140,7 +144,7 @@ func (s *suite) scaleRequests(ctx context.Context) (g *growth, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog})); err != nil {
+	if _, err := st.Serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog})); err != nil {
 		return nil, err
 	}
 	g = &growth{name: "requests", title: "Request rules", axis: "rules", xs: scaleRules}
@@ -163,7 +167,7 @@ func (s *suite) scaleRequests(ctx context.Context) (g *growth, err error) {
 const scalePath = "/shop/5000/cart.html"
 
 // programs is Narthex with ever other policies, and the time of its programs per request.
-func (st *stage) programs(name string, xs []float64, policy func(x float64) string, clients ...starter) variant {
+func (st *stage) programs(name string, xs []float64, policy func(x float64) string, clients ...bench.Starter) variant {
 	var n *bench.Narthex
 	v := variant{name: name, ours: true, xs: xs}
 	v.start = func(ctx context.Context) (stop func() error, err error) {
@@ -172,32 +176,21 @@ func (st *stage) programs(name string, xs []float64, policy func(x float64) stri
 		}
 		return n.Stop, nil
 	}
-	v.measure = func(ctx context.Context, x float64) (o outcome, err error) {
-		load, memory, err := st.swap(ctx, n, policy(x))
-		if err != nil {
-			return o, err
-		}
-		programs, err := bench.OpenPrograms(n.Instance)
-		if err != nil {
-			return o, err
-		}
-		defer programs.Close()
-		c, err := begin(ctx, clients...)
-		if err != nil {
-			return o, err
-		}
-		defer c.end()
-		o, err = st.perRequest(ctx, c, programs, st.settle, st.length)
-		if err == nil {
-			o.values[loadTime], o.values[mapMemory] = load, memory
-		}
-		return o, err
+	v.measure = func(ctx context.Context, x float64) (outcome, error) {
+		return st.swapped(ctx, n, policy(x), func(programs bench.Programs) (outcome, error) {
+			c, err := bench.Gather(ctx, clients...)
+			if err != nil {
+				return outcome{}, err
+			}
+			defer c.End()
+			return st.perRequest(ctx, c, programs, st.settle, st.length)
+		})
 	}
 	return v
 }
 
 // perRequest measures the time of programs per request that is served, in µs.
-func (st *stage) perRequest(ctx context.Context, c *crowd, programs bench.Programs, settle, length time.Duration) (o outcome, err error) {
+func (st *stage) perRequest(ctx context.Context, c *bench.Crowd, programs bench.Programs, settle, length time.Duration) (o outcome, err error) {
 	if err := bench.Sleep(ctx, settle); err != nil {
 		return o, err
 	}
@@ -205,7 +198,7 @@ func (st *stage) perRequest(ctx context.Context, c *crowd, programs bench.Progra
 	if err != nil {
 		return o, err
 	}
-	s, err := st.measure(ctx, c, 0, length)
+	s, err := st.Measure(ctx, c, 0, length)
 	if err != nil {
 		return o, err
 	}
@@ -213,13 +206,11 @@ func (st *stage) perRequest(ctx context.Context, c *crowd, programs bench.Progra
 	if err != nil {
 		return o, err
 	}
-	served := uint64(0)
-	for _, r := range s.reports {
-		served += r.Outcomes[load.OK]
-	}
+	served := s.Answered()
 	o.values = map[string]float64{programCost: (after - before).Seconds() * 1e6 / float64(served)}
 	// That others take time of the cores makes programs no slower.
-	if o.invalid = s.invalid(check{}); o.invalid == "" && (served < 100 || after == before) {
+	o.invalid = check{}.invalid(s)
+	if o.invalid == "" && (served < 100 || after == before) {
 		o.invalid = fmt.Sprintf("only %d requests were served, with %v of programs", served, after-before)
 	}
 	return o, nil

@@ -122,7 +122,7 @@ connections:
 
 // behindHAProxy measures with HAProxy before the server, which starts anew with each limit.
 func (t *rankedServer) behindHAProxy(ctx context.Context, limit float64) (o outcome, err error) {
-	server := t.workers
+	server := t.Workers
 	proxy := peers.HAProxy{
 		Listen: t.webs(), Backlog: backlog, CPUs: t.ServerCPUs, Origin: t.behind(), MaxConn: inService,
 		Priorities: []peers.Priority{{Class: peers.Class{From: preferredNet}, Priority: -200}, {Class: peers.Class{From: middleNet}, Priority: -100}},
@@ -130,13 +130,13 @@ func (t *rankedServer) behindHAProxy(ctx context.Context, limit float64) (o outc
 	if limit > 0 {
 		proxy.Deny = []peers.RateLimit{{Class: peers.Class{From: preferredNet}, Rate: int(limit)}}
 	}
-	h, err := t.serve(goFirst(proxy.Start(t.lab.Server)))
+	h, err := t.Serve(goFirst(proxy.Start(t.lab.Server)))
 	if err != nil {
 		return o, err
 	}
 	defer func() {
 		err = errors.Join(err, h.Close())
-		t.workers = server
+		t.Workers = server
 	}()
 	return t.asked(ctx, limit, false)
 }
@@ -152,24 +152,24 @@ func (t *rankedServer) asked(ctx context.Context, limit float64, bucket bool) (o
 		// What the server does with something before it is somewhat less than its capacity.
 		settle += time.Duration(limit / (0.92*t.capacity - limit) * float64(time.Second))
 	}
-	c, err := begin(ctx,
+	c, err := bench.Gather(ctx,
 		load.Closed{Client: t.from(t.preferred, peers.File8K), Clients: highClients},
 		load.Closed{Client: t.from(t.middle, peers.File8K), Clients: mediumClients},
 		load.Closed{Client: t.from(t.low, peers.File8K), Clients: lowClients})
 	if err != nil {
 		return outcome{}, err
 	}
-	defer c.end()
-	s, err := t.measure(ctx, c, settle, length)
+	defer c.End()
+	s, err := t.Measure(ctx, c, settle, length)
 	if err != nil {
 		return outcome{}, err
 	}
 	values := map[string]float64{}
-	for i, r := range s.reports {
+	for i, r := range s.Reports {
 		values[tab3Columns[i]] = r.Rate()
 		values[allServed] += r.Rate()
 	}
-	return outcome{values: values, invalid: s.invalid(check{overflows: true, generator: true, machine: true})}, nil
+	return outcome{values: values, invalid: check{overflows: true, generator: true, machine: true}.invalid(s)}, nil
 }
 
 func (t *rankedServer) result(got *swept, variants []variant) *evidence.Result {

@@ -92,7 +92,7 @@ func (l *limited) capacity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.able = s.reports[0].Rate()
+	l.able = s.Reports[0].Rate()
 	l.Progress("  the server can do %.0f CGI requests/s", l.able)
 	if l.rate(2) == 0 {
 		return errors.New("the server does not answer")
@@ -129,7 +129,7 @@ func (l *limited) policed() variant {
 			return n.Stop, nil
 		},
 		measure: func(ctx context.Context, x float64) (o outcome, err error) {
-			path, err := l.writePolicy(l.policy(x))
+			path, err := bench.WritePolicy(l.lab.Server, l.policy(x))
 			if err != nil {
 				return o, err
 			}

@@ -53,11 +53,7 @@ func (s *suite) tab5(ctx context.Context) (r *evidence.Result, err error) {
 	qos := apache
 	qos.Listen, qos.QoS = []netip.AddrPort{st.port(8082)}, &peers.QoS{Deny: []peers.RateLimit{ruled}}
 	for _, a := range []peers.Apache{apache, qos} {
-		server, err := a.Start(st.lab.Server)
-		if err == nil {
-			err = awaitProcesses(server, a.Workers)
-		}
-		if _, err := st.serve(server, err); err != nil {
+		if _, err := st.Serve(a.Start(st.lab.Server)); err != nil {
 			return nil, err
 		}
 	}
@@ -112,8 +108,8 @@ func (st *stage) asked(target netip.AddrPort) func(context.Context, float64) (ou
 		if err != nil {
 			return o, err
 		}
-		r := s.reports[0]
-		o.values, o.invalid = map[string]float64{connections: r.Rate()}, s.invalid(check{overflows: true, generator: true, machine: true})
+		r := s.Reports[0]
+		o.values, o.invalid = map[string]float64{connections: r.Rate()}, check{overflows: true, generator: true, machine: true}.invalid(s)
 		if r.Outcomes[load.OK] == 0 || r.Outcomes[load.OtherStatus] > 0 {
 			o.invalid = fmt.Sprintf("%d were answered as they should, %d otherwise", r.Outcomes[load.OK], r.Outcomes[load.OtherStatus])
 		}

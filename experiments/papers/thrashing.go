@@ -65,7 +65,7 @@ func (s *suite) thrashing() (t *thrashing, err error) {
 }
 
 func (t *thrashing) build() (err error) {
-	err, t.core = t.core.Close(), nil
+	err, t.Core = t.Core.Close(), nil
 	if err != nil {
 		return err
 	}

@@ -33,48 +33,48 @@ func (b suite) crowd(ctx context.Context) (figures []bench.Figure, err error) {
 	for _, n := range crowds {
 		list = append(list, bench.Figure{What: fmt.Sprintf("gold p99 beside %d, with Narthex", n), Unit: "ms"})
 	}
-	t := newTable(list...)
-	for t.next() {
-		medians, tails, why, err := c.beside(ctx, turned(t, nothing, narthex))
+	t := bench.NewTable(*runs, list...)
+	for t.Next() {
+		medians, tails, why, err := c.beside(ctx, bench.Turned(t, nothing, narthex))
 		if err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
-		if t.refuse(why...) {
+		if t.Refuse(why...) {
 			continue
 		}
 		with := medians[narthex]
-		t.add(slices.Concat([]float64{with[len(with)-1] / with[0]}, with, medians[nothing], tails)...)
+		t.Add(slices.Concat([]float64{with[len(with)-1] / with[0]}, with, medians[nothing], tails)...)
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // beside measures the gold client beside each number of bronze clients, with and without
 // Narthex. Times are in milliseconds.
-func (c *contest) beside(ctx context.Context, order []variant) (medians [variants][]float64, tails []float64, invalid []string, err error) {
+func (c *contest) beside(ctx context.Context, order []variant) (medians [variants][]float64, tails []float64, why []string, err error) {
 	for _, v := range order {
 		for _, n := range crowds {
 			s, err := c.one(ctx, v, n)
 			if err != nil {
 				return medians, nil, nil, err
 			}
-			gold := s.reports[0]
+			gold := s.Reports[0]
 			c.Progress("  %d bronze, Narthex %t: gold median %s ms; gold: %s; bronze: %s", n, v == narthex,
-				bench.Number(milliseconds(gold.Median())), bench.Outcomes(gold), bench.Outcomes(s.reports[1]))
-			invalid = append(invalid, s.invalid(true))
+				bench.Number(bench.Milliseconds(gold.Median())), bench.Outcomes(gold), bench.Outcomes(s.Reports[1]))
+			why = append(why, invalid(s, true))
 			if gold.Outcomes[load.OK] == 0 {
-				invalid = append(invalid, fmt.Sprintf("no answer for gold beside %d", n))
+				why = append(why, fmt.Sprintf("no answer for gold beside %d", n))
 			}
-			medians[v] = append(medians[v], milliseconds(gold.Median()))
+			medians[v] = append(medians[v], bench.Milliseconds(gold.Median()))
 			if v == narthex {
-				tails = append(tails, milliseconds(gold.Quantile(0.99)))
+				tails = append(tails, bench.Milliseconds(gold.Quantile(0.99)))
 			}
 		}
 	}
-	return medians, tails, invalid, nil
+	return medians, tails, why, nil
 }
 
 // one measures one gold client beside so many bronze ones.
-func (c *contest) one(ctx context.Context, v variant, bronze int) (s *sample, err error) {
+func (c *contest) one(ctx context.Context, v variant, bronze int) (s *bench.Sample, err error) {
 	settle, length := warmUp, length()
 	if v == narthex {
 		n, err := c.narthex(ctx, c.room)
@@ -87,7 +87,7 @@ func (c *contest) one(ctx context.Context, v variant, bronze int) (s *sample, er
 		turn := time.Duration(bronze) * 2 * time.Millisecond
 		settle, length = max(settle, turn*5/4), max(length, turn*5/2)
 	}
-	return c.once(ctx, settle, length,
+	return c.Once(ctx, settle, length,
 		load.Closed{Client: c.goldClients(), Clients: 1},
 		load.Closed{Client: c.bronzeClients(), Clients: bronze})
 }

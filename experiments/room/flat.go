@@ -68,23 +68,23 @@ func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
 	for _, n := range flatWaiting {
 		list = append(list, bench.Figure{What: fmt.Sprintf("work per request, %d waiting", n), Unit: "µs"})
 	}
-	t := newTable(list...)
-	for t.next() {
+	t := bench.NewTable(*runs, list...)
+	for t.Next() {
 		var programs, work [3]float64
 		var why []string
-		for _, i := range turned(t, 0, 1, 2) {
+		for _, i := range bench.Turned(t, 0, 1, 2) {
 			var w string
 			if programs[i], work[i], w, err = st.amid(ctx, flatWaiting[i]); err != nil {
-				return t.done(), err
+				return t.Done(), err
 			}
 			why = append(why, w)
 		}
-		if t.refuse(why...) {
+		if t.Refuse(why...) {
 			continue
 		}
-		t.add(slices.Concat([]float64{programs[last] / programs[0], programs[1] / programs[0], work[last] / work[0]}, programs[:], work[:])...)
+		t.Add(slices.Concat([]float64{programs[last] / programs[0], programs[1] / programs[0], work[last] / work[0]}, programs[:], work[:])...)
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 func (st *stage) prepareFlat() error {
@@ -115,20 +115,20 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 
 	blocker := st.bronzeClients()
 	blocker.Path, blocker.Timeout = "/wait?for=nobody", time.Minute
-	blocked, err := start(ctx, load.Closed{Client: blocker, Clients: 1})
+	blocked, err := bench.Gather(ctx, load.Closed{Client: blocker, Clients: 1})
 	if err != nil {
 		return 0, 0, "", err
 	}
-	defer blocked.end()
-	c, err := start(ctx, load.Closed{Client: st.goldClients(), Clients: flatGold})
+	defer blocked.End()
+	c, err := bench.Gather(ctx, load.Closed{Client: st.goldClients(), Clients: flatGold})
 	if err != nil {
 		return 0, 0, "", err
 	}
-	defer c.end()
+	defer c.End()
 	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
 		return 0, 0, "", err
 	}
-	end, err := st.wait(waiting)
+	end, err := st.Wait(st.lab, st.bronze, waiting, flatOpen)
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -140,7 +140,7 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err != nil {
 		return 0, 0, "", err
 	}
-	s, err := st.measure(ctx, c, 0, flatLength)
+	s, err := st.Measure(ctx, c, 0, flatLength)
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -152,13 +152,13 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err != nil {
 		return 0, 0, "", err
 	}
-	programs = (after - before).Seconds() * 1e6 / float64(s.answered())
+	programs = (after - before).Seconds() * 1e6 / float64(s.Answered())
 	// That others take the core makes programs no slower.
-	invalid = strings.Join(s.broken(), ", ")
+	invalid = strings.Join(broken(s), ", ")
 	if w := counts["bronze"].Waiting; invalid == "" && w < waiting*95/100 {
 		invalid = fmt.Sprintf("%d of %d wait", w, waiting)
 	}
 	st.Progress("  %d waiting: %s µs of programs, %s µs of work per request; gold: %s; busy %.0f %%, clients %.0f %%; %s", counts["bronze"].Waiting,
-		bench.Number(programs), bench.Number(s.perAnswer()), bench.Outcomes(s.reports[0]), 100*s.serverBusy, 100*s.clientBusy, invalid)
-	return programs, s.perAnswer(), invalid, nil
+		bench.Number(programs), bench.Number(s.PerAnswer()), bench.Outcomes(s.Reports[0]), 100*s.ServerBusy, 100*s.ClientBusy, invalid)
+	return programs, s.PerAnswer(), invalid, nil
 }

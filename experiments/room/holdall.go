@@ -30,7 +30,7 @@ func (b suite) holdAll(ctx context.Context) (figures []bench.Figure, err error) 
 	if _, err := st.origin(origin.Config{}); err != nil {
 		return nil, err
 	}
-	t := newTable(
+	t := bench.NewTable(*runs,
 		bench.Figure{What: "requests/s, all held / without Narthex", Wanted: bench.AtLeast(0.88)},
 		bench.Figure{What: "held, of all requests", Unit: "%", Wanted: bench.AtLeast(95)},
 		bench.Figure{What: "requests that failed", Wanted: bench.Always(0, 0)},
@@ -39,29 +39,29 @@ func (b suite) holdAll(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "the server's core was busy with", Unit: "%"},
 		bench.Figure{What: "the server's core was busy without", Unit: "%"},
 	)
-	for t.next() {
-		var without, with *sample
+	for t.Next() {
+		var without, with *bench.Sample
 		var held float64
-		for _, gated := range turned(t, false, true) {
+		for _, gated := range bench.Turned(t, false, true) {
 			if gated {
 				with, held, err = st.allHeld(ctx)
 			} else {
-				without, err = st.once(ctx, warmUp, length(), st.many())
+				without, err = st.Once(ctx, warmUp, length(), st.many())
 			}
 			if err != nil {
-				return t.done(), err
+				return t.Done(), err
 			}
 		}
 		st.Progress("  %s/s without, %s/s with, %.1f %% held; %s; busy %.0f and %.0f %%, clients %.0f and %.0f %%",
-			bench.Number(without.rate()), bench.Number(with.rate()), 100*held, bench.Outcomes(with.reports[0]),
-			100*without.serverBusy, 100*with.serverBusy, 100*without.clientBusy, 100*with.clientBusy)
-		if t.refuse(without.invalid(true), with.invalid(false)) {
+			bench.Number(without.Rate()), bench.Number(with.Rate()), 100*held, bench.Outcomes(with.Reports[0]),
+			100*without.ServerBusy, 100*with.ServerBusy, 100*without.ClientBusy, 100*with.ClientBusy)
+		if t.Refuse(invalid(without, true), invalid(with, false)) {
 			continue
 		}
-		t.add(with.rate()/without.rate(), 100*held, float64(failed(with.reports[0])), with.rate(), without.rate(),
-			100*with.serverBusy, 100*without.serverBusy)
+		t.Add(with.Rate()/without.Rate(), 100*held, float64(bench.Failed(with.Reports[0])), with.Rate(), without.Rate(),
+			100*with.ServerBusy, 100*without.ServerBusy)
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 func (st *stage) many() load.Closed {
@@ -70,22 +70,22 @@ func (st *stage) many() load.Closed {
 
 // allHeld measures clients of whom a few at a time are let in, and the share of requests that
 // were held.
-func (st *stage) allHeld(ctx context.Context) (s *sample, held float64, err error) {
+func (st *stage) allHeld(ctx context.Context) (s *bench.Sample, held float64, err error) {
 	n, err := st.narthex(ctx, room{concurrency: holdAllLimit})
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	c, err := start(ctx, st.many())
+	c, err := bench.Gather(ctx, st.many())
 	if err != nil {
 		return nil, 0, err
 	}
-	defer c.end()
+	defer c.End()
 	before, err := readRoom(ctx, n)
 	if err != nil {
 		return nil, 0, err
 	}
-	if s, err = st.measure(ctx, c, warmUp, length()); err != nil {
+	if s, err = st.Measure(ctx, c, warmUp, length()); err != nil {
 		return nil, 0, err
 	}
 	after, err := readRoom(ctx, n)

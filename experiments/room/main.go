@@ -23,7 +23,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"time"
 
@@ -41,23 +40,17 @@ type suite struct{ *bench.Bench }
 
 func main() {
 	bench.Experiment{Name: "room", Limit: 20 * time.Minute, Parts: []bench.Part{
-		part("priority", suite.priority),
-		part("haproxy", suite.haproxy),
-		part("keepalive", suite.keepAlive),
-		part("reserve", suite.reserve),
-		part("crowd", suite.crowd),
-		part("overhead", suite.overhead),
-		part("holdall", suite.holdAll),
-		part("flat", suite.flat),
-		part("reject", suite.reject),
-		part("memory", suite.memory),
+		bench.PartOf("priority", suite.priority),
+		bench.PartOf("haproxy", suite.haproxy),
+		bench.PartOf("keepalive", suite.keepAlive),
+		bench.PartOf("reserve", suite.reserve),
+		bench.PartOf("crowd", suite.crowd),
+		bench.PartOf("overhead", suite.overhead),
+		bench.PartOf("holdall", suite.holdAll),
+		bench.PartOf("flat", suite.flat),
+		bench.PartOf("reject", suite.reject),
+		bench.PartOf("memory", suite.memory),
 	}}.Main()
-}
-
-func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
-	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
-		return measure(suite{b}, ctx)
-	}}
 }
 
 // length is that of a measurement.

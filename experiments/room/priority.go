@@ -53,7 +53,7 @@ func (b suite) contest(purpose string, work time.Duration) (*contest, error) {
 }
 
 // with measures both kinds of clients with something before the server.
-func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
+func (c *contest) with(ctx context.Context, v variant) (s *bench.Sample, err error) {
 	gold := load.Closed{Client: c.goldClients(), Clients: goldCount, KeepAlive: c.keepAlive}
 	bronze := load.Closed{Client: c.bronzeClients(), Clients: bronzeCount, KeepAlive: c.keepAlive}
 	switch v {
@@ -66,19 +66,19 @@ func (c *contest) with(ctx context.Context, v variant) (s *sample, err error) {
 		}
 		defer func() { err = errors.Join(err, n.Stop()) }()
 	}
-	s, err = c.once(ctx, warmUp, length(), gold, bronze)
+	s, err = c.Once(ctx, warmUp, length(), gold, bronze)
 	if err != nil {
 		return nil, err
 	}
 	name := [variants]string{"nothing", "narthex", "haproxy", "haproxy, connections used again"}[v]
 	c.Progress("  %s: gold %s/s, median %s ms; bronze %s/s; gold: %s; bronze: %s; cores %.0f %%, %.0f %%", name,
-		bench.Number(s.reports[0].Rate()), bench.Number(milliseconds(s.reports[0].Median())), bench.Number(s.reports[1].Rate()),
-		bench.Outcomes(s.reports[0]), bench.Outcomes(s.reports[1]), 100*s.serverBusy, 100*s.clientBusy)
+		bench.Number(s.Reports[0].Rate()), bench.Number(bench.Milliseconds(s.Reports[0].Median())), bench.Number(s.Reports[1].Rate()),
+		bench.Outcomes(s.Reports[0]), bench.Outcomes(s.Reports[1]), 100*s.ServerBusy, 100*s.ClientBusy)
 	return s, nil
 }
 
 // round measures some variants.
-func (c *contest) round(ctx context.Context, order []variant) (s [variants]*sample, err error) {
+func (c *contest) round(ctx context.Context, order []variant) (s [variants]*bench.Sample, err error) {
 	for _, v := range order {
 		if s[v], err = c.with(ctx, v); err != nil {
 			return s, err
@@ -106,7 +106,7 @@ func (b suite) overload(ctx context.Context, purpose string, keepAlive bool) (fi
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	c.keepAlive = keepAlive
-	t := newTable(
+	t := bench.NewTable(*runs,
 		bench.Figure{What: "gold requests/s / the server's capacity", Wanted: bench.AtLeast(0.95)},
 		bench.Figure{What: "gold median / the ideal, 10 / capacity", Wanted: bench.AtMost(1.1)},
 		bench.Figure{What: "all requests/s, with Narthex / without", Wanted: bench.AtLeast(0.97)},
@@ -117,20 +117,20 @@ func (b suite) overload(ctx context.Context, purpose string, keepAlive bool) (fi
 		bench.Figure{What: "gold median without", Unit: "ms"},
 		bench.Figure{What: "gold median with", Unit: "ms"},
 	)
-	for t.next() {
-		s, err := c.round(ctx, turned(t, nothing, narthex))
+	for t.Next() {
+		s, err := c.round(ctx, bench.Turned(t, nothing, narthex))
 		if err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
-		if t.refuse(s[nothing].invalid(true), s[narthex].invalid(true)) {
+		if t.Refuse(invalid(s[nothing], true), invalid(s[narthex], true)) {
 			continue
 		}
-		without, with := s[nothing].reports[0], s[narthex].reports[0]
-		capacity := s[nothing].rate()
-		t.add(with.Rate()/capacity, with.Median().Seconds()*capacity/goldCount, s[narthex].rate()/capacity, float64(failed(with)),
-			capacity, without.Rate(), with.Rate(), milliseconds(without.Median()), milliseconds(with.Median()))
+		without, with := s[nothing].Reports[0], s[narthex].Reports[0]
+		capacity := s[nothing].Rate()
+		t.Add(with.Rate()/capacity, with.Median().Seconds()*capacity/goldCount, s[narthex].Rate()/capacity, float64(bench.Failed(with)),
+			capacity, without.Rate(), with.Rate(), bench.Milliseconds(without.Median()), bench.Milliseconds(with.Median()))
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // haproxy: the same as priority with little work per request, so that what the gate itself
@@ -149,7 +149,7 @@ func (b suite) haproxy(ctx context.Context) (figures []bench.Figure, err error) 
 			return nil, err
 		}
 	}
-	t := newTable(
+	t := bench.NewTable(*runs,
 		bench.Figure{What: "gold requests/s, Narthex / HAProxy", Wanted: bench.AtLeast(1.5)},
 		bench.Figure{What: "gold median, Narthex / HAProxy", Wanted: bench.AtMost(0.7)},
 		bench.Figure{What: "gold requests/s, Narthex / HAProxy that uses connections again"},
@@ -167,27 +167,27 @@ func (b suite) haproxy(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "gold median with HAProxy", Unit: "ms"},
 		bench.Figure{What: "gold median with HAProxy, connections used again", Unit: "ms"},
 	)
-	for t.next() {
-		s, err := c.round(ctx, turned(t, nothing, narthex, haproxy, haproxyReuse))
+	for t.Next() {
+		s, err := c.round(ctx, bench.Turned(t, nothing, narthex, haproxy, haproxyReuse))
 		if err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
 		var why []string
 		var gold, all, medians []float64
 		for _, v := range s {
-			why = append(why, v.invalid(true))
-			gold, all = append(gold, v.reports[0].Rate()), append(all, v.rate())
-			medians = append(medians, milliseconds(v.reports[0].Median()))
+			why = append(why, invalid(v, true))
+			gold, all = append(gold, v.Reports[0].Rate()), append(all, v.Rate())
+			medians = append(medians, bench.Milliseconds(v.Reports[0].Median()))
 		}
-		if t.refuse(why...) {
+		if t.Refuse(why...) {
 			continue
 		}
-		t.add(slices.Concat([]float64{
+		t.Add(slices.Concat([]float64{
 			gold[narthex] / gold[haproxy], medians[narthex] / medians[haproxy],
 			gold[narthex] / gold[haproxyReuse], medians[narthex] / medians[haproxyReuse],
 		}, gold, all, medians)...)
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // haproxyWork is what a request takes of the server beside HAProxy.
@@ -197,13 +197,13 @@ const haproxyWork = 100 * time.Microsecond
 func (c *contest) startProxy(v variant) error {
 	behind := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 8000+uint16(v))
 	c.proxy[v] = netip.AddrPortFrom(c.lab.ServerV4, 8080+uint16(v))
-	if _, err := c.serve(origin.Start(c.lab.Server, origin.Config{
+	if _, err := c.Serve(origin.Start(c.lab.Server, origin.Config{
 		Listen: []netip.AddrPort{behind}, Work: haproxyWork, Backlog: backlog, CPUs: c.ServerCPUs,
 		NoKeepAlive: v == haproxy,
 	})); err != nil {
 		return err
 	}
-	_, err := c.serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
+	_, err := c.Serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
 		Listen: []netip.AddrPort{c.proxy[v]}, Backlog: backlog, CPUs: c.ServerCPUs,
 		Origin: behind, MaxConn: inService,
 		Priorities: []testnet.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},

@@ -38,10 +38,10 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 		return nil, err
 	}
 	nginx := netip.AddrPortFrom(st.lab.ServerV4, 8080)
-	if _, err := st.serve(st.limitReq(nginx)); err != nil {
+	if _, err := st.Serve(st.limitReq(nginx)); err != nil {
 		return nil, err
 	}
-	t := newTable(
+	t := bench.NewTable(*runs,
 		bench.Figure{What: "work per rejection, Narthex / nginx", Wanted: bench.AtMost(0.5)},
 		bench.Figure{What: "CPU time of the server meanwhile", Unit: "%", Wanted: bench.AtMost(0.1)},
 		bench.Figure{What: "work per rejection by Narthex", Unit: "µs"},
@@ -49,16 +49,16 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 		bench.Figure{What: "rejections/s by Narthex", Unit: "/s"},
 		bench.Figure{What: "rejections/s by nginx", Unit: "/s"},
 	)
-	for t.next() {
+	for t.Next() {
 		var costs, rates [2]float64
 		var cpu float64
 		var why []string
-		for _, byNarthex := range turned(t, false, true) {
+		for _, byNarthex := range bench.Turned(t, false, true) {
 			i, target := 0, nginx
-			measure := st.once
+			measure := st.Once
 			if byNarthex {
 				i, target = 1, bench.Web(st.lab)
-				measure = func(ctx context.Context, settle, length time.Duration, clients ...starter) (*sample, error) {
+				measure = func(ctx context.Context, settle, length time.Duration, clients ...bench.Starter) (*bench.Sample, error) {
 					s, used, err := st.rejectAll(ctx, server.PID(), settle, length, clients...)
 					cpu = 100 * used
 					return s, err
@@ -68,25 +68,25 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 			client.Target, client.Path = target, testnet.NginxFile
 			s, err := measure(ctx, warmUp, length(), load.Closed{Client: client, Clients: rejectClients, Think: rejectThink})
 			if err != nil {
-				return t.done(), err
+				return t.Done(), err
 			}
-			r := s.reports[0]
-			st.Progress("  by Narthex %t: %s; cores %.0f %%, %.0f %%", byNarthex, bench.Outcomes(r), 100*s.serverBusy, 100*s.clientBusy)
+			r := s.Reports[0]
+			st.Progress("  by Narthex %t: %s; cores %.0f %%, %.0f %%", byNarthex, bench.Outcomes(r), 100*s.ServerBusy, 100*s.ClientBusy)
 			rejected := r.Statuses[http.StatusServiceUnavailable]
-			why = append(why, s.invalid(false), notAllRejected(r, rejected))
-			costs[i], rates[i] = s.work.Seconds()*1e6/float64(rejected), float64(rejected)/r.Elapsed.Seconds()
+			why = append(why, invalid(s, false), notAllRejected(r, rejected))
+			costs[i], rates[i] = s.Work.Seconds()*1e6/float64(rejected), float64(rejected)/r.Elapsed.Seconds()
 		}
-		if t.refuse(why...) {
+		if t.Refuse(why...) {
 			continue
 		}
-		t.add(costs[1]/costs[0], cpu, costs[1], costs[0], rates[1], rates[0])
+		t.Add(costs[1]/costs[0], cpu, costs[1], costs[0], rates[1], rates[0])
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // notAllRejected says what else became of requests, if one in a thousand was not rejected.
 func notAllRejected(r *load.Report, rejected uint64) string {
-	ended := r.Outcomes[load.OK] + failed(r)
+	ended := r.Outcomes[load.OK] + bench.Failed(r)
 	if rejected > 0 && ended-rejected <= ended/1000 {
 		return ""
 	}
@@ -95,7 +95,7 @@ func notAllRejected(r *load.Report, rejected uint64) string {
 
 // rejectAll measures clients while another request occupies the server and nobody may wait.
 // It returns the share of the time in which the server's process was at work.
-func (st *stage) rejectAll(ctx context.Context, server int, settle, length time.Duration, clients ...starter) (s *sample, used float64, err error) {
+func (st *stage) rejectAll(ctx context.Context, server int, settle, length time.Duration, clients ...bench.Starter) (s *bench.Sample, used float64, err error) {
 	n, err := st.narthex(ctx, room{concurrency: 1, queue: "size: 0"})
 	if err != nil {
 		return nil, 0, err
@@ -103,19 +103,19 @@ func (st *stage) rejectAll(ctx context.Context, server int, settle, length time.
 	defer func() { err = errors.Join(err, n.Stop()) }()
 	blocker := st.goldClients()
 	blocker.Path, blocker.Timeout = "/wait?for=nobody", time.Minute
-	blocked, err := start(ctx, load.Closed{Client: blocker, Clients: 1})
+	blocked, err := bench.Gather(ctx, load.Closed{Client: blocker, Clients: 1})
 	if err != nil {
 		return nil, 0, err
 	}
-	defer blocked.end()
+	defer blocked.End()
 	if err := bench.Sleep(ctx, 200*time.Millisecond); err != nil {
 		return nil, 0, err
 	}
-	c, err := start(ctx, clients...)
+	c, err := bench.Gather(ctx, clients...)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer c.end()
+	defer c.End()
 	if err := bench.Sleep(ctx, settle); err != nil {
 		return nil, 0, err
 	}
@@ -123,7 +123,7 @@ func (st *stage) rejectAll(ctx context.Context, server int, settle, length time.
 	if err != nil {
 		return nil, 0, err
 	}
-	if s, err = st.measure(ctx, c, 0, length); err != nil {
+	if s, err = st.Measure(ctx, c, 0, length); err != nil {
 		return nil, 0, err
 	}
 	after, err := testnet.ProcessCPU(server)

@@ -22,7 +22,7 @@ func (b suite) reserve(ctx context.Context) (figures []bench.Figure, err error) 
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	c.room.bronze = "reserve: 10%"
-	t := newTable(
+	t := bench.NewTable(*runs,
 		bench.Figure{What: "bronze share of the admissions, 10 % reserved", Unit: "%", Wanted: bench.Always(9, 11)},
 		bench.Figure{What: "bronze share of the answers", Unit: "%"},
 		bench.Figure{What: "gold requests that failed", Wanted: bench.Always(0, 0)},
@@ -30,23 +30,23 @@ func (b suite) reserve(ctx context.Context) (figures []bench.Figure, err error) 
 		bench.Figure{What: "most later gold requests answered before one", Wanted: bench.Always(0, 2*inService)},
 		bench.Figure{What: "most later bronze requests answered before one", Wanted: bench.Always(0, 2*inService)},
 	)
-	for t.next() {
+	for t.Next() {
 		s, share, err := c.admissions(ctx)
 		if err != nil {
-			return t.done(), err
+			return t.Done(), err
 		}
-		if t.refuse(s.invalid(true)) {
+		if t.Refuse(invalid(s, true)) {
 			continue
 		}
-		gold, bronze := s.reports[0], s.reports[1]
-		t.add(100*share, 100*bronze.Rate()/s.rate(), float64(failed(gold)), mostOvertakers(gold.Events), mostOvertakers(bronze.Events))
+		gold, bronze := s.Reports[0], s.Reports[1]
+		t.Add(100*share, 100*bronze.Rate()/s.Rate(), float64(bench.Failed(gold)), mostOvertakers(gold.Events), mostOvertakers(bronze.Events))
 	}
-	return t.done(), nil
+	return t.Done(), nil
 }
 
 // admissions measures both kinds of clients, and the bronze ones' share of the admissions by
 // Narthex's own count.
-func (c *contest) admissions(ctx context.Context) (s *sample, share float64, err error) {
+func (c *contest) admissions(ctx context.Context) (s *bench.Sample, share float64, err error) {
 	n, err := c.narthex(ctx, c.room)
 	if err != nil {
 		return nil, 0, err
@@ -54,11 +54,11 @@ func (c *contest) admissions(ctx context.Context) (s *sample, share float64, err
 	defer func() { err = errors.Join(err, n.Stop()) }()
 	gold, bronze := c.goldClients(), c.bronzeClients()
 	gold.Record, bronze.Record = true, true
-	clients, err := start(ctx, load.Closed{Client: gold, Clients: goldCount}, load.Closed{Client: bronze, Clients: bronzeCount})
+	clients, err := bench.Gather(ctx, load.Closed{Client: gold, Clients: goldCount}, load.Closed{Client: bronze, Clients: bronzeCount})
 	if err != nil {
 		return nil, 0, err
 	}
-	defer clients.end()
+	defer clients.End()
 	if err := bench.Sleep(ctx, warmUp); err != nil {
 		return nil, 0, err
 	}
@@ -66,7 +66,7 @@ func (c *contest) admissions(ctx context.Context) (s *sample, share float64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	if s, err = c.measure(ctx, clients, 0, length()); err != nil {
+	if s, err = c.Measure(ctx, clients, 0, length()); err != nil {
 		return nil, 0, err
 	}
 	after, err := readRoom(ctx, n)
@@ -74,7 +74,7 @@ func (c *contest) admissions(ctx context.Context) (s *sample, share float64, err
 		return nil, 0, err
 	}
 	g, b := after["gold"].let()-before["gold"].let(), after["bronze"].let()-before["bronze"].let()
-	c.Progress("  admissions: gold %d, bronze %d; gold: %s; bronze: %s", g, b, bench.Outcomes(s.reports[0]), bench.Outcomes(s.reports[1]))
+	c.Progress("  admissions: gold %d, bronze %d; gold: %s; bronze: %s", g, b, bench.Outcomes(s.Reports[0]), bench.Outcomes(s.Reports[1]))
 	return s, float64(b) / float64(g+b), nil
 }
 

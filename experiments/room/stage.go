@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
 	"narthex/internal/testnet"
-	"narthex/internal/testnet/busy"
 	"narthex/internal/testnet/origin"
 )
 
@@ -28,11 +25,9 @@ var bronzeNet = netip.MustParsePrefix("10.77.66.0/24")
 // stage is a lab with a server on one core and gold and bronze clients on the other.
 type stage struct {
 	suite
-	lab     *testnet.Lab
-	bronze  []netip.Addr
-	core    *bench.Core // the server's
-	clients *busy.Meter // of the clients' core
-	workers bench.Workers
+	lab    *testnet.Lab
+	bronze []netip.Addr
+	bench.Meters
 }
 
 func (b suite) stage(purpose string) (st *stage, err error) {
@@ -48,31 +43,13 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	addr := bronzeNet.Addr()
-	for range bronzeSources {
-		addr = addr.Next()
-		if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
-			return err
-		}
-		st.bronze = append(st.bronze, addr)
-	}
-	if st.clients, err = busy.Start(st.ClientCPUs[0]); err != nil {
+	if st.bronze, err = bench.Addresses(st.lab.Client, bronzeNet, bronzeSources); err != nil {
 		return err
 	}
-	st.core, err = bench.NewCore(st.ServerCPUs[0])
-	return err
+	return st.Meters.Open(st.Bench, st.lab)
 }
 
-func (st *stage) close() error {
-	var errs []error
-	if st.core != nil {
-		errs = append(errs, st.core.Close())
-	}
-	if st.clients != nil {
-		errs = append(errs, st.clients.Close())
-	}
-	return errors.Join(append(errs, st.lab.Close())...)
-}
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
 
 // origin starts the server that works.
 func (st *stage) origin(cfg origin.Config) (*testnet.Server, error) {
@@ -81,17 +58,7 @@ func (st *stage) origin(cfg origin.Config) (*testnet.Server, error) {
 	if cfg.Backlog == 0 {
 		cfg.Backlog = backlog
 	}
-	return st.serve(origin.Start(st.lab.Server, cfg))
-}
-
-// serve has the processes of a server count as workers.
-func (st *stage) serve(s *testnet.Server, err error) (*testnet.Server, error) {
-	if err != nil {
-		return nil, err
-	}
-	processes, err := s.PIDs()
-	st.workers = append(st.workers, processes...)
-	return s, err
+	return st.Serve(origin.Start(st.lab.Server, cfg))
 }
 
 // room is a policy with a waiting room.
@@ -101,12 +68,8 @@ type room struct {
 	bronze      string // further keys of the class of bronze clients
 }
 
-// write writes the policy into a folder that goes with the lab.
-func (st *stage) write(r room) (path string, err error) {
-	dir, err := st.lab.Server.TempDir("policy")
-	if err != nil {
-		return "", err
-	}
+// policy is its text.
+func (st *stage) policy(r room) string {
 	queue, bronze := "", ""
 	if r.queue != "" {
 		queue = ", queue: {" + r.queue + "}"
@@ -114,7 +77,7 @@ func (st *stage) write(r room) (path string, err error) {
 	if r.bronze != "" {
 		bronze = ", " + r.bronze
 	}
-	text := fmt.Sprintf(`version: 1
+	return fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, concurrency: %d%s}
 classes:
@@ -124,17 +87,11 @@ connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s], class: bronze}
 `, bench.Web(st.lab), r.concurrency, queue, bronze, bronzeNet)
-	path = filepath.Join(dir, "policy.yaml")
-	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
 // narthex starts Narthex with a waiting room.
 func (st *stage) narthex(ctx context.Context, r room, flags ...string) (*bench.Narthex, error) {
-	policy, err := st.write(r)
-	if err != nil {
-		return nil, err
-	}
-	return st.Start(ctx, st.lab.Server, policy, flags...)
+	return st.Enforce(ctx, st.lab.Server, st.policy(r), flags...)
 }
 
 // gold and bronze are clients of the one kind and of the other.

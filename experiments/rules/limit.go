@@ -98,7 +98,7 @@ func (b suite) limitOnce(ctx context.Context, rules string, offer func(*stage, c
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if err := st.serve(st.nginx(limitPath, openPath)); err != nil {
+	if _, err := st.Serve(st.nginx(limitPath, openPath)); err != nil {
 		return nil, 0, err
 	}
 	n, err := st.narthex(ctx, rules)

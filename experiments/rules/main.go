@@ -15,8 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -35,24 +33,17 @@ type suite struct{ *bench.Bench }
 
 func main() {
 	bench.Experiment{Name: "rules", Limit: 20 * time.Minute, Parts: []bench.Part{
-		part("limit", suite.limit),
-		part("overhead", suite.overhead),
+		bench.PartOf("limit", suite.limit),
+		bench.PartOf("overhead", suite.overhead),
 	}}.Main()
-}
-
-func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
-	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
-		return measure(suite{b}, ctx)
-	}}
 }
 
 // stage is a lab with a server on one core and its clients on the other.
 type stage struct {
 	suite
-	lab     *testnet.Lab
-	core    *bench.Core // the server's
-	workers bench.Workers
-	begin   func() error // what is measured, if not with the offer
+	lab *testnet.Lab
+	bench.Meters
+	begin func() error // what is measured, if not with the offer
 }
 
 func (b suite) stage(purpose string) (*stage, error) {
@@ -61,26 +52,17 @@ func (b suite) stage(purpose string) (*stage, error) {
 		return nil, err
 	}
 	st := &stage{suite: b, lab: lab}
-	if st.core, err = bench.NewCore(st.ServerCPUs[0]); err != nil {
+	if st.Core, err = bench.NewCore(st.ServerCPUs[0]); err != nil {
 		return nil, errors.Join(err, lab.Close())
 	}
 	return st, nil
 }
 
-func (st *stage) close() error { return errors.Join(st.core.Close(), st.lab.Close()) }
-
-// serve has the processes of a server count as workers.
-func (st *stage) serve(s *testnet.Server, err error) error {
-	if err != nil {
-		return err
-	}
-	st.workers, err = s.PIDs()
-	return err
-}
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
 
 // served is for how long the server's processes have run.
 func (st *stage) served() (sum time.Duration, err error) {
-	for _, pid := range st.workers {
+	for _, pid := range st.Workers {
 		t, err := testnet.ProcessCPU(pid)
 		if err != nil {
 			return 0, err
@@ -92,10 +74,6 @@ func (st *stage) served() (sum time.Duration, err error) {
 
 // narthex starts Narthex with request rules before the server.
 func (st *stage) narthex(ctx context.Context, rules string) (*bench.Narthex, error) {
-	dir, err := st.lab.Server.TempDir("policy")
-	if err != nil {
-		return nil, err
-	}
 	text := fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, concurrency: 4096}
@@ -104,9 +82,5 @@ classes:
   - {name: bronze, priority: 2}
 requests:
 %s`, bench.Web(st.lab), rules)
-	path := filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return st.Start(ctx, st.lab.Server, path)
+	return st.Enforce(ctx, st.lab.Server, text)
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/load"
 )
 
 // noRules have nothing asked of requests: what remains is the waiting room.
@@ -18,12 +17,13 @@ const noRules = "  []\n"
 
 // programs returns the time of Narthex's programs per request, with rules and without. It is the greater part
 // of what they add to the work, and less noisy than that.
-func (st *stage) programs(ctx context.Context, what string, keepAlive bool) (figures []bench.Figure, err error) {
+func (st *stage) programs(ctx context.Context, keepAlive bool) (figures []bench.Figure, err error) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stats.Close()) }()
+	what := bench.Manner(keepAlive)
 	figures = []bench.Figure{
 		{What: "time of programs, " + what + ", no rules", Unit: "µs"},
 		{What: "time of programs, " + what + ", a rule matches", Unit: "µs"},
@@ -53,18 +53,18 @@ func (st *stage) programsOnce(ctx context.Context, rules string, keepAlive bool)
 		return 0, err
 	}
 	defer attached.Close()
-	run, end, err := st.visit(ctx, keepAlive)
+	c, err := st.visit(ctx, keepAlive)
 	if err != nil {
 		return 0, err
 	}
-	defer end()
+	defer c.End()
 	before, err := attached.Spent()
 	if err != nil {
 		return 0, err
 	}
-	if err := bench.Sleep(ctx, 4*slice); err != nil {
+	if err := bench.Sleep(ctx, 4*bench.OverheadSlice); err != nil {
 		return 0, err
 	}
 	after, err := attached.Spent()
-	return (after - before).Seconds() * 1e6 / float64(run.Interval().Outcomes[load.OK]), err
+	return (after - before).Seconds() * 1e6 / float64(c.Interval().Answered()), err
 }

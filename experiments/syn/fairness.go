@@ -26,12 +26,7 @@ const (
 type fairCase struct {
 	what   string
 	rules  string
-	second func(b suite, c load.Client) starter
-}
-
-// starter is either kind of load.
-type starter interface {
-	Start(context.Context) (*load.Run, error)
+	second func(b suite, c load.Client) bench.Starter
 }
 
 // The second client is once a closed loop that takes all the server has to give, with a
@@ -44,12 +39,12 @@ var fairCases = []fairCase{
 		what: "a saturating closed loop, together / alone",
 		rules: fmt.Sprintf("  - {name: first, from: 10.77.1.1, rate: %d/s, burst: 5, per: source}\n", fairRate) +
 			fmt.Sprintf("  - {name: everyone, %s, per: source}\n", unlimited),
-		second: func(_ suite, c load.Client) starter { return load.Closed{Client: c, Clients: fairClients} },
+		second: func(_ suite, c load.Client) bench.Starter { return load.Closed{Client: c, Clients: fairClients} },
 	},
 	{
 		what:  "48 connections/s under the same rule, together / alone",
 		rules: fmt.Sprintf("  - {name: everyone, rate: %d/s, burst: 5, per: source}\n", fairRate),
-		second: func(_ suite, c load.Client) starter {
+		second: func(_ suite, c load.Client) bench.Starter {
 			c.ConnectTimeout = load.OneSYN
 			return load.Open{Client: c, Rate: 0.96 * fairRate}
 		},

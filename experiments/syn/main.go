@@ -16,7 +16,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"net/netip"
 	"time"
@@ -33,19 +32,13 @@ var quick = flag.Bool("quick", false, "fewer and shorter runs, for a first look"
 
 func main() {
 	bench.Experiment{Name: "syn", Limit: 6 * time.Minute, Parts: []bench.Part{
-		part("accuracy", suite.accuracy),
-		part("fairness", suite.fairness),
-		part("lifecycle", suite.lifecycle),
-		part("loss", suite.loss),
-		part("overhead", suite.overhead),
-		part("memory", suite.memory),
+		bench.PartOf("accuracy", suite.accuracy),
+		bench.PartOf("fairness", suite.fairness),
+		bench.PartOf("lifecycle", suite.lifecycle),
+		bench.PartOf("loss", suite.loss),
+		bench.PartOf("overhead", suite.overhead),
+		bench.PartOf("memory", suite.memory),
 	}}.Main()
-}
-
-func part(name string, measure func(suite, context.Context) ([]bench.Figure, error)) bench.Part {
-	return bench.Part{Name: name, Measure: func(b *bench.Bench, ctx context.Context) ([]bench.Figure, error) {
-		return measure(suite{b}, ctx)
-	}}
 }
 
 // pick returns the first value, or in a quick run the second.

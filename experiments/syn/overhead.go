@@ -32,14 +32,14 @@ const (
 //     before the steering, on the sender's core, the program included. So "as is" says what
 //     a user of veth sees on the server's core, but neither the program nor veth's own cost
 //     of XDP is in it.
-//   - With GRO on at both ends both cases receive by NAPI, and in a kernel thread that is
+//   - With GRO on and TSO off at both ends both cases receive by NAPI, and in a kernel thread that is
 //     pinned to the server's core that core does all of the receiving. What remains between
 //     nothing and Narthex then is veth's cost of XDP and Narthex; between a program that
 //     only passes everything and Narthex, it is Narthex alone.
 type wiring struct {
 	what    string
 	xdp     string // in the policy
-	napi    bool   // in both cases: GRO on, polled by a thread on the server's core
+	napi    bool   // in both cases: polled by a thread on the server's core
 	empty   bool   // instead of nothing, an XDP program that passes everything
 	nothing bool   // instead of Narthex, nothing
 	sharp   bool   // needs many samples
@@ -166,9 +166,11 @@ func (c *comparison) pair(ctx context.Context, attachedFirst bool) error {
 // When it is not to be attached to the link, it is to the loopback device.
 func (c *comparison) begin(ctx context.Context) (err error) {
 	if c.wiring.napi {
-		if c.workers, err = c.pollOnServer(c.lab); err != nil {
+		receiver, err := bench.Receive(c.Bench, c.lab)
+		if err != nil {
 			return err
 		}
+		c.workers = bench.Workers{receiver}
 	}
 	server, err := c.Nginx(c.lab)
 	if err != nil {

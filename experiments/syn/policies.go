@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"narthex/experiments/internal/bench"
@@ -23,14 +21,9 @@ const unlimited = "rate: 1000000/s, burst: 1000000"
 // writePolicy writes a policy for the lab's web service into a folder that goes with the
 // lab.
 func writePolicy(lab *testnet.Lab, service, rules string) (path string, err error) {
-	dir, err := lab.Server.TempDir("policy")
-	if err != nil {
-		return "", err
-	}
 	text := fmt.Sprintf("version: 1\nservices:\n  - {name: web, listen: [\"%s\", \"[%s]:80\"]%s}\nconnections:\n%s",
 		bench.Web(lab), lab.ServerV6, service, rules)
-	path = filepath.Join(dir, "policy.yaml")
-	return path, os.WriteFile(path, []byte(text), 0o600)
+	return bench.WritePolicy(lab.Server, text)
 }
 
 // largePolicy writes a policy of manyRules rules. The last is called everyone, gives each

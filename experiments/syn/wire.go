@@ -8,14 +8,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
-	"narthex/experiments/internal/bench"
 	"narthex/internal/testnet"
 )
-
-// napiThread is how the names of threads begin that poll the lab's devices.
-const napiThread = "napi/" + testnet.Dev
 
 // attachEmpty attaches an XDP program that passes everything.
 func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err error) {
@@ -42,41 +37,4 @@ func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err er
 		return nil, fmt.Errorf("attach an empty program: %w", err)
 	}
 	return l.Close, nil
-}
-
-// pollOnServer has both ends of the link receive by NAPI, as a veth does while GRO is on
-// or XDP attached, and the server's in a kernel thread on the server's core, which it
-// returns.
-func (b suite) pollOnServer(lab *testnet.Lab) (threads bench.Workers, err error) {
-	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
-		if err := ns.SetOffload(testnet.Dev, testnet.GRO, true); err != nil {
-			return nil, err
-		}
-	}
-	before, err := bench.KernelThreads(napiThread)
-	if err != nil {
-		return nil, err
-	}
-	if err := lab.Server.WriteSysfs("class/net/"+testnet.Dev+"/threaded", "1"); err != nil {
-		return nil, fmt.Errorf("have a kernel thread poll %q: %w", testnet.Dev, err)
-	}
-	after, err := bench.KernelThreads(napiThread)
-	if err != nil {
-		return nil, err
-	}
-	var core unix.CPUSet
-	core.Set(b.ServerCPUs[0])
-	for pid := range after {
-		if before[pid] {
-			continue
-		}
-		threads = append(threads, pid)
-		if err := unix.SchedSetaffinity(pid, &core); err != nil {
-			return nil, fmt.Errorf("pin the thread that polls %q: %w", testnet.Dev, err)
-		}
-	}
-	if len(threads) == 0 {
-		return nil, fmt.Errorf("have a kernel thread poll %q: there is none", testnet.Dev)
-	}
-	return threads, nil
 }

@@ -92,7 +92,7 @@ SetEnv ap_trust_cgilike_cl 1
 `))
 
 // StartApache starts the distribution's Apache with a configuration of its own and waits
-// until it accepts connections. It ends with the namespace, or with Close.
+// until it accepts connections, with all its processes. It ends with the namespace, or with Close.
 func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 	mpm := defaultTo(cfg.MPM, Event)
 	if mpm != Prefork && mpm != Event {
@@ -106,8 +106,13 @@ func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 	if mpm == Event && workers%threads != 0 {
 		return nil, errors.New("start apache: its event MPM has threads in multiples of " + fmt.Sprint(apacheThreads))
 	}
+	processes := workers
+	if mpm == Event {
+		processes = workers / threads
+	}
 	return foreign{
 		name: "apache", program: "/usr/sbin/apache2", pkg: "apache2-bin", listen: cfg.Listen, cpus: cfg.CPUs, kill: cfg.Kill,
+		workers: processes,
 		args: func(dir string) []string {
 			return []string{"-DFOREGROUND", "-d", dir, "-f", filepath.Join(dir, "apache.conf")}
 		},
@@ -135,7 +140,7 @@ func (n *Namespace) StartApache(cfg ApacheConfig) (*Server, error) {
 				"Listen":      cfg.Listen,
 				"MPM":         string(mpm),
 				"Workers":     workers,
-				"Processes":   workers / threads,
+				"Processes":   processes,
 				"Threads":     threads,
 				"Backlog":     defaultTo(cfg.Backlog, 511),
 				"IdleTimeout": milliseconds(defaultTo(cfg.IdleTimeout, 5*time.Second)),

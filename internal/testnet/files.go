@@ -31,11 +31,12 @@ type foreign struct {
 	listen  []netip.AddrPort
 	cpus    []int
 	kill    bool // it with all its processes, instead of asking it to end
+	workers int  // processes that it starts; it accepts connections before
 	args    func(dir string) []string
 	prepare func(dir string) error // fills the server's folder
 }
 
-// start starts the server in a namespace and waits until it accepts connections.
+// start starts the server in a namespace and waits until it accepts connections and has all its processes.
 func (f foreign) start(n *Namespace) (*Server, error) {
 	fail := func(what string, err error) (*Server, error) {
 		return nil, fmt.Errorf("%s %s: %w", what, f.name, err)
@@ -61,6 +62,9 @@ func (f foreign) start(n *Namespace) (*Server, error) {
 	s, err := n.Serve(cmd, f.listen...)
 	if err != nil {
 		return fail("start", err)
+	}
+	if err := s.awaitWorkers(f.workers); err != nil {
+		return fail("start", errors.Join(err, s.Close()))
 	}
 	return s, nil
 }

@@ -71,10 +71,11 @@ http {
 `))
 
 // StartNginx starts the distribution's nginx with a configuration of its own and waits
-// until it accepts connections. It ends with the namespace, or with Close.
+// until it accepts connections, with all its processes. It ends with the namespace, or with Close.
 func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
+	workers := max(1, cfg.Workers)
 	return foreign{
-		name: "nginx", program: NginxBinary, pkg: "nginx", listen: cfg.Listen, cpus: cfg.CPUs,
+		name: "nginx", program: NginxBinary, pkg: "nginx", listen: cfg.Listen, cpus: cfg.CPUs, workers: workers,
 		args: func(dir string) []string {
 			return []string{"-p", dir, "-c", filepath.Join(dir, "nginx.conf"), "-e", "stderr"}
 		},
@@ -90,7 +91,7 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 			return writeConf(filepath.Join(dir, "nginx.conf"), nginxConf, map[string]any{
 				"Dir":         dir,
 				"Listen":      cfg.Listen,
-				"Workers":     max(1, cfg.Workers),
+				"Workers":     workers,
 				"Backlog":     defaultTo(cfg.Backlog, 511),
 				"TLS":         cfg.TLS,
 				"Backend":     cfg.Backend,

@@ -71,6 +71,19 @@ func (s *Server) PIDs() ([]int, error) {
 	return append([]int{s.PID()}, children...), err
 }
 
+// awaitWorkers waits until the server has started so many processes.
+func (s *Server) awaitWorkers(n int) error {
+	for end := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
+		pids, err := s.PIDs()
+		if err != nil || len(pids) > n {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("it has started %d of %d processes in %v", len(pids)-1, n, startTimeout)
+		}
+	}
+}
+
 // Signal sends a signal to all processes of the server. With SIGSTOP it answers nobody
 // until SIGCONT, while the kernel goes on with handshakes for it.
 func (s *Server) Signal(signal syscall.Signal) error {

@@ -186,12 +186,16 @@ func changed(f *frame, change func(*frame)) *frame {
 // with is a SYN from a blocked source, changed.
 func with(change func(*frame)) *frame { return changed(syn("192.0.2.1:4000", "10.0.0.1:80"), change) }
 
-func with6(change func(*frame)) *frame { return changed(syn("[2001:db8:bad::1]:4000", "[fd00::1]:80"), change) }
+func with6(change func(*frame)) *frame {
+	return changed(syn("[2001:db8:bad::1]:4000", "[fd00::1]:80"), change)
+}
 
 // good is a SYN that no rule is about, changed.
 func good(change func(*frame)) *frame { return changed(syn("203.0.113.1:4000", "10.0.0.1:80"), change) }
 
-func good6(change func(*frame)) *frame { return changed(syn("[2001:db8::1]:4000", "[fd00::1]:80"), change) }
+func good6(change func(*frame)) *frame {
+	return changed(syn("[2001:db8::1]:4000", "[fd00::1]:80"), change)
+}
 
 // set overwrites bytes of the frame.
 func set(at int, to ...byte) func([]byte) []byte {

@@ -132,6 +132,19 @@ func (b *Bench) Client(lab *testnet.Lab, sources []netip.Addr, duration time.Dur
 	}
 }
 
+// Addresses gives a namespace the first addresses of a network.
+func Addresses(ns *testnet.Namespace, network netip.Prefix, number int) (all []netip.Addr, err error) {
+	addr := network.Addr()
+	for range number {
+		addr = addr.Next()
+		if err := ns.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
+			return nil, err
+		}
+		all = append(all, addr)
+	}
+	return all, nil
+}
+
 // Web is the service in the lab.
 func Web(lab *testnet.Lab) netip.AddrPort { return netip.AddrPortFrom(lab.ServerV4, 80) }
 
@@ -145,13 +158,5 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Outcomes lists how requests ended.
-func Outcomes(r *load.Report) string {
-	s := fmt.Sprintf("%d begun", r.Begun)
-	for o, n := range r.Outcomes {
-		if n > 0 {
-			s += fmt.Sprintf(", %d %s", n, load.Outcome(o))
-		}
-	}
-	return s
-}
+// Milliseconds is a duration as figures have it.
+func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +24,8 @@ import (
 // time that nobody wants. So the work is what these were charged with, but for the time in
 // which the meter found the core idle.
 type Core struct {
-	cpu    int
 	meter  *busy.Meter
-	soaker int // the meter's process
+	always Workers // the meter's process, and the kernel's thread for the core's softirqs
 	begun  time.Time
 }
 
@@ -38,7 +38,7 @@ func NewCore(cpu int) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Core{cpu: cpu, begun: time.Now()}
+	c := &Core{begun: time.Now()}
 	if c.meter, err = busy.Start(cpu); err != nil {
 		return nil, err
 	}
@@ -50,9 +50,11 @@ func NewCore(cpu int) (*Core, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.meter.Close())
 	}
-	for pid := range after {
-		c.soaker = pid
+	softirq, err := KernelThreads(fmt.Sprintf("ksoftirqd/%d\n", cpu))
+	if err != nil {
+		return nil, errors.Join(err, c.meter.Close())
 	}
+	c.always = slices.AppendSeq(slices.Collect(maps.Keys(after)), maps.Keys(softirq))
 	return c, nil
 }
 
@@ -67,14 +69,7 @@ func (c *Core) idle() time.Duration { return time.Since(c.begun) - c.meter.Busy(
 
 // Spent is for how long the core has been at work for the workers, but for a constant.
 func (c *Core) Spent(w Workers) (sum time.Duration, err error) {
-	softirq, err := KernelThreads(fmt.Sprintf("ksoftirqd/%d\n", c.cpu))
-	if err != nil {
-		return 0, err
-	}
-	for pid := range softirq {
-		w = append(w[:len(w):len(w)], pid)
-	}
-	for _, pid := range append(w, c.soaker) {
+	for _, pid := range append(w[:len(w):len(w)], c.always...) {
 		t, err := testnet.ProcessCPU(pid)
 		if err != nil {
 			return 0, err

@@ -25,6 +25,13 @@ type Part struct {
 	Measure func(*Bench, context.Context) ([]Figure, error)
 }
 
+// PartOf is a part that is a method of what an experiment calls its suite.
+func PartOf[S ~struct{ *Bench }](name string, measure func(S, context.Context) ([]Figure, error)) Part {
+	return Part{Name: name, Measure: func(b *Bench, ctx context.Context) ([]Figure, error) {
+		return measure(S{b}, ctx)
+	}}
+}
+
 // Experiment is a program of its own.
 type Experiment struct {
 	Name  string

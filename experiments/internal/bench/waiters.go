@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bench
 
 import (
 	"encoding/json"
@@ -37,8 +37,9 @@ func init() {
 	})
 }
 
-// wait starts clients that wait until end is called. Then they send an RST.
-func (st *stage) wait(number int) (end func() error, err error) {
+// Wait starts clients of the lab that each connect, within the time to open, send one request and
+// wait until end is called, for a minute at the most. Then they send an RST.
+func (b *Bench) Wait(lab *testnet.Lab, sources []netip.Addr, number int, open time.Duration) (end func() error, err error) {
 	var processes []*testnet.Cmd
 	end = func() (err error) {
 		for _, p := range processes {
@@ -48,16 +49,13 @@ func (st *stage) wait(number int) (end func() error, err error) {
 		return err
 	}
 	for i := 0; number > 0; i++ {
-		w := waiters{
-			Source: st.middle[i%len(st.middle)], Target: st.web(),
-			Number: min(number, waitersEach), Time: waitOpen,
-		}
+		w := waiters{Source: sources[i%len(sources)], Target: Web(lab), Number: min(number, waitersEach), Time: open}
 		program, env, err := reexec.Command("waiters", w)
 		if err != nil {
 			return nil, errors.Join(err, end())
 		}
-		cmd := st.lab.Client.Command(program)
-		cmd.Env, cmd.CPUs = env, st.ClientCPUs
+		cmd := lab.Client.Command(program)
+		cmd.Env, cmd.CPUs = env, b.ClientCPUs
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(fmt.Errorf("start waiting clients: %w", err), end())
 		}
