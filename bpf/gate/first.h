@@ -92,7 +92,7 @@ __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   if (w->s.seq != (cookie ? w->flow.start : w->socket.sequence))
     return drop(REASON_FORGED);
-  if (cookie && w->now - w->flow.since < ON_ITS_WAY) /* the listener would make a socket of it still */
+  if (w->now - w->flow.since < ON_ITS_WAY) /* it may have come right behind: a socket is made of it still */
     return drop(REASON_RACE);
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
@@ -122,10 +122,31 @@ static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, co
   return s->flags & TCP_FIN ? on_empty_close(skb, w) : drop(REASON_HANDSHAKE);
 }
 
+/* Whether the connection was ended here, and the stack has not heard of it: the reset is behind this packet,
+ * or was lost. A farewell of another connection between the same ports is of other numbers. */
+static __always_inline bool is_ended(const struct work *w, const struct endpoint *sock) {
+  const struct farewell *f = bpf_map_lookup_elem(&farewells, &w->key);
+  return f && f->client - sock->sequence <= 2 * MAX_SLOT_SIZE;
+}
+
+/* Bytes of a connection that was ended here: its client is told again, and so is the stack. */
+static __always_inline int end_again(struct __sk_buff *skb, struct work *w) {
+  const struct farewell *f = w ? bpf_map_lookup_elem(&farewells, &w->key) : NULL;
+  if (!f)
+    return TCX_DROP;
+  count_reason(REASON_FAREWELL, true, false);
+  note_rejected(skb, w)->text = f->text;
+  return answer(skb, w);
+}
+
 /* A segment of an established connection that is not in the table: it is older than the
  * gate, or than its limit. What looks like a request is taken for one. */
 static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
-  if (!w->s.length || w->s.seq != sock->sequence)
+  if (!w->s.length || w->s.flags & TCP_RST)
+    return TCX_NEXT;
+  if (is_ended(w, sock))
+    return end_again(skb, w);
+  if (w->s.seq != sock->sequence)
     return TCX_NEXT;
   if (w->flow.protocol != PROTOCOL_HTTP)
     return ON_FIRST_REQUEST;

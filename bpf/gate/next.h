@@ -220,11 +220,31 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w) {
   return has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
 }
 
-/* Whether the stack has sent what the segment does not acknowledge. flow.sent says so, which
- * is written without a lock: the socket knows. */
-static __always_inline bool is_behind(struct __sk_buff *skb, struct work *w) {
+/* Whether a body has gone on so far that its beginning could be taken for what comes: sequence numbers come
+ * round after 4 GiB. */
+static __always_inline bool is_far(__u32 start, __u32 seq) { return (seq - start) >> 30 == 1; }
+
+/* Forgets where a request began whose body goes on for long. What the stack has of it nothing changes any
+ * more; one byte of that stays, lest what comes be taken for the beginning. */
+__noinline int leave_behind(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return 0;
   find_socket(skb, &w->key, &w->socket);
-  return !takes_data(&w->socket) || before(w->s.ack, w->socket.answer);
+  __u32 start = w->flow.start, has = w->socket.sequence;
+  struct flow *f = sc.flow;
+  if (!takes_data(&w->socket) || !is_far(start, has))
+    return 0;
+  bpf_spin_lock(&sc.room->lock);
+  if (f->id == w->flow.id && f->start == start) {
+    f->start = has - 1;
+    if (before(f->body, has))
+      f->body = has;
+    w->flow.start = f->start;
+    w->flow.body = f->body;
+  }
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
 }
 
 /* Empty lines between two requests, which mean nothing. */
@@ -258,6 +278,21 @@ static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *
   return on_request(skb, sc, step);
 }
 
+/* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
+ * has to ask again. A rejection could not be told from that answer, nor what the server has not sent of it
+ * from the next one. flow.sent is written without a lock: the socket knows. */
+static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  find_socket(skb, &w->key, &w->socket);
+  const struct endpoint *sock = &w->socket;
+  bool known = takes_data(sock);
+  if (sock->unsent || (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))))
+    return drop(REASON_PIPELINED);
+  if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
+    return drop(REASON_FORGED);
+  return on_next_request(skb, sc);
+}
+
 /* Bytes behind those of the last request, which is over: the next one begins. */
 __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -278,13 +313,7 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   if (seq != next)
     return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
-  /* Who asks before he has the answer to what he asked before has to ask again: a rejection
-   * could not be told from that answer. */
-  if (is_in_answer(w) && !is_lenient(&sc) && is_behind(skb, w))
-    return drop(REASON_PIPELINED);
-  if (!is_lenient(&sc) && is_ahead(skb, w))
-    return drop(REASON_FORGED);
-  return on_next_request(skb, &sc);
+  return is_lenient(&sc) ? on_next_request(skb, &sc) : on_next_turn(skb, &sc);
 }
 
 /* The body goes on of a request that has paused: it takes its turn again. */

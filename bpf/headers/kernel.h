@@ -289,6 +289,7 @@ struct tcp_sock {
   __u32 rcv_wnd;
   __u32 rcv_wup;
   __u32 snd_nxt;
+  __u32 write_seq;
 };
 
 struct request_sock {

@@ -42,6 +42,8 @@ static __always_inline bool changes_anything(const struct segment *s) {
 static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
   const struct flow *f = &w->flow;
   __u32 end = w->s.seq + w->s.length;
+  if (is_far(f->start, w->s.seq))
+    leave_behind(skb, w);
   if (f->state == FLOW_PAUSED)
     return on_paused(skb, w);
   int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;

@@ -11,6 +11,7 @@ struct endpoint {
   __u32 crowded;  /* the accept queue is full */
   __u32 orphaned; /* request socket: its listener listens no more */
   __u32 silent;   /* established: its client has said nothing yet */
+  __u32 unsent;   /* established: the server has said more than the stack has sent */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

@@ -42,6 +42,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
     out->answer = t->snd_nxt;
     out->window = t->rcv_wup + t->rcv_wnd - t->rcv_nxt;
     out->silent = !t->bytes_received;
+    out->unsent = t->write_seq != t->snd_nxt;
   }
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;

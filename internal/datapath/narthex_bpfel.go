@@ -902,13 +902,13 @@ type narthexWork struct {
 		Crowded  uint32
 		Orphaned uint32
 		Silent   uint32
+		Unsent   uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey

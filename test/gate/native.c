@@ -816,7 +816,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->sk.sk_ack_backlog = s->backlog;
   k->sk.sk_max_ack_backlog = s->max_backlog;
   k->tcp.rcv_nxt = s->rcv_nxt;
-  k->tcp.snd_nxt = s->snd_nxt;
+  k->tcp.snd_nxt = k->tcp.write_seq = s->snd_nxt;
   k->tcp.rcv_wup = s->rcv_nxt;
   k->tcp.rcv_wnd = s->window;
   k->request.rcv_isn = s->rcv_nxt - 1;

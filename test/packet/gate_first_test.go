@@ -249,9 +249,7 @@ func TestGateLeavesEarly(t *testing.T) {
 			frame := c.frame(c.says(get))
 			c.send(c.says(get), serves.and(known)).is(t, tcxNext, frame)
 			c.drops(testnet.Segment{Seq: c.Next + 1, RST: true}, dropsFor("forged"))
-			if cookies {
-				c.drops(testnet.Segment{Seq: c.Next, RST: true}, dropsFor("race"))
-			}
+			c.drops(testnet.Segment{Seq: c.Next, RST: true}, dropsFor("race"))
 			time.Sleep(120 * time.Millisecond)
 			bad := c.frame(testnet.Segment{Seq: c.Next, RST: true})
 			bad[14+map[string]int{lowBase: 20, v6Base: 40}[base]+16] ^= 1 // its checksum

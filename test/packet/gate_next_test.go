@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 
 	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
 )
 
 // post is a request with a body.
@@ -286,4 +288,19 @@ func TestGateNextRejected(t *testing.T) {
 	end := c.Next + uint32(len(get))
 	res := c.send(c.says(get), arrives.and(rejects("queue_full"), change{"flows": -1}))
 	res.is(t, tcxRedirect, c.told(layers.TCP{Seq: c.Ack, Ack: end, PSH: true, FIN: true}, rejected))
+}
+
+// Who has all that the server's stack has sent of an answer, which has more to send, asks too early: the rest
+// would be taken for the next answer, and end its service.
+func TestGateUnsentAnswer(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1")
+		c := r.idle(t, base)
+		nettest.Check(t, c.SendFrame(c.frame(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}))) // whose window is closed
+		time.Sleep(20 * time.Millisecond)
+		_, err := c.conn.Write([]byte("the rest"))
+		nettest.Check(t, err)
+		c.drops(c.says(get), dropsFor("pipelined"))
+	}
 }
