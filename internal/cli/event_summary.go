@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// mostTallied bounds the names that are counted, for clients choose their addresses.
+	// mostTallied bounds the names that are counted at once, for clients choose their addresses.
 	mostTallied = 10_000
 	// mostSummed is how many of them are shown.
 	mostSummed = 10
@@ -36,7 +36,7 @@ type eventSummary struct {
 }
 
 func newEventSummary() *eventSummary {
-	return &eventSummary{began: time.Now(), kinds: map[string]uint64{}, clients: tally{}, rules: tally{}, classes: tally{}, reasons: tally{}}
+	return &eventSummary{began: time.Now(), kinds: map[string]uint64{}, clients: newTally(), rules: newTally(), classes: newTally(), reasons: newTally()}
 }
 
 // add never fails.
@@ -66,13 +66,26 @@ func (s *eventSummary) add(e api.Event) error {
 	return nil
 }
 
-// tally counts by name.
-type tally map[string]uint64
+// tally counts by name in a bounded table (Misra-Gries): with too many names the half that was
+// counted least is forgotten, so that no name is overstated and a frequent one comes up late, too.
+type tally struct {
+	counts    map[string]uint64
+	forgotten uint64 // events that are in no name's count any more
+}
 
-func (t tally) add(name string) {
-	if _, known := t[name]; name != "" && (known || len(t) < mostTallied) {
-		t[name]++
+func newTally() tally { return tally{counts: map[string]uint64{}} }
+
+func (t *tally) add(name string) {
+	if name == "" {
+		return
 	}
+	if _, known := t.counts[name]; !known && len(t.counts) == mostTallied {
+		for _, one := range t.ranked()[mostTallied/2:] {
+			t.forgotten += one.Events
+			delete(t.counts, one.Name)
+		}
+	}
+	t.counts[name]++
 }
 
 // tallied is one name of a tally.
@@ -81,15 +94,18 @@ type tallied struct {
 	Events uint64 `json:"events"`
 }
 
-// most returns the names that were counted most.
-func (t tally) most() []tallied {
-	list := make([]tallied, 0, len(t))
-	for name, n := range t {
+// ranked returns the names that were counted most first.
+func (t *tally) ranked() []tallied {
+	list := make([]tallied, 0, len(t.counts))
+	for name, n := range t.counts {
 		list = append(list, tallied{name, n})
 	}
 	slices.SortFunc(list, func(a, b tallied) int { return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Name, b.Name)) })
-	return list[:min(len(list), mostSummed)]
+	return list
 }
+
+// most returns the names that were counted most.
+func (t *tally) most() []tallied { return t.ranked()[:min(len(t.counts), mostSummed)] }
 
 // print writes the sum of what came until now.
 func (s *eventSummary) print(env Env, asJSON bool) error {
@@ -105,7 +121,12 @@ func (s *eventSummary) print(env Env, asJSON bool) error {
 			Rules   []tallied         `json:"rules"`
 			Classes []tallied         `json:"classes"`
 			Reasons []tallied         `json:"reasons"`
-		}{seconds, s.events, s.turned, s.missed, s.kinds, s.clients.most(), s.rules.most(), s.classes.most(), s.reasons.most()})
+			// Forgotten counts events of clients that were forgotten, for there were too many.
+			Forgotten uint64 `json:"clients_forgotten"`
+		}{
+			seconds, s.events, s.turned, s.missed, s.kinds, s.clients.most(), s.rules.most(), s.classes.most(), s.reasons.most(),
+			s.clients.forgotten,
+		})
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events in %s, %d missed", s.events, span(seconds), s.missed)
@@ -117,13 +138,16 @@ func (s *eventSummary) print(env Env, asJSON bool) error {
 		t := newTable("TURNED AWAY", "", ">EVENTS")
 		for _, of := range []struct {
 			what  string
-			tally tally
-		}{{"client", s.clients}, {"rule", s.rules}, {"class", s.classes}, {"reason", s.reasons}} {
+			tally *tally
+		}{{"client", &s.clients}, {"rule", &s.rules}, {"class", &s.classes}, {"reason", &s.reasons}} {
 			for _, one := range of.tally.most() {
 				t.add(of.what, one.Name, fmt.Sprint(one.Events))
 			}
 		}
 		t.print(&b)
+	}
+	if n := s.clients.forgotten; n > 0 {
+		fmt.Fprintf(&b, "there were too many clients to count: %d events are in no client's number\n", n)
 	}
 	_, err := io.WriteString(env.Stdout, b.String())
 	return err

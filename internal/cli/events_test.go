@@ -4,6 +4,8 @@ package cli
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -214,6 +216,39 @@ reason       syn_data                   1
 		if !strings.Contains(asJSON.out.String(), part) {
 			t.Errorf("the summary as JSON has no %s:\n%s", part, &asJSON.out)
 		}
+	}
+}
+
+// Forged addresses hide nobody who comes later.
+func TestSummaryOfAFlood(t *testing.T) {
+	s := newEventSummary()
+	see := func(addr netip.Addr) {
+		_ = s.add(api.Event{Kind: "drop", Client: netip.AddrPortFrom(addr, 1).String()})
+	}
+	heavy, forged := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("10.0.0.0")
+	const flood, until, times = 3 * mostTallied, 2 * mostTallied, 1000
+	for i := range flood {
+		see(forged)
+		forged = forged.Next()
+		if i >= until && i < until+times {
+			see(heavy)
+		}
+	}
+	counted := s.clients.forgotten
+	for _, n := range s.clients.counts {
+		counted += n
+	}
+	if most := s.clients.most(); most[0] != (tallied{heavy.String(), times}) || len(s.clients.counts) > mostTallied || counted != flood+times {
+		t.Errorf("most %v of %d clients, %d events, want %s with %d", most, len(s.clients.counts), counted, heavy, times)
+	}
+	var text, asJSON bytes.Buffer
+	if err := errors.Join(s.print(Env{Stdout: &text}, false), s.print(Env{Stdout: &asJSON}, true)); err != nil {
+		t.Fatal(err)
+	}
+	said := fmt.Sprintf("too many clients to count: %d events are in no client's number\n", s.clients.forgotten)
+	field := fmt.Sprintf(`"clients_forgotten": %d`, s.clients.forgotten)
+	if !strings.HasSuffix(text.String(), said) || !strings.Contains(asJSON.String(), field) {
+		t.Errorf("not said: %s\n%s\n%s", said, &text, &asJSON)
 	}
 }
 

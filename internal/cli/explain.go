@@ -147,9 +147,9 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 		fmt.Fprintf(b, "  the request: %s, for servers could read it in two ways: %s\n", r.Verdict, r.Refused)
 		return
 	case r.SNI != "":
-		fmt.Fprintf(b, "  server name %s", r.SNI)
+		fmt.Fprintf(b, "  server name %s", printable(r.SNI))
 	default:
-		fmt.Fprintf(b, "  %s %s", r.Method, dash(r.Path))
+		fmt.Fprintf(b, "  %s %s", r.Method, dash(printable(r.Path)))
 		if r.Host != "" {
 			fmt.Fprintf(b, " at %s", r.Host)
 		}
@@ -169,12 +169,21 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 		b.WriteString(", class " + r.Class)
 	}
 	fmt.Fprintf(b, ": %s%s\n", r.Verdict, bucketText(r.Bucket, r.Burst))
-	if r.Block > 0 {
+	switch {
+	case r.Block > 0 && r.Client != "": // a trusted proxy's connections are never refused
+		fmt.Fprintf(b, "  who is rejected has all requests rejected for %s\n", given(r.Block))
+	case r.Block > 0:
 		fmt.Fprintf(b, "  who is rejected has connections refused for %s\n", given(r.Block))
 	}
 	if r.Learn > 0 {
 		fmt.Fprintf(b, "  the client is remembered in class %s for %s\n", r.Class, given(r.Learn))
 	}
+}
+
+// printable escapes what is not printable ASCII, so that a name or path steers no terminal.
+func printable(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return quoted[1 : len(quoted)-1]
 }
 
 // given returns a time as policies say it: 10m and not 10m0s.

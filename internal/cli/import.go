@@ -86,7 +86,9 @@ func (c *importing) run(args []string) error {
 	case errors.Is(err, importer.ErrUnknown):
 		return usage(fmt.Sprintf("%s: %v; say what it is: narthex import nginx %s", name, err, file))
 	case errors.Is(err, draft.ErrNoService):
-		c.list(result.Left)
+		if err := c.tell(result); err != nil {
+			return err
+		}
 		return fmt.Errorf(`%s: %w, so that there is nothing to protect; say where the server listens: --listen "*:80"`, name, err)
 	case err != nil:
 		return fmt.Errorf("import %s: %w", name, err)
@@ -127,36 +129,34 @@ func (c *importing) show(result *importer.Result) error {
 			return err
 		}
 	}
-	left := result.Left
-	if left == nil {
-		left = []draft.Left{}
-	}
-	switch {
-	case c.asJSON:
-		if err := printJSON(c.env, imported{result.Kind, string(result.Policy), left}); err != nil {
-			return err
-		}
-	case c.output == "":
+	if c.output == "" && !c.asJSON {
 		if _, err := c.env.Stdout.Write(result.Policy); err != nil {
 			return err
 		}
 	}
-	if !c.asJSON {
-		c.list(left)
-		if len(left) > 0 {
-			fmt.Fprintf(c.env.Stderr, "%s not carried over, or not as it was: see above, and the end of the policy\n", count(len(left), "thing"))
-		}
+	if err := c.tell(result); err != nil {
+		return err
 	}
-	if c.strict && len(left) > 0 {
+	left := len(result.Left)
+	if left > 0 && !c.asJSON {
+		fmt.Fprintf(c.env.Stderr, "%s not carried over, or not as it was: see above, and the end of the policy\n", count(left, "thing"))
+	}
+	if c.strict && left > 0 {
 		return exitError{exitFailure}
 	}
 	return nil
 }
 
-func (c *importing) list(left []draft.Left) {
-	for _, l := range left {
+// tell lists what was not carried over; as JSON, beside the policy, which may be none.
+func (c *importing) tell(result *importer.Result) error {
+	if c.asJSON {
+		left := append([]draft.Left{}, result.Left...) // never null
+		return printJSON(c.env, imported{result.Kind, string(result.Policy), left})
+	}
+	for _, l := range result.Left {
 		fmt.Fprintln(c.env.Stderr, l)
 	}
+	return nil
 }
 
 // writeNew writes a file that is not there yet: a policy in force is not to be overwritten.

@@ -80,6 +80,17 @@ func TestImportOutput(t *testing.T) {
 	}
 }
 
+func TestImportAsJSONWithoutAService(t *testing.T) {
+	w := newWorld(t)
+	blocked := w.write("blocked.rules", "*filter\n:INPUT ACCEPT\n-A INPUT -m set --match-set blocklist src -j DROP\nCOMMIT\n")
+	got := w.do("import", "--json", blocked)
+	var read imported
+	err := json.Unmarshal([]byte(got.Out), &read)
+	if err != nil || read.Kind != "iptables" || read.Policy != "" || len(read.Left) == 0 || got.Code != 1 || !strings.Contains(got.Err, "nothing to protect") {
+		t.Errorf("import --json: %+v, %v", got, err)
+	}
+}
+
 func TestImportOfStandardInput(t *testing.T) {
 	w := newWorld(t)
 	var out, errs bytes.Buffer

@@ -94,7 +94,7 @@ func TestRequestDecision(t *testing.T) {
 			Refused: "two Host headers", Verdict: "reject",
 		},
 		"  POST /cgi of 192.0.2.7: rule cgi, 10/s burst 2 per rule, class gold: reject (0.5 of 2 tokens, full in 150ms)\n" +
-			"  who is rejected has connections refused for 3s\n": {
+			"  who is rejected has all requests rejected for 3s\n": {
 			Method: "POST", Path: "/cgi", Client: "192.0.2.7", Rule: "cgi", Rate: "10/s", Burst: 2, Per: "rule", Class: "gold", Block: 3,
 			Bucket: &api.BucketStatus{Known: true, Tokens: 0.5, FullIn: 0.15}, Verdict: "reject",
 		},
@@ -104,7 +104,12 @@ func TestRequestDecision(t *testing.T) {
 		"  GET /x of 192.0.2.7 by rule everyone, which is blocked for another 2.0s: reject\n": {
 			Method: "GET", Path: "/x", Client: "192.0.2.7", ClientRule: "everyone", Class: "gold", Blocked: 2, Verdict: "reject",
 		},
-		"  CONNECT - at a: no rule matches: pass\n": {Method: "CONNECT", Host: "a", Verdict: "pass"},
+		"  GET /x: rule x, drop: drop\n  who is rejected has connections refused for 3s\n": {
+			Method: "GET", Path: "/x", Rule: "x", Action: "drop", Block: 3, Verdict: "drop",
+		},
+		"  CONNECT - at a: no rule matches: pass\n":           {Method: "CONNECT", Host: "a", Verdict: "pass"},
+		"  GET /\\x1b]0;a\\a\\u202e: no rule matches: pass\n": {Method: "GET", Path: "/\x1b]0;a\a\u202e", Verdict: "pass"},
+		"  server name a\\x9b\\nb: no rule matches: pass\n":   {SNI: "a\x9b\nb", Verdict: "pass"},
 	} {
 		var b strings.Builder
 		printRequest(&b, &r)

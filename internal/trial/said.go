@@ -121,47 +121,30 @@ func (s *said) isForwarded(live *side, a *Arrival) bool {
 	return s.forwardedFor(live, service, a.Client.Addr()).from == a.Real
 }
 
-// forwardedFor returns the last address in X-Forwarded-For that is not a trusted proxy's, or the
-// first of all.
+// forwardedFor returns whom X-Forwarded-For names, or the proxy.
 func (s *said) forwardedFor(of *side, service int, proxy netip.Addr) whose {
 	w := whose{from: proxy, proxied: true}
 	if s.http == nil {
 		return w
 	}
-	var list []string
-	for _, h := range s.http.Headers {
-		if h.Name == "x-forwarded-for" {
-			list = append(list, strings.Split(h.Value, ",")...)
-		}
-	}
-	const mostElements = 32 // that the data path looks at
-	for i := len(list) - 1; i >= 0; i-- {
-		element := strings.Trim(list[i], " \t")
-		if element == "" {
-			continue
-		}
-		addr, ok := httphead.Address(element)
-		if !ok || len(list)-i > mostElements {
-			return whose{from: proxy, proxied: true} // what is said names nobody
-		}
-		w.from, w.named = addr, !of.tables.Trusts(service, addr)
-		if w.named {
-			break
-		}
+	trusted := func(a netip.Addr) bool { return of.tables.Trusts(service, a) }
+	if client, firm := ForwardedFor(s.http.Headers, trusted); client.IsValid() {
+		w.from, w.named = client, firm
 	}
 	return w
 }
 
-// line is how a request begins, for people to read.
+// line is how a request begins, for people to read: bounded, and without what steers a terminal.
 func (s *said) line() string {
 	if s == nil {
 		return ""
 	}
-	const longest = 120
+	line, _, _ := bytes.Cut(s.bytes, []byte("\n"))
+	text := strings.TrimSuffix(string(line), "\r")
 	if s.isHello && s.tls != nil {
-		return "TLS " + s.tls.SNI
+		text = "TLS " + s.tls.SNI
 	}
-	line, _, _ := bytes.Cut(s.bytes[:min(len(s.bytes), longest)], []byte("\n"))
-	quoted := strconv.QuoteToASCII(strings.TrimSuffix(string(line), "\r"))
+	const longest = 120
+	quoted := strconv.QuoteToASCII(text[:min(len(text), longest)])
 	return quoted[1 : len(quoted)-1]
 }

@@ -249,6 +249,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// What clients say reaches a terminal in examples.
+func TestExamplesSteerNoTerminal(t *testing.T) {
+	const evil = "a\x1b]0;owned\x07\nb\x9b\u202e"
+	long := strings.Repeat("\x1b", 500)
+	for name, tt := range map[string]struct{ service, rules, head, want string }{
+		"server name":      {tls, "requests: [{name: r, sni: \"*\", class: gold}]\n", hello(evil, "h2"), `TLS a\x1b]0;owned\a\nb\x9b\u202e`},
+		"long server name": {tls, "requests: [{name: r, sni: \"*\", class: gold}]\n", hello(long, "h2"), "TLS " + strings.Repeat(`\x1b`, 116)},
+		"no HTTP":          {web, "requests: [{name: r, action: reject, path: \"*\"}]\n", long + "\n\n", strings.Repeat(`\x1b`, 120)},
+	} {
+		live, liveTables := build(t, tcp, "")
+		next, nextTables := build(t, tt.service, tt.rules)
+		trial := New(live, next, liveTables, nextTables, noon)
+		trial.Take((&step{from: "10.0.0.1", head: tt.head}).arrival())
+		r := trial.Report(noon)
+		if len(r.Pairs) != 1 || r.Pairs[0].Examples[0].Request != tt.want {
+			t.Errorf("%s: %+v, want %s", name, r.Pairs, tt.want)
+		}
+	}
+}
+
 func TestServiceThatTheCandidateLeavesOut(t *testing.T) {
 	live, liveTables := build(t, web, "")
 	next, nextTables := build(t, strings.Replace(web, ":80", ":81", 1), "")
