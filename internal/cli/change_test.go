@@ -113,9 +113,28 @@ func TestShadow(t *testing.T) {
 	if out := w.said("status").Out; !strings.Contains(out, " has ended: set connections.everyone.burst by ") {
 		t.Errorf("status: %s", out)
 	}
-	if got := w.said("reload", "--shadow", next, "--for", "10ms"); got.Code != 0 || !strings.Contains(got.Out, "\nended: ended by ") ||
+	if got := w.said("reload", "--shadow", next, "--for", "10ms"); got.Code != 0 || !strings.Contains(got.Out, "\nended: its time is over\n") ||
 		got.Err != "instance default: DIR/q.yaml is tried out beside DIR/p.yaml (HASH, HASH); nothing else changes\n" {
 		t.Errorf("reload --shadow --for: %+v", got)
+	}
+	replaced := make(chan result, 1)
+	go func() { replaced <- w.said("reload", "--shadow", next, "--for", "5s") }()
+	for !strings.Contains(w.said("status").Out, "\ntrial of ") {
+		time.Sleep(time.Millisecond)
+	}
+	if got := w.said("reload", "--shadow", next); got.Code != 0 || got.Err != "the trial before has ended\n" {
+		t.Errorf("a trial in place of another one: %+v", got)
+	}
+	select {
+	case got := <-replaced:
+		if got.Code != 1 || got.Out != "" || !strings.Contains(got.Err, "narthex: the trial has ended and is forgotten") {
+			t.Errorf("the one before: %+v", got)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for the other one")
+	}
+	if got := w.said("shadow", "--end"); got.Code != 0 || !strings.Contains(got.Out, "\nended: ended by ") {
+		t.Errorf("shadow --end: %+v", got)
 	}
 	if diff := cmp.Diff(none, w.said("shadow")); diff != "" {
 		t.Errorf("after the end (-want +got):\n%s", diff)

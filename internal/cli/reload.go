@@ -41,9 +41,9 @@ policy that was confirmed.
 
 With --shadow nothing changes: the policy is tried out beside the one in force, on the
 same traffic, and "narthex shadow" says what it would have done differently. Whether
-requests would wait is not tried out. With --for the command waits so long, prints the
-report and ends the trial; else the trial goes on until "narthex shadow --end", or until
-the policy in force changes.`,
+requests would wait is not tried out. With --for the trial ends after that time, also if
+the command does not live to see it; the command waits for that and prints the report.
+Else the trial goes on until "narthex shadow --end", or until the policy in force changes.`,
 		Example: `  narthex reload
   narthex reload /etc/narthex/strict.yaml --confirm 60s
   narthex reload --shadow /etc/narthex/strict.yaml --for 30s`,

@@ -35,9 +35,9 @@ Buckets begin full, and nothing is remembered of clients, when the trial begins.
 the policy in force does not let in says nothing more: its requests are not seen.
 Whether requests would wait is not tried out; classes show how many would arrive in each.
 
-A trial ends with --end, or after "reload --shadow FILE --for"; both show its report
-once more, which is then forgotten. It ends also with another one, or when the policy in
-force changes; then its report can be shown until the next one begins.`,
+A trial ends with --end, which shows its report once more and forgets it, when the time
+is over that "reload --shadow FILE" has set with --for, with another trial, or when the
+policy in force changes. What has ended otherwise can be shown until the next one begins.`,
 		Example: `  narthex reload --shadow strict.yaml
   narthex shadow --watch
   narthex shadow --json | jq '.pairs[] | {count, live, candidate}'
@@ -65,7 +65,7 @@ force changes; then its report can be shown until the next one begins.`,
 		if end {
 			ask = t.client().EndShadow
 		}
-		report, err := ask(cmd.Context())
+		report, err := ask(cmd.Context(), "")
 		switch {
 		case err != nil:
 			return t.explain(err)
@@ -83,7 +83,7 @@ func watchTrial(ctx context.Context, t *target, asJSON bool) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		report, err := t.client().ShadowReport(ctx)
+		report, err := t.client().ShadowReport(ctx, "")
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -112,7 +112,7 @@ func watchTrial(ctx context.Context, t *target, asJSON bool) error {
 // tryOut begins a trial. If it is to last for a time, it waits for it and shows what was found.
 func tryOut(ctx context.Context, t *target, file string, limit time.Duration) error {
 	env := t.env
-	started, err := t.client().Shadow(ctx, api.ShadowRequest{File: file})
+	started, err := t.client().Shadow(ctx, api.ShadowRequest{File: file, For: limit.Seconds()})
 	if err != nil {
 		return t.explain(err)
 	}
@@ -131,19 +131,19 @@ func tryOut(ctx context.Context, t *target, file string, limit time.Duration) er
 	fmt.Fprint(env.Stderr, about)
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	if err := awaitTrial(ctx, t, limit); err != nil {
+	if err := awaitTrial(ctx, t, started.ID, limit); err != nil {
 		return t.explain(err)
 	}
-	report, err := t.client().EndShadow(context.WithoutCancel(ctx))
+	report, err := t.client().EndShadow(context.WithoutCancel(ctx), started.ID)
 	if err != nil {
 		return t.explain(err)
 	}
 	return printReport(env.Stdout, report)
 }
 
-// awaitTrial waits for the end of the time, of the trial or of the user's patience, and says how
-// it goes.
-func awaitTrial(ctx context.Context, t *target, limit time.Duration) error {
+// awaitTrial waits for the end of the trial, which the daemon ends when its time is over, or of the
+// user's patience, and says how it goes.
+func awaitTrial(ctx context.Context, t *target, id string, limit time.Duration) error {
 	end := time.After(limit)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -152,10 +152,9 @@ func awaitTrial(ctx context.Context, t *target, limit time.Duration) error {
 		case <-ctx.Done():
 			return nil
 		case <-end:
-			return nil
 		case <-tick.C:
 		}
-		report, err := t.client().ShadowReport(ctx)
+		report, err := t.client().ShadowReport(ctx, id)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -163,7 +162,7 @@ func awaitTrial(ctx context.Context, t *target, limit time.Duration) error {
 			return err
 		}
 		if t.env.Terminal {
-			left := (limit - time.Since(began)).Round(time.Second)
+			left := max(limit-time.Since(began), 0).Round(time.Second)
 			fmt.Fprintf(t.env.Stderr, "%s left: %d SYNs, %d requests, %d would be decided otherwise\n", left, report.SYNs, report.Requests, report.Different)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 // Bounds of how long a policy may wait to be confirmed.
@@ -181,7 +182,7 @@ func (e *engine) recordReverted(refused, back *enforceable) error {
 
 // staleNotes warns of a file that holds the policy that was taken back.
 func staleNotes(refused *enforceable) []string {
-	now, err := load(refused.file)
+	now, err := load(refused.file, policy.ReadRegular)
 	if err != nil || now.tables.Hash != refused.tables.Hash {
 		return nil
 	}

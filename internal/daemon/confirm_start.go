@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 // succession is what a start puts in force.
@@ -22,7 +23,7 @@ type succession struct {
 // loadFirst reads the policy file that a daemon is started with. If that is wrong by now, a policy
 // that is to be confirmed must be taken back nevertheless.
 func loadFirst(cfg Config) (*enforceable, error) {
-	first, wrong := load(cfg.Policy)
+	first, wrong := load(cfg.Policy, policy.ReadFile)
 	if wrong == nil {
 		return first, nil
 	}
@@ -81,7 +82,7 @@ func (e *engine) goOn(r *record, first *enforceable, journal map[string]string) 
 		if err != nil {
 			return succession{}, err
 		}
-		e.notes = append(e.notes, staleNote(first.file))
+		e.took = staleNote(first.file)
 		return e.begin(previous, journal), nil
 	case inForce != r.Candidate.Hash && inForce != r.Previous.Hash:
 		return succession{}, nil
@@ -131,7 +132,7 @@ func (e *engine) settle(s *succession, journal map[string]string) error {
 			return err
 		}
 		e.noteChange(byRevert, "")
-		e.notes = append(e.notes, fmt.Sprintf("nobody had confirmed the policy %s until %s: the one before is in force", s.refused.file, s.pending.until.Format(time.TimeOnly)))
+		e.took = fmt.Sprintf("nobody had confirmed the policy %s until %s: the one before is in force", s.refused.file, s.pending.until.Format(time.TimeOnly))
 		return nil
 	}
 	e.await(s.pending)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"narthex/internal/daemon/api"
 )
 
 func TestKilledDaemonsTrialGoesOn(t *testing.T) {
@@ -77,6 +79,17 @@ func TestTrialThatEndsWithoutADaemon(t *testing.T) {
 	h.wantBurst("the start after that", 9)
 	if notes := h.status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "holds a policy that was taken back") {
 		t.Errorf("notes %q", notes)
+	}
+	if h.try(h.write("bad.yaml", "nonsense"), 0) == nil {
+		t.Error("nonsense is in force")
+	}
+	if notes := h.status().Notes; len(notes) != 1 {
+		t.Errorf("notes %q after a reload that failed", notes)
+	}
+	h.write("p.yaml", withBurst(6))
+	result, err := h.client.Reload(t.Context(), api.ReloadRequest{File: filepath.Join(h.dir, "p.yaml")})
+	if notes := h.status().Notes; err != nil || len(result.Notes)+len(notes) > 0 {
+		t.Errorf("with the file put right: %v, notes %q and %q", err, result.Notes, notes)
 	}
 	h.write("p.yaml", withBurst(7))
 	h.again()

@@ -64,7 +64,7 @@ type Network interface {
 	Do(func() error) error // on a thread in the namespace
 	Cookie() (uint64, error)
 	Snapshot() (netif.Snapshot, error)
-	Run(ctx context.Context, last netif.Snapshot, changed chan<- netif.Snapshot)
+	Run(ctx context.Context, changed chan<- netif.Snapshot)
 	Listeners() (netif.Listeners, error)
 	Diag() (netif.SocketDiag, error)
 	RouteTo(netip.Addr) (index int, err error) // as netif.RouteTo

@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -13,13 +12,12 @@ import (
 
 // diff says what a reload of a policy would change.
 func (e *engine) diff(req api.DiffRequest) (api.DiffResult, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	defer memory.spend()()
-	next, err := load(cmp.Or(req.File, e.current.file))
+	next, err := e.lockWith(req.File)
 	if err != nil {
 		return api.DiffResult{}, err
 	}
+	defer e.mu.Unlock()
 	result := diffOf(e.current, next)
 	rooms, err := e.dp.Rooms()
 	if err != nil {
@@ -60,11 +58,11 @@ func waitEffect(service string, waiting int, next *policy.Policy) string {
 
 // OfflineDiff says what changes from one policy file to another, whatever is in force.
 func OfflineDiff(from, to string) (api.DiffResult, error) {
-	old, err := load(from)
+	old, err := load(from, policy.ReadFile)
 	if err != nil {
 		return api.DiffResult{}, err
 	}
-	next, err := load(to)
+	next, err := load(to, policy.ReadFile)
 	if err != nil {
 		return api.DiffResult{}, err
 	}

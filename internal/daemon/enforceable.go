@@ -46,9 +46,10 @@ func AdviseOnPolicy(err error) error {
 	return err
 }
 
-// load reads a policy that can be enforced.
-func load(file string) (*enforceable, error) {
-	text, err := policy.ReadFile(file)
+// load reads a policy that can be enforced: by policy.ReadRegular in a daemon that runs, which must
+// not wait for a pipe.
+func load(file string, read func(string) ([]byte, error)) (*enforceable, error) {
+	text, err := read(file)
 	if err != nil {
 		return nil, AdviseOnPolicy(err)
 	}

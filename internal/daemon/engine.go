@@ -26,13 +26,15 @@ type engine struct {
 	dp       Datapath
 	net      Network
 	agent    *agent
-	notes    []string // on the start
+	notes    []string // on the start, for good
 	runDir   string   // where the record is of what is to be confirmed
 	runFile  string   // the policy file that the daemon was started with
 
 	mu          sync.Mutex
 	current     *enforceable
+	took        string         // a note on what the start took back, until a reload; empty: nothing
 	snap        netif.Snapshot // the last that was applied
+	seen        netif.Snapshot // the last that was to be followed, perhaps in vain
 	plan        netif.Plan
 	attachments []datapath.Attachment
 	trouble     error // why the interfaces are not all as planned
@@ -84,14 +86,13 @@ func (e *engine) start(next *enforceable) error {
 // reload replaces the policy and ends all overrides. On error everything is as before. Who asks
 // for it is for the log.
 func (e *engine) reload(req api.ReloadRequest, by string) (api.ReloadResult, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	defer memory.spend()()
-	if err := e.checkConfirm(req); err != nil {
+	next, err := e.lockWith(req.File)
+	if err != nil {
 		return api.ReloadResult{}, err
 	}
-	next, err := load(cmp.Or(req.File, e.current.file))
-	if err != nil {
+	defer e.mu.Unlock()
+	if err := e.checkConfirm(req); err != nil {
 		return api.ReloadResult{}, err
 	}
 	pending, abandon, err := e.prepareConfirm(next, seconds(req.Confirm))
@@ -103,6 +104,7 @@ func (e *engine) reload(req api.ReloadRequest, by string) (api.ReloadResult, err
 		abandon()
 		return api.ReloadResult{}, err
 	}
+	e.took = ""
 	e.await(pending)
 	if pending == nil {
 		removeRecord(e.runDir, e.instance)
@@ -120,6 +122,26 @@ func (e *engine) reload(req api.ReloadRequest, by string) (api.ReloadResult, err
 		Warnings: next.warningLines(),
 		Notes:    api.List(e.currentNotes()),
 	}, nil
+}
+
+// lockWith reads a policy file, that of the policy in force if none is named, and then takes mu;
+// not on error. Nothing waits for the reading. If another policy comes in force meanwhile, it reads
+// again, lest what was read first come in force last.
+func (e *engine) lockWith(file string) (*enforceable, error) {
+	for {
+		e.mu.Lock()
+		before := e.current
+		e.mu.Unlock()
+		next, err := load(cmp.Or(file, before.file), policy.ReadRegular)
+		if err != nil {
+			return nil, err
+		}
+		e.mu.Lock()
+		if e.current == before {
+			return next, nil
+		}
+		e.mu.Unlock()
+	}
 }
 
 func (e *engine) recordPolicy() error {
@@ -189,7 +211,7 @@ func (e *engine) enforce(next *enforceable) error {
 	if err := e.apply(next, snap, plan); err != nil {
 		return adviseOnXDP(err)
 	}
-	e.trouble = nil
+	e.trouble, e.seen = nil, snap
 	e.logSilent()
 	return nil
 }
@@ -219,10 +241,13 @@ func adviseOnXDP(err error) error {
 }
 
 // refresh follows a change of interfaces or addresses. What fails is tried again with the
-// next change, or when the caller asks.
+// next change, or when the caller asks. What is as it was last is no change.
 func (e *engine) refresh(snap netif.Snapshot) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if snap.Equal(e.seen) {
+		return nil
+	}
 	return e.follow(snap)
 }
 
@@ -241,6 +266,7 @@ func (e *engine) retry() error {
 }
 
 func (e *engine) follow(snap netif.Snapshot) error {
+	e.seen = snap
 	plan := netif.NewPlan(snap, e.current.wants())
 	if e.trouble = e.apply(e.current, snap, plan); e.trouble != nil {
 		e.trouble = e.applyWhatWorks(snap, plan)
@@ -323,7 +349,11 @@ func (e *engine) alive() error {
 
 // currentNotes are sentences on what is not as one might expect.
 func (e *engine) currentNotes() []string {
-	notes := slices.Concat(e.notes, e.plan.Notes)
+	notes := slices.Clone(e.notes)
+	if e.took != "" {
+		notes = append(notes, e.took)
+	}
+	notes = append(notes, e.plan.Notes...)
 	for _, a := range e.plan.Absent {
 		notes = append(notes, fmt.Sprintf("service %q: %v", a.Service, a.Err))
 	}

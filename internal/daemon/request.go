@@ -12,6 +12,7 @@ import (
 	"narthex/internal/daemon/api"
 	"narthex/internal/httphead"
 	"narthex/internal/policy"
+	"narthex/internal/trial"
 )
 
 // splitURL takes a URL or a path apart into what a client puts into the Host header and into
@@ -101,33 +102,6 @@ func nameValues(fields []httphead.Field) []policy.NameValue {
 	return out
 }
 
-// client returns whose request it is that a trusted proxy sends: the last address in
-// X-Forwarded-For that is not a trusted proxy's, or the first of all; and whether one is named.
-func (x Explainer) client(service int, proxy netip.Addr, v *policy.RequestView) (client netip.Addr, named bool) {
-	var list []string
-	for _, h := range v.Headers {
-		if h.Name == "x-forwarded-for" {
-			list = append(list, strings.Split(h.Value, ",")...)
-		}
-	}
-	client = proxy
-	for _, element := range slices.Backward(list) {
-		element = strings.Trim(element, " \t")
-		if element == "" {
-			continue
-		}
-		addr, ok := httphead.Address(element)
-		if !ok {
-			return proxy, false // what is said names nobody
-		}
-		client, named = addr, true
-		if !x.Tables.Trusts(service, addr) {
-			break
-		}
-	}
-	return client, named
-}
-
 // ruling decides about a request on a connection that was let in.
 type ruling struct {
 	*api.RequestDecision
@@ -135,6 +109,7 @@ type ruling struct {
 	service int
 	shadow  bool
 	proxied bool // a trusted proxy sends it
+	firm    bool // and says for whom, by an address that is no trusted proxy's
 	from    netip.Addr
 	port    uint16
 	class   int
@@ -187,11 +162,12 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 	if r.proxied = r.x.Tables.Trusts(r.service, r.from); !r.proxied {
 		return false, nil
 	}
-	from, named := r.x.client(r.service, r.from, v)
-	if !named {
+	trusted := func(a netip.Addr) bool { return r.x.Tables.Trusts(r.service, a) }
+	from, firm := trial.ForwardedFor(v.Headers, trusted)
+	if !from.IsValid() {
 		return false, nil
 	}
-	r.from, r.Client = from, from.String()
+	r.from, r.firm, r.Client = from, firm, from.String()
 	learned, blocked, err := r.x.remembered(from)
 	if err != nil {
 		return false, err
@@ -228,7 +204,10 @@ func (r *ruling) byRule(rule int) error {
 		return nil
 	}
 	p := &r.x.Policy.Requests[rule]
-	r.Rule, r.Action, r.Block = p.Name, p.Action.String(), p.Block.Seconds()
+	r.Rule, r.Action = p.Name, p.Action.String()
+	if !r.proxied || r.firm { // else it is not known whom to block
+		r.Block = p.Block.Seconds()
+	}
 	if !r.proxied {
 		r.Learn = p.Learn.Seconds()
 	}

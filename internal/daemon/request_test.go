@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,8 +64,11 @@ func TestExplainRequests(t *testing.T) {
 		{"passes", plain, "80", api.ExplainRequest{URL: "/%68ealthz"}, &api.RequestDecision{Method: "GET", Path: "/healthz", Rule: "health", Action: "pass", Class: "silver", Verdict: "pass"}, ""},
 		{"dropped", plain, "80", api.ExplainRequest{URL: "//noaccess#x"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "drop"}, ""},
 		{"dropped in shadow mode", plain, "81", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "would drop"}, ""},
-		{"of a proxy, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "reject"}, ""},
+		{"of a proxy, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Class: "silver", Verdict: "reject"}, ""},
 		{"of nobody", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7, unknown"}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},
+		{"of the first of all, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "10.9.0.2", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Class: "silver", Verdict: "reject"}, ""},
+		{"of the first of 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 31)}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Verdict: "reject"}, ""},
+		{"of nobody beyond 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 32)}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},
 		{"of a client, not by a proxy", plain, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7"}}, &api.RequestDecision{Method: "GET", Path: "/x", Host: "", Verdict: "pass"}, "silver"},
 		{"of a learned client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: [::ffff:10.0.0.20]:5,"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.20", ClientRule: "known", Class: "gold", Verdict: "pass"}, "gold"},
 		{"of a blocked client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.21"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.21", ClientRule: "everyone", Class: "silver", Blocked: 2, Verdict: "reject"}, ""},

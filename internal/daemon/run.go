@@ -114,7 +114,7 @@ func (d *daemon) listen() (err error) {
 	if d.cfg.Metrics != "" {
 		d.metrics, err = net.Listen("tcp", metricsAddress(d.cfg.Metrics))
 		if err != nil {
-			return fmt.Errorf("listen for metrics on %q: %w", d.cfg.Metrics, err)
+			return fmt.Errorf("listen for metrics on %q: %w: name another address with --metrics", d.cfg.Metrics, err)
 		}
 	}
 	control, err := listenControl(d.cfg.Socket, d.cfg.Instance)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,7 +104,19 @@ func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
 		{
 			name:  "metrics address",
 			spoil: func(_ *machine, c *Config) { c.Metrics = "nonsense:nonsense" },
-			want:  `listen for metrics on "nonsense:nonsense": listen tcp: lookup tcp/nonsense: unknown port`,
+			want:  `listen for metrics on "nonsense:nonsense": listen tcp: lookup tcp/nonsense: unknown port: name another address with --metrics`,
+		},
+		{
+			name: "metrics port in use",
+			spoil: func(m *machine, c *Config) {
+				other, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					m.t.Fatal(err)
+				}
+				m.t.Cleanup(func() { other.Close() })
+				c.Metrics = other.Addr().String()
+			},
+			want: `listen for metrics on "ADDRESS": listen tcp ADDRESS: bind: address already in use: name another address with --metrics`,
 		},
 		{
 			name: "something else at the socket's path",
@@ -122,8 +135,9 @@ func TestRunThatCannotStartLeavesThingsAsTheyWere(t *testing.T) {
 			if err == nil {
 				t.Fatal("it ran")
 			}
-			if got := strings.ReplaceAll(err.Error(), m.dir, "DIR"); got != tt.want {
-				t.Errorf("error\n%s\nwant\n%s", got, tt.want)
+			want := strings.ReplaceAll(tt.want, "ADDRESS", cfg.Metrics)
+			if got := strings.ReplaceAll(err.Error(), m.dir, "DIR"); got != want {
+				t.Errorf("error\n%s\nwant\n%s", got, want)
 			}
 			if _, ok := m.kernel.State("test"); ok {
 				t.Error("an instance is in the kernel")
@@ -330,6 +344,39 @@ func TestReloadRemembersTheLastPolicyThatWorked(t *testing.T) {
 	}
 }
 
+// TestARunningDaemonWaitsForNoPipe whoever names one; it may start from one.
+func TestARunningDaemonWaitsForNoPipe(t *testing.T) {
+	m := newMachine(t, "eth0")
+	fifo := filepath.Join(m.dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go os.WriteFile(fifo, []byte(onePolicy), 0o600)
+	r := m.start(m.config(fifo))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for what, ask := range map[string]func() error{
+		"reload": func() error { _, err := r.client.Reload(ctx, api.ReloadRequest{File: fifo}); return err },
+		"diff":   func() error { _, err := r.client.Diff(ctx, api.DiffRequest{File: fifo}); return err },
+		"trial":  func() error { _, err := r.client.Shadow(ctx, api.ShadowRequest{}); return err },
+	} {
+		if err := ask(); err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Fatalf("%s: error %v", what, err)
+		}
+	}
+	candidate := m.write("q.yaml", onePolicy+"# another one\n")
+	if _, err := r.client.Reload(ctx, api.ReloadRequest{File: candidate, Confirm: 60}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(candidate), unix.Mkfifo(candidate, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Confirm(ctx, api.ConfirmRequest{Revert: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.end()
+}
+
 func TestInterfacesThatComeAndGo(t *testing.T) {
 	m := newMachine(t, "eth0")
 	r := m.start(m.config(m.write("p.yaml", onePolicy)))
@@ -354,6 +401,36 @@ func TestInterfacesThatComeAndGo(t *testing.T) {
 	})
 	m.network.Become("eth0", "eth2", "eth3")
 	eventually(t, "eth3", policed("eth0", "eth2", "eth3"))
+	if notes := r.status().Notes; len(notes) > 0 {
+		t.Errorf("notes %q, want none", notes)
+	}
+	r.end()
+}
+
+// TestInterfacesThatAReloadHasSeenAlone are gone again when the daemon is told of a change.
+func TestInterfacesThatAReloadHasSeenAlone(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	m.network.BecomeUnseen("eth0", "eth1")
+	if _, err := r.client.Reload(t.Context(), api.ReloadRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := m.kernel.State("test"); !slices.Equal(targetNames(s), []string{"eth0", "eth1"}) {
+		t.Fatalf("policed: %v", targetNames(s))
+	}
+	m.network.Become("eth0")
+	eventually(t, "eth0 alone", func() bool { s, _ := m.kernel.State("test"); return slices.Equal(targetNames(s), []string{"eth0"}) })
+	r.end()
+}
+
+// TestInterfacesThatStayAreLeftAlone when the daemon is told of them once more.
+func TestInterfacesThatStayAreLeftAlone(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	m.kernel.Refuse("eth0", errors.New("the driver says no"))
+	for range 3 { // the first is dealt with by the end
+		m.network.Become("eth0")
+	}
 	if notes := r.status().Notes; len(notes) > 0 {
 		t.Errorf("notes %q, want none", notes)
 	}

@@ -37,7 +37,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := make(chan netif.Snapshot)
-	go d.engine.net.Run(following, d.engine.snap, changed)
+	go d.engine.net.Run(following, changed)
 	var beating sync.WaitGroup
 	d.engine.adapt(following, &beating)
 	beating.Go(func() { d.engine.pulse().run(following) })

@@ -65,8 +65,8 @@ func (d *daemon) api() http.Handler {
 	mux.HandleFunc("GET "+api.PathSamples, d.engine.agent.serveSamples)
 	handleFrom(mux, api.PathReload, d.reload)
 	handleFrom(mux, api.PathConfirm, d.confirm)
-	mux.HandleFunc("GET "+api.PathShadow, func(w http.ResponseWriter, _ *http.Request) {
-		report, err := d.engine.shadowReport()
+	mux.HandleFunc("GET "+api.PathShadow, func(w http.ResponseWriter, r *http.Request) {
+		report, err := d.engine.shadowReport(r.URL.Query().Get("id"))
 		answer(w, report, err)
 	})
 	handleFrom(mux, api.PathShadow, d.shadow)

@@ -3,7 +3,7 @@
 package daemon
 
 import (
-	"cmp"
+	"crypto/rand"
 	"errors"
 	"os"
 	"sync"
@@ -14,11 +14,16 @@ import (
 	"narthex/internal/trial"
 )
 
-// overloadEvery is how often a trial asks which services are overloaded.
-const overloadEvery = 100 * time.Millisecond
+const (
+	// overloadEvery is how often a trial asks which services are overloaded.
+	overloadEvery = 100 * time.Millisecond
+	// mostTrial bounds the time that a trial can be given.
+	mostTrial = 365 * 24 * time.Hour
+)
 
 // shadow is a trial of a policy beside the one in force.
 type shadow struct {
+	id              string
 	live, candidate api.Previous
 	by              string
 	began           time.Time
@@ -26,6 +31,7 @@ type shadow struct {
 	overloaded      func() map[string]bool // by service
 	done            chan struct{}          // is closed when nothing is read any more
 	free            func()                 // gives back what memory it may take
+	timer           *time.Timer            // ends it; nil: it goes on
 
 	mu    sync.Mutex
 	trial *trial.Trial  // nil when it has ended
@@ -37,26 +43,31 @@ func previousOf(f *enforceable) api.Previous { return api.Previous{File: f.file,
 
 // tryOut begins a trial, in place of another one.
 func (e *engine) tryOut(req api.ShadowRequest, by string) (api.ShadowStarted, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	if req.For < 0 || req.For > mostTrial.Seconds() {
+		return api.ShadowStarted{}, usagef("a policy cannot be tried out for %g seconds: at most %s", req.For, mostTrial)
+	}
 	defer memory.spend()()
-	next, err := load(cmp.Or(req.File, e.current.file))
+	next, err := e.lockWith(req.File)
 	if err != nil {
 		return api.ShadowStarted{}, err
 	}
+	defer e.mu.Unlock()
 	replaced := e.endTrial("another trial by " + by)
 	reader, err := e.dp.Mirror()
 	if err != nil {
 		return api.ShadowStarted{}, err
 	}
 	s := &shadow{
-		live: previousOf(e.current), candidate: previousOf(next), by: by, began: time.Now(), reader: reader,
+		id: rand.Text(), live: previousOf(e.current), candidate: previousOf(next), by: by, began: time.Now(), reader: reader,
 		overloaded: e.agent.overloaded, done: make(chan struct{}), free: memory.beginTrial(),
 	}
 	s.trial = trial.New(e.current.policy, next.policy, e.current.tables, next.tables, s.began)
 	e.trial = s
 	go s.read()
-	return api.ShadowStarted{Live: s.live, Candidate: s.candidate, Replaced: replaced, Warnings: next.warningLines()}, nil
+	if req.For > 0 {
+		s.timer = time.AfterFunc(seconds(req.For), func() { e.expireTrial(s) })
+	}
+	return api.ShadowStarted{ID: s.id, Live: s.live, Candidate: s.candidate, Replaced: replaced, Warnings: next.warningLines()}, nil
 }
 
 // read takes what is copied until the reader is closed.
@@ -138,6 +149,9 @@ func (e *engine) endTrial(why string) (ended bool) {
 	if s == nil {
 		return false
 	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.mu.Lock()
 	running := s.trial != nil
 	s.mu.Unlock()
@@ -152,26 +166,51 @@ func (e *engine) endTrial(why string) (ended bool) {
 	return running
 }
 
-var errNoTrial = &api.Error{Message: "no policy is tried out: begin with `narthex reload --shadow FILE`"}
-
-// shadowReport says what the trial has found, which runs or was the last.
-func (e *engine) shadowReport() (api.ShadowReport, error) {
+// expireTrial ends a trial whose time is over, unless another one has taken its place.
+func (e *engine) expireTrial(s *shadow) {
 	e.mu.Lock()
-	s := e.trial
+	defer e.mu.Unlock()
+	if e.trial == s {
+		e.endTrial("its time is over")
+	}
+}
+
+var (
+	errNoTrial   = &api.Error{Message: "no policy is tried out: begin with `narthex reload --shadow FILE`"}
+	errTrialGone = &api.Error{Message: "the trial has ended and is forgotten, for another one has begun or somebody has ended it with `narthex shadow --end`: `narthex status` says what is tried out now"}
+)
+
+// trialOf returns the trial with an ID, or any if that is empty, which runs or was the last. The
+// caller holds mu.
+func (e *engine) trialOf(id string) (*shadow, error) {
+	switch s := e.trial; {
+	case id != "" && (s == nil || s.id != id):
+		return nil, errTrialGone
+	case s == nil:
+		return nil, errNoTrial
+	default:
+		return s, nil
+	}
+}
+
+// shadowReport says what a trial has found.
+func (e *engine) shadowReport(id string) (api.ShadowReport, error) {
+	e.mu.Lock()
+	s, err := e.trialOf(id)
 	e.mu.Unlock()
-	if s == nil {
-		return api.ShadowReport{}, errNoTrial
+	if err != nil {
+		return api.ShadowReport{}, err
 	}
 	return s.report(), nil
 }
 
-// endShadow ends the trial and forgets it.
-func (e *engine) endShadow(_ struct{}, by string) (api.ShadowReport, error) {
+// endShadow ends a trial and forgets it.
+func (e *engine) endShadow(req api.ShadowEndRequest, by string) (api.ShadowReport, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.trial
-	if s == nil {
-		return api.ShadowReport{}, errNoTrial
+	s, err := e.trialOf(req.ID)
+	if err != nil {
+		return api.ShadowReport{}, err
 	}
 	e.endTrial("ended by " + by)
 	e.trial = nil

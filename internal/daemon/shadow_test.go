@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
@@ -41,7 +42,7 @@ func (h *rehearsal) copySYNs(t *testing.T, n int) {
 
 func TestTrialFindsDifferences(t *testing.T) {
 	h := newRehearsal(t)
-	if _, err := h.client.ShadowReport(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no policy is tried out: ") {
+	if _, err := h.client.ShadowReport(t.Context(), ""); err == nil || !strings.HasPrefix(err.Error(), "no policy is tried out: ") {
 		t.Errorf("report without a trial: %v", err)
 	}
 	started := h.beginTrial(t)
@@ -54,7 +55,7 @@ func TestTrialFindsDifferences(t *testing.T) {
 	var r api.ShadowReport
 	eventually(t, "all is counted", func() bool {
 		var err error
-		if r, err = h.client.ShadowReport(t.Context()); err != nil {
+		if r, err = h.client.ShadowReport(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		return r.Missed == 4
@@ -69,7 +70,7 @@ func TestTrialFindsDifferences(t *testing.T) {
 		t.Error("a second trial is not said to end the first")
 	}
 	h.copySYNs(t, 1)
-	r, err := h.client.EndShadow(t.Context())
+	r, err := h.client.EndShadow(t.Context(), "")
 	if err != nil || r.Ended != "ended by "+ownName() {
 		t.Errorf("ended: %v, %+v", err, r)
 	}
@@ -104,7 +105,7 @@ func TestTrialEndsWithAChangeOfThePolicy(t *testing.T) {
 			if said, err := tt.change(h); err != nil || !said {
 				t.Errorf("said that a trial ends: %v, %v", said, err)
 			}
-			r, err := h.client.ShadowReport(t.Context())
+			r, err := h.client.ShadowReport(t.Context(), "")
 			if err != nil || r.Ended != tt.want || r.SYNs == 0 {
 				t.Errorf("report %+v, %v", r, err)
 			}
@@ -130,12 +131,59 @@ func TestTrialOfAWrongPolicy(t *testing.T) {
 	}
 }
 
+func TestTrialEndsWhenItsTimeIsOver(t *testing.T) {
+	h := newRehearsal(t)
+	file := h.write("q.yaml", withBurst(1))
+	begin := func(limit time.Duration) api.ShadowStarted {
+		t.Helper()
+		started, err := h.client.Shadow(t.Context(), api.ShadowRequest{File: file, For: limit.Seconds()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return started
+	}
+	for _, limit := range []float64{-1, 1e9} {
+		_, err := h.client.Shadow(t.Context(), api.ShadowRequest{File: file, For: limit})
+		var told *api.Error
+		if !errors.As(err, &told) || !told.Usage {
+			t.Errorf("%g s: %v", limit, err)
+		}
+	}
+	first := begin(soon)
+	eventually(t, "it ends", func() bool {
+		r, err := h.client.ShadowReport(t.Context(), first.ID)
+		return err == nil && r.Ended == "its time is over"
+	})
+	if h.kernel.Copy(datapath.Mirrored{}) {
+		t.Error("its copies are taken yet")
+	}
+	if _, err := h.client.EndShadow(t.Context(), first.ID); err != nil || h.status().Trial != nil {
+		t.Errorf("it is not forgotten: %v", err)
+	}
+
+	second, third := begin(soon), begin(0)
+	time.Sleep(2 * soon)
+	for what, ask := range map[string]func(context.Context, string) (api.ShadowReport, error){
+		"report": h.client.ShadowReport, "end": h.client.EndShadow,
+	} {
+		for _, id := range []string{first.ID, second.ID} {
+			if _, err := ask(t.Context(), id); err == nil || !strings.HasPrefix(err.Error(), "the trial has ended and is forgotten") {
+				t.Errorf("%s of a trial that was: %v", what, err)
+			}
+		}
+	}
+	if r, err := h.client.ShadowReport(t.Context(), third.ID); err != nil || r.Ended != "" {
+		t.Errorf("the last one has ended: %v, %q", err, r.Ended)
+	}
+	h.end()
+}
+
 // TestTrialMayTakeMemory while it runs, however it ends.
 func TestTrialMayTakeMemory(t *testing.T) {
 	limit := func() int64 { return debug.SetMemoryLimit(-1) }
 	for name, end := range map[string]func(h *rehearsal) error{
 		"by hand": func(h *rehearsal) error {
-			_, err := h.client.EndShadow(h.t().Context())
+			_, err := h.client.EndShadow(h.t().Context(), "")
 			return err
 		},
 		"by a reload": func(h *rehearsal) error { return h.try("", 0) },

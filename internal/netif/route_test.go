@@ -26,10 +26,14 @@ func TestRouteTo(t *testing.T) {
 		addr.Flags = unix.IFA_F_NODAD // at once
 		return netlink.AddrAdd(l, addr)
 	}))
-	snap, err := TakeSnapshot(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var snap Snapshot
+	eventually(t, func() bool { // the kernel adds what leads to an IPv6 address a little later
+		var err error
+		if snap, err = TakeSnapshot(ns); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(snap.Locals, netip.MustParsePrefix("2001:db8::1/128"))
+	}, "2001:db8::1 is local")
 	tests := []struct {
 		to, want string // an interface
 		err      error

@@ -66,10 +66,11 @@ func (w *Watcher) Close() error {
 // Snapshot reads the state as it is now.
 func (w *Watcher) Snapshot() (Snapshot, error) { return TakeSnapshot(w.ns) }
 
-// Run sends a snapshot whenever something has changed since last, until ctx is done or
-// the watcher is closed. It does not fall behind: a receiver that is late gets one
-// snapshot for all that happened.
-func (w *Watcher) Run(ctx context.Context, last Snapshot, changed chan<- Snapshot) {
+// Run sends a snapshot whenever something has happened, until ctx is done or the watcher
+// is closed. It may say the same as the one before: who takes snapshots beside may know
+// what was between. Run does not fall behind: a receiver that is late gets one snapshot
+// for all that happened.
+func (w *Watcher) Run(ctx context.Context, changed chan<- Snapshot) {
 	dirty := make(chan struct{}, 1)
 	ended := make(chan struct{})
 	go func() {
@@ -96,12 +97,8 @@ func (w *Watcher) Run(ctx context.Context, last Snapshot, changed chan<- Snapsho
 			}
 			continue
 		}
-		if snap.Equal(last) {
-			continue
-		}
 		select {
 		case changed <- snap:
-			last = snap
 		case <-ctx.Done():
 			return
 		}

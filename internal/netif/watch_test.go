@@ -138,7 +138,7 @@ func TestWatchDeliversWhatChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	changed := make(chan Snapshot)
-	go w.Run(ctx, first, changed)
+	go w.Run(ctx, changed)
 
 	// until waits for a snapshot that says what it should; others may come before it.
 	until := func(what string, ok func(Snapshot) bool) {
@@ -175,6 +175,36 @@ func TestWatchDeliversWhatChanges(t *testing.T) {
 	until("the IPv6 AnyIP prefix", local("fd09::/48"))
 	in(t, ns, remove("eth0"))
 	until("eth0 gone", targets("eth1", "mv1"))
+}
+
+// TestWatchTellsOfWhatIsAsBefore when something has come and gone: another one may have taken a
+// snapshot in between.
+func TestWatchTellsOfWhatIsAsBefore(t *testing.T) {
+	ns := newNamespace(t)
+	w, err := Watch(ns, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	first, err := w.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	changed := make(chan Snapshot)
+	go w.Run(ctx, changed)
+	in(t, ns, addVeth("eth0", "peer0"), remove("eth0"))
+	for {
+		select {
+		case snap := <-changed:
+			if snap.Equal(first) {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("never told that all is as before")
+		}
+	}
 }
 
 func TestSnapshotReadsWhatLiesBelowWhat(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestLoad(t *testing.T) {
@@ -34,6 +36,32 @@ func TestLoad(t *testing.T) {
 	}
 	if _, _, err = Load(dir); err == nil || strings.Count(err.Error(), dir) != 1 {
 		t.Errorf("folder: error %v, want one that names it once", err)
+	}
+}
+
+// TestReadRegular does not wait for a pipe that nobody writes to.
+func TestReadRegular(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		fifo:        "it is no regular file: write the policy to one, and name that",
+		"/dev/zero": "it is no regular file: write the policy to one, and name that",
+		dir:         unix.EISDIR.Error(),
+		dir + "/no": unix.ENOENT.Error(),
+	} {
+		if _, err := ReadRegular(path); err == nil || err.Error() != fmt.Sprintf("read policy %q: %s", path, want) {
+			t.Errorf("%s: error %v, want %s", path, err, want)
+		}
+	}
+	good := filepath.Join(dir, "good.yaml")
+	if err := os.WriteFile(good, []byte(overridable), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadRegular(good); err != nil || string(text) != overridable {
+		t.Errorf("read %q, %v", text, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 )
 
 // Load reads, parses and checks the policy file at path.
@@ -24,9 +25,14 @@ func Load(path string) (*Policy, []Warning, error) {
 	return Parse(path, data)
 }
 
-// ReadFile reads the policy file at path, not beyond what a policy may have.
-func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// ReadFile reads the policy file at path, not beyond what a policy may have. It waits for a pipe.
+func ReadFile(path string) ([]byte, error) { return readWith(os.Open, path) }
+
+// ReadRegular is ReadFile for who must not wait: what is no regular file is an error.
+func ReadRegular(path string) ([]byte, error) { return readWith(openRegular, path) }
+
+func readWith(open func(string) (*os.File, error), path string) ([]byte, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
 	}
@@ -36,6 +42,23 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
 	}
 	return data, nil
+}
+
+// openRegular opens a regular file, or a folder, for reading that says best what is wrong with it.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = errors.New("it is no regular file: write the policy to one, and name that")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // pathCause drops operation and path from an error that will name them anyway.

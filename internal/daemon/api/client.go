@@ -101,6 +101,9 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to use %s: run this command as root", c.socket)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the daemon on %q does not answer, and may yet do what was asked of it: see its log, and `narthex status` when it answers", c.socket)
+	}
 	return fmt.Errorf("ask the daemon on %q: %w", c.socket, err)
 }
 

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"narthex/internal/trial"
@@ -18,18 +19,26 @@ const (
 
 // ShadowRequest is the body of POST /v1/shadow.
 type ShadowRequest struct {
-	File string `json:"file"` // of the candidate, absolute; empty: the one in force, as it is now
+	File string  `json:"file"`          // of the candidate, absolute; empty: the one in force, as it is now
+	For  float64 `json:"for,omitempty"` // after how many seconds it ends; 0: it goes on
 }
 
 // ShadowStarted is the answer to it.
 type ShadowStarted struct {
+	ID        string   `json:"id"`
 	Live      Previous `json:"live"`
 	Candidate Previous `json:"candidate"`
 	Replaced  bool     `json:"replaced"` // another trial has ended for it
 	Warnings  []string `json:"warnings"` // on the candidate
 }
 
-// ShadowReport is what a trial has found, the answer to GET /v1/shadow and POST /v1/shadow/end.
+// ShadowEndRequest is the body of POST /v1/shadow/end.
+type ShadowEndRequest struct {
+	ID string `json:"id,omitempty"` // of the trial to end; empty: whichever there is
+}
+
+// ShadowReport is what a trial has found, the answer to GET /v1/shadow, with ?id=ID to that of one
+// trial alone, and to POST /v1/shadow/end.
 type ShadowReport struct {
 	Live      Previous `json:"live"`
 	Candidate Previous `json:"candidate"`
@@ -54,14 +63,15 @@ func (c *Client) Shadow(ctx context.Context, req ShadowRequest) (r ShadowStarted
 	return r, err
 }
 
-// ShadowReport asks for what the trial has found so far.
-func (c *Client) ShadowReport(ctx context.Context) (r ShadowReport, err error) {
-	err = c.do(ctx, http.MethodGet, PathShadow, nil, &r)
+// ShadowReport asks for what a trial has found so far: the one with the ID, or whichever there is if
+// that is empty.
+func (c *Client) ShadowReport(ctx context.Context, id string) (r ShadowReport, err error) {
+	err = c.do(ctx, http.MethodGet, PathShadow+"?"+url.Values{"id": {id}}.Encode(), nil, &r)
 	return r, err
 }
 
-// EndShadow ends the trial and returns what it has found.
-func (c *Client) EndShadow(ctx context.Context) (r ShadowReport, err error) {
-	err = c.do(ctx, http.MethodPost, PathShadowEnd, struct{}{}, &r)
+// EndShadow ends a trial, as ShadowReport chooses it, and returns what it has found.
+func (c *Client) EndShadow(ctx context.Context, id string) (r ShadowReport, err error) {
+	err = c.do(ctx, http.MethodPost, PathShadowEnd, ShadowEndRequest{ID: id}, &r)
 	return r, err
 }

@@ -366,7 +366,7 @@ func (n *Network) Snapshot() (netif.Snapshot, error) {
 }
 
 // Run delivers what Become makes.
-func (n *Network) Run(ctx context.Context, _ netif.Snapshot, changed chan<- netif.Snapshot) {
+func (n *Network) Run(ctx context.Context, changed chan<- netif.Snapshot) {
 	for {
 		select {
 		case s := <-n.changes:
@@ -383,11 +383,15 @@ func (n *Network) Run(ctx context.Context, _ netif.Snapshot, changed chan<- neti
 
 // Become makes the interfaces be those with the names.
 func (n *Network) Become(names ...string) {
+	n.BecomeUnseen(names...)
+	n.changes <- snapshotOf(names...)
+}
+
+// BecomeUnseen is Become of which Run does not tell yet.
+func (n *Network) BecomeUnseen(names ...string) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.snap = snapshotOf(names...)
-	snap := n.snap
-	n.mu.Unlock()
-	n.changes <- snap
 }
 
 // RouteTo leads to the n-th interface for 10.n.0.0/16, to lo for 127.0.0.0/8 and what is
