@@ -93,7 +93,7 @@ func (w *world) script(c *conn, d *dice) {
 // answers.
 func (w *world) allowed(c *conn) int {
 	if w.cfg.pipelining {
-		return c.stall
+		return min(c.stall, c.acked+window)
 	}
 	for i, s := range c.spans {
 		if i == c.answered-1 && len(c.more) > 0 {

@@ -97,6 +97,8 @@ func (w *world) toListener(c *conn, s *segment) {
 	}
 	if w.native.w.cookies != 0 && w.native.cookie(&c.key, s.seq-1) == s.ack-1 && c.state == 0 && !w.closedListener {
 		c.receiver = receiver{next: s.seq, nxt: s.ack, una: s.ack, out: c.out[:0], pieces: c.pieces[:0]}
+		c.got, c.more, c.at, c.done = nil, nil, framing{}, 0 // of what the cookie has been before
+		c.begun, c.closing, c.interim, c.tunnel = false, false, false, false
 		w.establish(c, s)
 		return
 	}
