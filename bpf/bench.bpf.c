@@ -196,5 +196,5 @@ int bench_rules(struct __sk_buff *skb) {
   if (!w)
     return TCX_DROP;
   return bench_end(bench_classify(skb, w) && bench_scan(skb, w) &&
-                   on_rules(skb, w, read_rules(skb, w)) == ON_TURN && w->flow.rule != NO_MATCH);
+                   on_rules(w, read_rules(skb, w)) == ON_TURN && w->flow.rule != NO_MATCH);
 }

@@ -49,6 +49,7 @@ enum reason {
   REASON_BLOCKED = 34,      /* dropped: SYN of a client that a request rule blocks */
   REASON_NO_SNI = 35,       /* beside other counts: a ClientHello without a name that can be read */
   REASON_SHED = 36, /* dropped: SYN of a class of which only a share is let in, as it could not be served */
+  REASON_UNTAKEN = 37, /* beside other counts: a request that was let in, and that the stack has dropped */
   REASON_LEN
 };
 
@@ -512,11 +513,18 @@ enum flow_flag {
 /* Buckets of a histogram: i counts durations of 2^i µs and more; the last, all beyond. */
 #define HISTOGRAM 32
 
+/* Lists of a class. Each is in the order of arrival. */
+enum list {
+  LIST_KEPT = 0, /* further requests of connections that the server has */
+  LIST_NEW = 1,  /* of connections that it still has to accept */
+  LIST_LEN
+};
+
 /* What a room has of one class. */
 struct class_room {
   /* What each request touches comes first, in one cache line. */
-  __u32 head; /* node that waits longest; 0: none */
-  __u32 tail;
+  __u32 head[LIST_LEN]; /* nodes that wait longest; 0: none */
+  __u32 tail[LIST_LEN];
   __u32 waiting;
   __u32 in_service;
   __u32 credit;  /* reserve: percent points of admissions that are due to it */
@@ -531,7 +539,7 @@ struct class_room {
   __u64 released;
   __u64 gave_up;
   __u64 lost;
-  __u64 paused;       /* times that a request in service left it because its body did not come */
+  __u64 paused;       /* times that a request left service because the stack had not got it, or its body */
   __u64 rejected[16]; /* by enum reject */
   __u64 wait_sum;     /* ns */
   __u64 service[HISTOGRAM];
@@ -652,16 +660,17 @@ struct room {
   __u32 in_service;
   __u32 waiting;
   __u32 waiting_classes; /* bit: class slot */
+  __u32 kept_classes;    /* the same; somebody waits in LIST_KEPT */
   __u32 due_classes;     /* bit: class slot; its reserve is due */
   __u32 doomed_head;     /* nodes that are to be rejected; 0: none */
   __u32 doomed_tail;
   __u32 epoch;       /* number of the current one */
   __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
   __u32 ghost_end;
-  __u32 looked;      /* jiffies: when the queues were last looked at for what is due */
-  __u32 stuck;       /* jiffies: when a release last found no room in the accept queue */
-  __u32 limit;       /* requests in service at once, as of the last turn; 0: unlimited */
-  __u32 gathering;   /* heads that come in pieces */
+  __u32 looked;    /* jiffies: when the queues were last looked at for what is due */
+  __u32 stuck;     /* jiffies: when a release last found no room in the accept queue, which keeps LIST_NEW */
+  __u32 limit;     /* requests in service at once, as of the last turn; 0: unlimited */
+  __u32 gathering; /* heads that come in pieces */
   __u32 gather_head; /* their nodes, the oldest first; 0: none */
   __u32 gather_tail;
   __u64 epoch_began;                  /* ns */
@@ -692,7 +701,7 @@ struct node_link {
   __u8 reject; /* enum reject, when doomed */
   __u8 busy;   /* its slot is being written: leave it to who does that */
   __u8 again;  /* doomed, but to be put before the stack again */
-  __u8 pad;    /* 0 */
+  __u8 list;   /* enum list */
 };
 
 #define MAX_SLOTS 65536
@@ -739,7 +748,7 @@ struct watch {
 };
 
 /* A power of two. */
-#define MAX_WATCHES 16384
+#define MAX_WATCHES 65536
 
 /* All wait for as long, so that the first to come is the first to be due. */
 struct watch_ring {

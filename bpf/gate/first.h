@@ -100,6 +100,24 @@ __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
   return TCX_NEXT;
 }
 
+/* An acknowledgement on a connection whose request was let in and has not been answered. If the stack has not
+ * made a socket of it, the request is what it is to make one of. */
+__noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  if (!f)
+    return TCX_NEXT;
+  w->flow = *f;
+  if (!set_flow_scene(&sc, w) || is_lenient(&sc))
+    return TCX_NEXT;
+  find_socket(skb, &w->key, &w->socket);
+  bool cookie = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
+  if (w->socket.state != BPF_TCP_NEW_SYN_RECV && !cookie)
+    return TCX_NEXT;
+  bool is_request = w->flow.protocol == PROTOCOL_TCP && w->flow.next == w->flow.start;
+  return is_request && note_moves(&sc) ? TCX_NEXT : drop(REASON_HANDSHAKE);
+}
+
 /* A segment for a connection that the server does not know of. */
 static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
                                      bool cookie) {

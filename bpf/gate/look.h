@@ -11,7 +11,12 @@ struct finding {
   bool arrived;   /* it has a socket of its own */
   bool received;  /* it has all that is in the slot, or will never have it */
   bool silent;    /* neither side has said anything since the last look */
-  bool missing;   /* bytes of the body are, and there is room for them */
+  bool missing;   /* bytes are that were let in or are to come, and there is room for them */
+  bool embryo;    /* it has a request socket */
+  bool crowded;   /* and no place for a socket */
+  bool gap;       /* it has bytes beyond others that it has not */
+  bool mute;      /* its client has said nothing to it yet */
+  bool retracted; /* the request is taken to have never come */
 };
 
 /* Less than this of the stack's window is left when the client has to wait for the server. */
@@ -20,15 +25,28 @@ struct finding {
 static __always_inline void find_out(struct finding *to, const struct flow *f, const struct watch *seen,
                                      const struct endpoint *sock) {
   bool open = sock->state == BPF_TCP_ESTABLISHED || sock->state == BPF_TCP_CLOSE_WAIT;
-  bool mute = takes_data(sock) && sock->sequence == seen->received;
+  bool still = takes_data(sock) && sock->sequence == seen->received;
   bool opens =
       sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
   to->arrived = open;
   to->has = open ? sock->sequence : f->body;
   to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
-  to->silent = mute && sock->answer == seen->sent;
-  to->missing = mute && open && sock->window >= SHUT_WINDOW && !before(sock->sequence, f->body) &&
+  to->silent = still && sock->answer == seen->sent;
+  to->missing = still && open && sock->window >= SHUT_WINDOW && sock->sequence != f->start &&
                 expects_body(f, sock->sequence);
+  to->embryo = sock->state == BPF_TCP_NEW_SYN_RECV;
+  to->crowded = sock->crowded;
+  to->gap = sock->gap;
+  to->mute = to->embryo || sock->silent;
+  to->retracted = false;
+}
+
+/* Whether the stack has nothing of the request in service. */
+static __always_inline bool is_missed(const struct room *r, const struct flow *f,
+                                      const struct finding *found) {
+  if (f->state != FLOW_SERVED || is_forgotten(r, f->epoch) || f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
+    return false;
+  return found->embryo || (found->arrived && found->has == f->start && before(f->start, f->next));
 }
 
 /* Takes a request out of service whose client leaves out its body. Under the lock. */
@@ -52,22 +70,56 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
   f->moves = 0;
 }
 
+/* How long a request is put before the stack again and again that drops it, ns. */
+#define LONGEST_AGAIN 2000000000ULL
+
+/* The stack has not got the request that is in the flow's slot. Under the lock. */
+static __always_inline void insist(struct room *r, struct pool *p, struct flow *f, bool missed, __u64 now) {
+  if (link_of(p, f->node)->state != NODE_KEPT)
+    return;
+  if (!missed || now - f->since < LONGEST_AGAIN) {
+    call_again(r, p, f->node);
+    return;
+  }
+  leave(r, f->class, f->epoch);
+  f->state = FLOW_HELD;
+  doom(r, p, f->node, REJECT_NO_SERVER);
+}
+
 /* Looks at the flow. Returns a node that is to be freed, or 0. Under the lock. */
-static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f,
-                                     const struct finding *found, __u64 now) {
+static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f, struct finding *found,
+                                     __u64 now) {
   __u32 node = 0;
+  bool missed = is_missed(r, f, found);
   if (found->arrived)
     f->flags &= ~FLOW_COOKIE;
   if (f->node && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
     if (found->received)
       node = part_node(r, p, f);
-    else if (link_of(p, f->node)->state == NODE_KEPT)
-      call_again(r, p, f->node);
+    else
+      insist(r, p, f, missed && !found->crowded, now);
+  } else if (missed && !f->moves && !(f->flags & FLOW_ACKED) && now - f->since >= ON_ITS_WAY) {
+    if (found->gap) { /* what comes now must fit what the stack has already */
+      pause(r, f);
+    } else {
+      retract(r, f, found->embryo);
+      found->retracted = true;
+    }
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
-  f->watched = f->state == FLOW_SERVED && !is_forgotten(r, f->epoch) && wants_watch(f, found->has);
+  f->watched =
+      f->state == FLOW_SERVED && !is_forgotten(r, f->epoch) && (missed || wants_watch(f, found->has));
   return node;
+}
+
+/* A request was retracted: where there is nothing else of its connection, that begins anew. */
+static __always_inline void forget_retracted(struct work *w, struct flow *f, const struct finding *found) {
+  if (!found->mute || (w->flow.protocol == PROTOCOL_HTTP && !found->embryo))
+    return;
+  w->flow.state = FLOW_IDLE;
+  w->flow.moves = 0;
+  delete_flow(&w->look.key, f, &w->flow, w->look.id, w->now);
 }
 
 /* Looks at the flow of w->look. Returns the slot of its service if something may have become
@@ -101,6 +153,10 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
   bpf_spin_unlock(&sc.room->lock);
   if (node)
     free_node(sc.pool, node);
+  if (found.retracted) {
+    count_reason(REASON_UNTAKEN, false, false);
+    forget_retracted(w, f, &found);
+  }
   if (again) {
     w->look.received = sock->sequence;
     w->look.sent = sock->answer;

@@ -8,7 +8,8 @@
 static __always_inline bool note_read(struct scene *sc, __u32 next) {
   struct flow *f = sc->flow;
   bpf_spin_lock(&sc->room->lock);
-  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->next == next;
+  bool mine =
+      f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->next == next && f->flags == sc->w->flags;
   if (mine) {
     note_request(f, &sc->w->flow);
     f->moves = 1;
@@ -61,18 +62,8 @@ static __always_inline int pass_on(struct scene *sc) {
   return note_read(sc, next) || is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
 }
 
-/* The client of the request in service is not silent. False: it was taken for that meanwhile. */
-static __always_inline bool note_moves(struct scene *sc) {
-  struct flow *f = sc->flow;
-  bpf_spin_lock(&sc->room->lock);
-  bool mine = f->id == sc->w->flow.id, paused = mine && f->state == FLOW_PAUSED;
-  if (mine)
-    f->moves = 1;
-  bpf_spin_unlock(&sc->room->lock);
-  return !paused;
-}
-
-/* Bytes of the body of a request that is watched, or of one again that the listener may take now. */
+/* Bytes that the stack has not got of a request in service that is watched. Those beyond others would have it
+ * make a socket without these, if it has not made one when they must have come. */
 __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
@@ -81,8 +72,11 @@ __noinline int on_body(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, &w->socket);
   __u32 has = w->socket.sequence;
   bool arrives = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
-  if (!arrives && (!takes_data(&w->socket) || before(has, w->s.seq) || !before(has, end)))
+  if (!arrives && (!takes_data(&w->socket) || !before(has, end)))
     return TCX_NEXT;
+  if (w->socket.state == BPF_TCP_NEW_SYN_RECV && before(has, w->s.seq) && !is_lenient(&sc) &&
+      bpf_ktime_get_ns() - w->flow.since >= ON_ITS_WAY)
+    return drop(REASON_GAP);
   return note_moves(&sc) || is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
 }
 
@@ -129,16 +123,13 @@ static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
   struct flow *f = sc->flow;
   bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
   bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+  if (w->socket.gap)
+    return on_unfollowed(skb, sc);
   if (on_its_way || w->flow.flags & FLOW_ACKED || w->s.ack != w->flow.answer || !checksum_holds(skb, w))
     return drop(REASON_FORGED);
   bpf_spin_lock(&r->lock);
-  if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next) {
-    if (leave(r, f->class, f->epoch))
-      class_of(r, f->class)->paused++;
-    f->state = FLOW_IDLE;
-    f->next = f->body = f->start;
-    f->flags = embryo ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
-  }
+  if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next)
+    retract(r, f, embryo);
   bpf_spin_unlock(&r->lock);
   return drop(REASON_RACE);
 }
@@ -256,12 +247,14 @@ static __always_inline int on_empty_lines(struct scene *sc, __u32 next) {
 }
 
 /* The next request of a connection. */
-static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *sc) {
-  struct work *w = sc->w;
+__noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
   __u32 next = w->flow.next;
-  if (has_moved(sc))
-    return move(sc);
-  forget_slot(sc);
+  if (has_moved(&sc))
+    return move(&sc);
+  forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
   w->flow.flags &= w->flow.flags & FLOW_NEW ? FLOW_NEW | FLOW_COOKIE : 0;
@@ -274,8 +267,8 @@ static __always_inline int on_next_request(struct __sk_buff *skb, struct scene *
   w->flow.start = w->s.seq;
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_MORE && w->flow.head.place == HTTP_AT_START && w->flow.state == FLOW_IDLE)
-    return on_empty_lines(sc, next);
-  return on_request(skb, sc, step);
+    return on_empty_lines(&sc, next);
+  return on_request(skb, &sc, step);
 }
 
 /* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
@@ -290,21 +283,28 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
     return drop(REASON_PIPELINED);
   if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
     return drop(REASON_FORGED);
-  return on_next_request(skb, sc);
+  return ON_NEXT_REQUEST;
 }
 
-/* Bytes behind those of the last request, which is over: the next one begins. */
+/* Bytes behind those of the last request, which is over. */
 __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
-  __u32 next = w->flow.next, seq = w->s.seq;
-  if (!reclassify(skb, &sc)) {
-    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
+  if (reclassify(skb, &sc))
+    return ON_NEXT;
+  delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
+  return TCX_NEXT;
+}
+
+/* The next request of a connection begins, of the class that its connection has. */
+__noinline int on_next(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
-  }
+  __u32 next = w->flow.next, seq = w->s.seq;
   if (before(next, seq) && was_passed_by(skb, w))
-    return on_next_request(skb, &sc);
+    return ON_NEXT_REQUEST;
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
     return on_unfollowed(skb, &sc);
   if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
@@ -313,7 +313,7 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   if (seq != next)
     return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
-  return is_lenient(&sc) ? on_next_request(skb, &sc) : on_next_turn(skb, &sc);
+  return is_lenient(&sc) ? ON_NEXT_REQUEST : on_next_turn(skb, &sc);
 }
 
 /* The body goes on of a request that has paused: it takes its turn again. */
@@ -332,6 +332,8 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return drop(REASON_GAP);
   if (before(seq, has))
     return pass_until(skb, w, has);
+  if (before(has, w->flow.body)) /* the stack has dropped what was read: what it says now is another thing */
+    return on_unfollowed(skb, &sc);
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->began = w->flow.head;

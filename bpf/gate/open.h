@@ -69,6 +69,11 @@ static __always_inline bool is_over(const struct flow *f, int state, __u64 now) 
   return state == 0 || state == BPF_TCP_TIME_WAIT;
 }
 
+/* Whether the request of a SYN cookie may be on its way to the listener. */
+static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
+  return f->flags & FLOW_COOKIE && f->state == FLOW_SERVED && now - f->since < ON_ITS_WAY;
+}
+
 /* A new connection begins where the table may still have one whose end was missed. */
 __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   struct endpoint sock;
@@ -83,19 +88,24 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   if (!id || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
     return 0;
   int state = find_socket(skb, &w->key, &sock);
+  __u64 now = bpf_ktime_get_ns();
+  if (is_arriving(f, now) && state == BPF_TCP_LISTEN)
+    return 0;
   if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
-    delete_flow(&w->key, f, NULL, id, bpf_ktime_get_ns());
+    delete_flow(&w->key, f, NULL, id, now);
   return 0;
 }
 
 /* Whether the SYN would end a connection that waits: the kernel gives up a request socket for a
- * SYN within its window that is not its own, and a held SYN cookie is worth nothing beside a
- * new request socket. A client that has forgotten its connection says so to the next SYN-ACK. */
+ * SYN within its window that is not its own, and a SYN cookie that is held, or on its way to the
+ * listener, is worth nothing beside a new request socket. A client that has forgotten its connection says so
+ * to the next SYN-ACK. */
 __noinline int would_end(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
   const struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
-  if (f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING))
+  bool waits = f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
+  if (waits || (f && is_arriving(f, bpf_ktime_get_ns())))
     return 1;
   find_socket(skb, &w->key, &w->socket);
   return w->socket.state == BPF_TCP_NEW_SYN_RECV && w->s.seq + 1 != w->socket.sequence;

@@ -15,7 +15,7 @@ struct pick {
 };
 
 /* What is due in a room. Under the lock. */
-static __always_inline void find_due(struct scene *sc, struct pick *k) {
+static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jiffies) {
   struct room *r = sc->room;
   struct pool *p = sc->pool;
   __u32 overdue = r->doomed_head ? 0 : overdue_node(r, p, sc->config, sc->w->now);
@@ -25,17 +25,18 @@ static __always_inline void find_due(struct scene *sc, struct pick *k) {
   k->task = link_of(p, k->node)->again ? TASK_AGAIN : TASK_REJECT;
   if (k->node && !link_of(p, k->node)->busy)
     return;
-  k->node = next_node(r, sc->config);
+  k->node = next_node(r, p, sc->config, jiffies);
   k->task = k->node && !link_of(p, k->node)->busy ? TASK_RELEASE : TASK_NONE;
 }
 
 /* Takes what is due out of the room's lists. */
 static __always_inline void pick_next(struct scene *sc, struct pick *k) {
   struct room *r = sc->room;
+  __u32 jiffies = bpf_jiffies64();
   bpf_spin_lock(&r->lock);
   advance(r, sc->config, sc->w->now);
   reap_ghosts(r, sc->w->now);
-  find_due(sc, k);
+  find_due(sc, k, jiffies);
   struct node_link *l = link_of(sc->pool, k->node);
   k->class = l->class;
   if (k->task != TASK_NONE)
@@ -47,14 +48,15 @@ static __always_inline void pick_next(struct scene *sc, struct pick *k) {
   bpf_spin_unlock(&r->lock);
 }
 
-/* Takes the release back: the request waits again, before all others of its class. */
+/* Takes the release back: the request waits again, before all others of its list. */
 static __always_inline void put_back(struct scene *sc, const struct pick *k) {
   struct room *r = sc->room;
   __u32 now = bpf_jiffies64();
   bpf_spin_lock(&r->lock);
   struct class_room *q = class_of(r, k->class);
+  __u32 list = list_of(link_of(sc->pool, k->node));
   leave(r, k->class, k->epoch);
-  prepend(sc->pool, &q->head, &q->tail, k->node);
+  prepend(sc->pool, &q->head[list], &q->tail[list], k->node);
   count_waiting(r, link_of(sc->pool, k->node));
   r->stuck = now;
   bpf_spin_unlock(&r->lock);
@@ -98,7 +100,7 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
     commitment = f->flags & FLOW_ACKED ? COMMIT_KEEP : COMMIT_FREE;
     if (commitment == COMMIT_FREE)
       f->node = 0;
-    w->watch = begin_service(f, k->epoch, now, end);
+    w->watch = begin_service(r, sc->config, f, k->epoch, now, end);
     w->look.sent = f->answer;
   } else {
     leave(r, k->class, k->epoch);

@@ -14,22 +14,24 @@ static __always_inline __u32 request_begin(const struct work *w) {
   return slot ? slot->sequence : w->s.seq;
 }
 
-/* Ends the connection of a request that is not to be served. */
-static __always_inline int turn_away(struct __sk_buff *skb, struct scene *sc, __u32 why) {
-  struct work *w = sc->w;
-  __u32 has = request_begin(w);
+/* Ends the connection of a request that is not to be served, as w->why says. */
+__noinline int on_refused(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
+    return drop(REASON_RACE);
+  __u32 has = request_begin(w), why = w->why;
   if (w->grown)
-    unclaim(sc);
+    unclaim(&sc);
   if (why == REJECT_MALFORMED || why == REJECT_COMPLEX)
-    return refuse(skb, sc, why, has);
+    return refuse(skb, &sc, why, has);
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
-  if (!delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now))
+  if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now))
     return drop(REASON_RACE);
-  count_rejected(sc->room, w->flow.class, why);
+  count_rejected(sc.room, w->flow.class, why);
   tell_of(w, EVENT_REJECT, why, 0);
   if (why != REJECT_DROPPED)
-    return reject(skb, sc, has);
+    return reject(skb, &sc, has);
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   r->text = REPLY_RESET;
@@ -274,7 +276,7 @@ static __always_inline void note_fate(struct work *w, __u32 why) {
 }
 
 /* Does with the request what has been read of it, or its rule, says. */
-__noinline int on_rules(struct __sk_buff *skb, struct work *w, __u32 why) {
+__noinline int on_rules(struct work *w, __u32 why) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
@@ -301,7 +303,7 @@ __noinline int on_rules(struct __sk_buff *skb, struct work *w, __u32 why) {
     tell_of(w, EVENT_REJECT, why, 1);
     return next_step(w);
   }
-  return turn_away(skb, &sc, why);
+  return ON_REFUSED;
 }
 
 /* The whole of a request's head again, of which the stack has nothing, after read_rules(): the rule must be

@@ -16,6 +16,25 @@ static __always_inline bool note_speech(struct scene *sc) {
   return served;
 }
 
+/* Whether the segment says again what was read of a ClientHello, of which the stack has nothing: it may name
+ * another server now. If that is not on its way any more the connection begins anew. */
+__noinline int is_hello_again(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w) || is_lenient(&sc))
+    return 0;
+  find_socket(skb, &w->key, &w->socket);
+  const struct endpoint *sock = &w->socket;
+  bool cookie = sock->state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
+  bool mute = takes_data(sock) && sock->sequence == w->flow.start &&
+              (sock->state == BPF_TCP_NEW_SYN_RECV || sock->silent);
+  if (!cookie && !mute)
+    return 0;
+  w->now = bpf_ktime_get_ns();
+  if (!(w->flow.flags & FLOW_ACKED) && w->now - w->flow.since >= ON_ITS_WAY && checksum_holds(skb, w))
+    delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
+  return 1;
+}
+
 /* Data of a connection that does not wait. */
 __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
   struct scene sc;

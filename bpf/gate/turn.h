@@ -18,6 +18,9 @@
 #define ON_WHOLE 109
 #define ON_EXEMPT 110
 #define ON_COMPARED 111
+#define ON_NEXT 112
+#define ON_NEXT_REQUEST 113
+#define ON_REFUSED 114
 
 /* How long what was released may need to the stack, ns. */
 #define ON_ITS_WAY 100000000ULL
@@ -227,6 +230,17 @@ static __always_inline void take_back(struct room *r, struct flow *f, __u32 begi
     return;
   f->next = f->body = begin;
   f->flags = 0;
+}
+
+/* The client of the request in service is not silent. False: it was taken for that meanwhile. */
+static __always_inline bool note_moves(struct scene *sc) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id, served = mine && f->state == FLOW_SERVED;
+  if (mine)
+    f->moves = 1;
+  bpf_spin_unlock(&sc->room->lock);
+  return served;
 }
 
 /* What remains of a request when admit() has decided. */

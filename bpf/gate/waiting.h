@@ -51,7 +51,7 @@ static __always_inline bool claim(struct scene *sc) {
 static __always_inline bool commit_slot(struct scene *sc, struct slot *slot, __u32 length) {
   struct flow *f = sc->flow;
   bpf_spin_lock(&sc->room->lock);
-  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state;
+  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->flags == sc->w->flags;
   if (mine) {
     note_request(f, &sc->w->flow);
     slot->length = length;

@@ -283,6 +283,14 @@ struct inet_sock {
   __be16 inet_sport;
 };
 
+struct rb_node {
+  struct rb_node *rb_left;
+};
+
+struct rb_root {
+  struct rb_node *rb_node;
+};
+
 struct tcp_sock {
   __u64 bytes_received;
   __u32 rcv_nxt;
@@ -290,6 +298,7 @@ struct tcp_sock {
   __u32 rcv_wup;
   __u32 snd_nxt;
   __u32 write_seq;
+  struct rb_root out_of_order_queue;
 };
 
 struct request_sock {

@@ -53,7 +53,11 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
     verdict = on_body(skb, w);
   if (f->state == FLOW_SERVED && verdict == ON_SERVED)
     verdict = on_served(skb, w);
-  return verdict == ON_IDLE || verdict == ON_SERVED ? on_idle(skb, w) : verdict;
+  if (verdict == ON_IDLE || verdict == ON_SERVED)
+    verdict = on_idle(skb, w);
+  if (verdict == ON_NEXT)
+    verdict = on_next(skb, w);
+  return verdict == ON_NEXT_REQUEST ? on_next_request(skb, w) : verdict;
 }
 
 /* A segment of a flow in the table, which w->flow is a copy of. */
@@ -71,9 +75,11 @@ static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT; /* a reset is the stack's business, which says so when it takes it */
   if (f->protocol == PROTOCOL_HTTP)
     return on_http(skb, w);
+  if (f->protocol == PROTOCOL_TLS && before(w->s.seq, f->next) && is_hello_again(skb, w))
+    return drop(REASON_RACE);
   if (f->state != FLOW_SERVED || f->flags & FLOW_ANSWERED)
     return on_speech(skb, w);
-  return f->flags & FLOW_COOKIE ? on_body(skb, w) : TCX_NEXT;
+  return f->flags & FLOW_COOKIE || before(w->s.seq, f->next) ? on_body(skb, w) : TCX_NEXT;
 }
 
 __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
@@ -118,10 +124,10 @@ static __always_inline int on_fresh(struct __sk_buff *skb, struct work *w, int v
   __u32 level = run_level();
   bool copies = is_mirrored() && begin_mirror(skb, w, level);
   if (verdict == ON_RULES)
-    verdict = on_rules(skb, w, why);
+    verdict = on_rules(w, why);
   if (copies)
     end_mirror(w, level);
-  return verdict;
+  return verdict == ON_REFUSED ? on_refused(skb, w) : verdict;
 }
 
 /* Decides on a segment to a port of the gate. */
@@ -145,9 +151,12 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
       verdict = drop(REASON_HANDSHAKE);
     else if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
       verdict = on_early_reset(skb, w);
+    else if (f->state == FLOW_SERVED && f->watched && !(f->flags & FLOW_ANSWERED))
+      verdict = on_early_ack(skb, w);
   } else if (f) {
     w->flow = *f;
     w->next = w->flow.next;
+    w->flags = w->flow.flags;
     verdict = on_flow(skb, w);
   } else {
     verdict = on_unknown(skb, w);

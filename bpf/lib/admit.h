@@ -34,15 +34,18 @@ static __always_inline bool wants_watch(const struct flow *f, __u32 passed) {
 }
 
 /* The flow's request, whose bytes up to a sequence number are known, is in service as of now.
- * Returns whether it is to be watched from now on. Under the lock. */
-static __always_inline bool begin_service(struct flow *f, __u32 epoch, __u64 now, __u32 passed) {
+ * Returns whether it is to be watched from now on: where places are scarce, once at least, for the
+ * stack may drop it. Under the lock. */
+static __always_inline bool begin_service(const struct room *r, const struct room_config *c, struct flow *f,
+                                          __u32 epoch, __u64 now, __u32 passed) {
   f->state = FLOW_SERVED;
   f->since = now;
   f->epoch = epoch;
   f->flags &= ~(FLOW_NEW | FLOW_ANSWERED);
   if (f->protocol == PROTOCOL_TCP && passed == f->start)
     f->flags |= FLOW_ANSWERED;
-  if (f->watched || !wants_watch(f, passed))
+  bool scarce = is_strict(c, r) && !c->shadow;
+  if (f->watched || !(scarce || wants_watch(f, passed)))
     return false;
   f->watched = 1;
   return true;
@@ -54,7 +57,7 @@ static __always_inline void enter_flow(struct room *r, const struct room_config 
   note_request(f, &w->flow);
   credit(r, c, f->class);
   class_of(r, f->class)->admitted++;
-  w->watch = begin_service(f, enter(r, f->class), w->now, w->s.seq + w->keep);
+  w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
 
 /* Whether the flow may take the turn for which the packet was read. Under the lock. */
@@ -91,6 +94,7 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
 
 /* Says of a node which request it stands for. */
 static __always_inline void name_node(struct node_link *l, const struct work *w) {
+  l->list = any_of(w->flow.flags & FLOW_NEW); /* LIST_NEW */
   l->class = w->flow.class;
   l->room = w->flow.room;
   l->since = w->now;

@@ -28,7 +28,7 @@ static __always_inline bool seems_due(struct room *r) {
   if (!(r->waiting | r->gathering))
     return false;
   __u32 now = bpf_jiffies64();
-  if (r->waiting && seems_free(r) && r->stuck != now)
+  if (r->waiting && seems_free(r) && (r->stuck != now || r->kept_classes))
     return true;
   if (r->looked == now)
     return false;
@@ -52,7 +52,7 @@ __noinline int what_is_due(__u32 slot) {
   reap_ghosts(r, now);
   if (overdue_node(r, sc.pool, sc.config, now))
     due = DUE_OVERDUE;
-  else if (r->doomed_head || (r->stuck != jiffies && next_node(r, sc.config)))
+  else if (r->doomed_head || next_node(r, sc.pool, sc.config, jiffies))
     due = DUE_NEXT;
   bpf_spin_unlock(&r->lock);
   return due;

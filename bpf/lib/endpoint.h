@@ -12,6 +12,7 @@ struct endpoint {
   __u32 orphaned; /* request socket: its listener listens no more */
   __u32 silent;   /* established: its client has said nothing yet */
   __u32 unsent;   /* established: the server has said more than the stack has sent */
+  __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

@@ -108,6 +108,16 @@ static __always_inline void end_service(struct room *r, struct flow *f, __u64 no
   f->state = FLOW_IDLE;
 }
 
+/* Has the flow's request, which the stack has dropped, take its turn as if it had not come, when it
+ * comes again. Under the lock. */
+static __always_inline void retract(struct room *r, struct flow *f, bool embryo) {
+  if (leave(r, f->class, f->epoch))
+    class_of(r, f->class)->paused++;
+  f->state = FLOW_IDLE;
+  f->next = f->body = f->start;
+  f->flags = embryo ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
+}
+
 /* Parts the flow from its node. Returns it if it is to be freed, or 0. Under the lock. */
 static __always_inline __u32 part_node(struct room *r, struct pool *p, struct flow *f) {
   __u32 node = f->node;

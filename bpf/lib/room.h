@@ -38,6 +38,9 @@ static __always_inline struct class_room *class_of(struct room *r, __u32 class) 
   return &r->class[class & (CLASS_SLOTS - 1)];
 }
 
+/* 1, if any of these 32 bits is set, or 0. Without branches, which the verifier would have to follow all. */
+static __always_inline __u32 any_of(__u64 bits) { return -bits >> 63; }
+
 /* The bit of a class slot. */
 static __always_inline __u32 bit_of(__u32 class) { return 1U << (class & (CLASS_SLOTS - 1)); }
 
@@ -107,11 +110,15 @@ static __always_inline void take_out(struct pool *p, __u32 *head, __u32 *tail, _
   l->state = NODE_TAKEN;
 }
 
+/* The list of a class that the node belongs to. */
+static __always_inline __u32 list_of(const struct node_link *l) { return l->list & (LIST_LEN - 1); }
+
 /* Takes a waiting node out of its class's list. */
 static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) {
-  __u32 class = link_of(p, node)->class;
+  __u32 class = link_of(p, node)->class, list = list_of(link_of(p, node));
   struct class_room *c = class_of(r, class);
-  take_out(p, &c->head, &c->tail, node);
+  take_out(p, &c->head[list], &c->tail[list], node);
+  r->kept_classes &= ~bit_of(class) | -any_of(c->head[LIST_KEPT]);
   r->waiting--;
   if (--c->waiting == 0) {
     r->waiting_classes &= ~bit_of(class);
@@ -125,6 +132,7 @@ static __always_inline void count_waiting(struct room *r, struct node_link *l) {
   r->waiting++;
   class_of(r, l->class)->waiting++;
   r->waiting_classes |= bit_of(l->class);
+  r->kept_classes |= bit_of(l->class) & (list_of(l) - 1); /* but not LIST_NEW */
 }
 
 /* Takes a node out of the list in which it is. */
@@ -329,31 +337,46 @@ static __always_inline __u32 first_by_rank(const struct room_config *c, __u32 cl
   return 0;
 }
 
-/* The first node of the class with that bit, the lowest of several; 0 if there is none. */
-static __always_inline __u32 head_of(const struct room *r, __u32 bit) {
-  if (!bit)
-    return 0;
-  for (__u32 i = 0; i < CLASS_SLOTS; i++)
-    if (bit & (1U << i))
-      return r->class[i].head;
-  return 0;
+/* The node of a class that waits longest; 0 if there is none. */
+static __always_inline __u32 oldest(const struct class_room *c, struct pool *p) {
+  __u32 kept = c->head[LIST_KEPT], new = c->head[LIST_NEW];
+  if (!kept || !new)
+    return kept | new;
+  return (__s64)(link_of(p, kept)->since - link_of(p, new)->since) < 0 ? kept : new;
 }
 
-/* Bit of the class that is next among those with one of the first so many ranks; 0 if none
+/* The class with that bit, the lowest of several. There is one. */
+static __always_inline const struct class_room *class_with(const struct room *r, __u32 bits) {
+  __u32 bit = bits & -bits;
+  __u32 slot = any_of(bit & 0xaaaaaaaa) | any_of(bit & 0xcccccccc) << 1 | any_of(bit & 0xf0f0f0f0) << 2 |
+               any_of(bit & 0xff00ff00) << 3 | any_of(bit & 0xffff0000) << 4;
+  return &r->class[slot & (CLASS_SLOTS - 1)];
+}
+
+/* Bit of the class that is next among these with one of the first so many ranks; 0 if none
  * could be admitted. A class whose reserve is due is next, whatever its rank. */
-static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 ranks) {
-  __u32 able = r->waiting_classes & ~at_max(r, c);
+static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 classes,
+                                        __u32 ranks) {
+  __u32 able = classes & ~at_max(r, c);
   __u32 due = first_by_rank(c, able & r->due_classes, c->ranks);
   return due ?: first_by_rank(c, able, ranks);
 }
 
-/* The node that is to be released next, 0 if there is no room or nobody. */
-static __always_inline __u32 next_node(const struct room *r, const struct room_config *c) {
+/* The node that is to be released next, 0 if there is no room or nobody. Where the server's
+ * accept queue was found full at this tick of the clock, it is nobody whom it still has to accept. */
+static __always_inline __u32 next_node(const struct room *r, struct pool *p, const struct room_config *c,
+                                       __u32 jiffies) {
   if (!r->waiting || !has_room(r))
     return 0;
-  __u32 bit = next_class(r, c, c->ranks);
-  /* Classes that are in the policy no more come last. */
-  return head_of(r, bit ?: r->waiting_classes & ~c->classes);
+  bool stuck = r->stuck == jiffies;
+  __u32 classes = stuck ? r->kept_classes : r->waiting_classes;
+  __u32 bit = next_class(r, c, classes, c->ranks);
+  if (!bit) /* those of classes that are in the policy no more come last */
+    bit = classes & ~c->classes;
+  if (!bit)
+    return 0;
+  const struct class_room *q = class_with(r, bit);
+  return stuck ? q->head[LIST_KEPT] : oldest(q, p);
 }
 
 static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 node, __u64 now) {
@@ -374,7 +397,7 @@ static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const 
   for (__u32 i = 0; i < CLASS_SLOTS; i++) {
     if (!(r->waiting_classes & (1U << i)))
       continue;
-    __u32 node = r->class[i].head;
+    __u32 node = oldest(&r->class[i], p);
     if (is_overdue(p, c->max_wait, node, now))
       return node;
   }
@@ -411,12 +434,13 @@ static __always_inline bool may_enter(const struct room *r, const struct room_co
     return false;
   if (at_max(r, c) & bit_of(c->rank[rank & (MAX_RANKS - 1)].class))
     return false;
-  return !r->waiting || !next_class(r, c, rank + 1);
+  return !r->waiting || !next_class(r, c, r->waiting_classes, rank + 1);
 }
 
 /* The node that makes room for a request of that rank: the longest-waiting of the lowest
  * class, if that is lower. */
-static __always_inline __u32 displaced_by(const struct room *r, const struct room_config *c, __u32 rank) {
+static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, const struct room_config *c,
+                                          __u32 rank) {
   __u32 bit = r->waiting_classes & ~c->classes;
   for (__u32 i = 0; !bit && i < MAX_RANKS; i++) {
     __u32 lowest = MAX_RANKS - 1 - i;
@@ -425,7 +449,7 @@ static __always_inline __u32 displaced_by(const struct room *r, const struct roo
     if (lowest < c->ranks)
       bit = r->waiting_classes & bit_of(c->rank[lowest].class);
   }
-  return head_of(r, bit);
+  return bit ? oldest(class_with(r, bit), p) : 0;
 }
 
 /* Makes a place in the queue for a request of that rank. What has not come as a whole goes
@@ -438,7 +462,7 @@ static __always_inline bool make_place(struct room *r, struct pool *p, const str
     return false;
   __u32 victim = r->gather_head;
   if (!victim)
-    victim = displaced_by(r, c, rank);
+    victim = displaced_by(r, p, c, rank);
   if (victim)
     doom(r, p, victim, REJECT_DISPLACED);
   return victim;
@@ -461,7 +485,8 @@ static __always_inline bool make_gathering_place(struct room *r, struct pool *p,
 static __always_inline void enqueue(struct room *r, struct pool *p, __u32 node) {
   struct node_link *l = link_of(p, node);
   struct class_room *q = class_of(r, l->class);
-  append(p, &q->head, &q->tail, node);
+  __u32 list = list_of(l);
+  append(p, &q->head[list], &q->tail[list], node);
   count_waiting(r, l);
 }
 

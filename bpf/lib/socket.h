@@ -43,6 +43,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
     out->window = t->rcv_wup + t->rcv_wnd - t->rcv_nxt;
     out->silent = !t->bytes_received;
     out->unsent = t->write_seq != t->snd_nxt;
+    out->gap = t->out_of_order_queue.rb_node != NULL;
   }
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;

@@ -60,6 +60,7 @@ struct work {
   struct flow_key key;
   struct flow flow; /* as it will be */
   __u32 next;       /* flow.next as it was seen */
+  __u16 flags;      /* flow.flags as they were seen */
   __u64 now;
   struct http_chunk chunk;
   __u32 padding; /* behind the chunk: a checksum is over whole words */

@@ -26,8 +26,8 @@ const (
 
 type narthexClassRoom struct {
 	_          structs.HostLayout
-	Head       uint32
-	Tail       uint32
+	Head       [2]uint32
+	Tail       [2]uint32
 	Waiting    uint32
 	InService  uint32
 	Credit     uint32
@@ -392,7 +392,7 @@ type narthexPool struct {
 		Reject uint8
 		Busy   uint8
 		Again  uint8
-		Pad    uint8
+		List   uint8
 	}
 }
 
@@ -563,7 +563,8 @@ const (
 	narthexReasonREASON_BLOCKED       narthexReason = 34
 	narthexReasonREASON_NO_SNI        narthexReason = 35
 	narthexReasonREASON_SHED          narthexReason = 36
-	narthexReasonREASON_LEN           narthexReason = 37
+	narthexReasonREASON_UNTAKEN       narthexReason = 37
+	narthexReasonREASON_LEN           narthexReason = 38
 )
 
 type narthexReject uint32
@@ -603,6 +604,7 @@ type narthexRoom struct {
 	InService      uint32
 	Waiting        uint32
 	WaitingClasses uint32
+	KeptClasses    uint32
 	DueClasses     uint32
 	DoomedHead     uint32
 	DoomedTail     uint32
@@ -615,6 +617,7 @@ type narthexRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	_              [4]byte
 	EpochBegan     uint64
 	Control        narthexControl
 	Entered        [8][32]uint32
@@ -787,7 +790,7 @@ type narthexWatchRing struct {
 	First  uint32
 	End    uint32
 	Looked uint32
-	Watch  [16384]struct {
+	Watch  [65536]struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey
 		Id       uint64
@@ -834,7 +837,8 @@ type narthexWork struct {
 	Key   narthexFlowKey
 	Flow  narthexFlow
 	Next  uint32
-	_     [4]byte
+	Flags uint16
+	_     [2]byte
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -903,12 +907,14 @@ type narthexWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Unsent   uint32
+		Gap      uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey

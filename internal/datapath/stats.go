@@ -56,6 +56,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_BLOCKED:       "blocked",
 	narthexReasonREASON_NO_SNI:        "no_sni",
 	narthexReasonREASON_SHED:          "shed",
+	narthexReasonREASON_UNTAKEN:       "untaken",
 }
 
 // ReasonNames returns the names of all reasons, by number.

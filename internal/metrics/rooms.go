@@ -48,7 +48,7 @@ var (
 	rejected    = counter("requests_rejected_total", "Requests that were rejected, by reason.", "service", "class", "reason")
 	served      = counter("requests_served_total", "Requests that left service.", "service", "class")
 	lost        = counter("requests_lost_total", "Requests that left service without their end being seen.", "service", "class")
-	paused      = counter("requests_paused_total", "Times that a request left service because its body did not come.", "service", "class")
+	paused      = counter("requests_paused_total", "Times that a request left service because its body did not come, or the kernel had dropped it.", "service", "class")
 	waitTime    = histogram("request_wait_seconds", "How long requests that were let in had waited.", "service", "class")
 	serviceTime = histogram("request_service_seconds", "How long requests were in service.", "service", "class")
 	slots       = gauge("slots", "Requests that can wait at once, in all services.")

@@ -36,10 +36,11 @@ type observation struct {
 	slotEnd  int
 	received int // by the stack
 	socket   int
+	gap      bool // the stack has bytes beyond others that it has not
 }
 
 func (w *world) observe(c *conn) observation {
-	o := observation{state: none, received: int(int32(c.next - c.isn - 1)), socket: c.state}
+	o := observation{state: none, received: int(int32(c.next - c.isn - 1)), socket: c.state, gap: len(c.pieces) > 0}
 	if k, ok := w.flow(&c.key); ok {
 		o.state, o.flags = int(k.state), int(k.flags)
 		o.next = int(int32(uint32(k.next) - c.isn - 1))
@@ -158,6 +159,9 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 	if begin == end && was.state == idle && was.flags&C.FLOW_NEW != 0 {
 		return []outcome{{drop, anything, 0}} // it would establish the connection before its request
 	}
+	if begin == end && was.state == served && was.socket != established && was.socket != closeWait {
+		return []outcome{{next, anything, end}, {drop, anything, 0}} // it would establish the connection without its request
+	}
 	if begin == end && (was.state == served || was.state == idle || was.state == paused) {
 		return []outcome{{next, anything, end}}
 	}
@@ -174,25 +178,35 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 	case served:
 		may := []outcome{{next, []int{served, idle, paused}, min(end, was.next)}}
 		dropped := []int{served, idle, paused}
-		if was.flags&C.FLOW_COOKIE != 0 && was.socket != established { // the listener may have dropped it
+		if was.socket != established { // it may have been dropped before there was a socket
 			dropped = append(dropped, none)
 		}
 		// What the kernel cannot cut is not cut: it comes again in smaller segments.
 		if c.headAgain(begin, was) || end > was.next && was.next-begin > C.MOST_CUT {
 			may = append(may, outcome{drop, dropped, 0})
 		}
+		if was.socket == synReceived && begin > was.received { // it would establish the connection without the head
+			may = append(may, outcome{drop, dropped, 0})
+		}
+		if c.headAgain(begin, was) && was.gap { // other pieces might not fit what the stack has
+			may = append(may, outcome{redirect, []int{none}, 0})
+		}
 		if begin < was.next {
 			return may
 		}
 		return []outcome{{drop, dropped, 0}}
 	case idle:
+		stays := []int{idle}
+		if was.flags&C.FLOW_COOKIE != 0 && was.socket != established { // the listener would not have it
+			stays = append(stays, none)
+		}
 		switch {
 		case begin < was.next && c.headAgain(begin, was):
-			return []outcome{{next, []int{idle}, min(end, was.next)}, {drop, []int{idle}, 0}}
+			return []outcome{{next, stays, min(end, was.next)}, {drop, stays, 0}}
 		case begin < was.next:
-			return []outcome{{next, []int{idle}, min(end, was.next)}}
+			return []outcome{{next, stays, min(end, was.next)}}
 		case begin > was.next:
-			return []outcome{{drop, []int{idle}, 0}}
+			return []outcome{{drop, stays, 0}}
 		}
 		return c.turn(c.spanAt(begin), end)
 	case paused:

@@ -817,6 +817,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->sk.sk_max_ack_backlog = s->max_backlog;
   k->tcp.rcv_nxt = s->rcv_nxt;
   k->tcp.snd_nxt = k->tcp.write_seq = s->snd_nxt;
+  k->tcp.out_of_order_queue.rb_node = s->gap ? (void *)1 : NULL;
   k->tcp.rcv_wup = s->rcv_nxt;
   k->tcp.rcv_wnd = s->window;
   k->request.rcv_isn = s->rcv_nxt - 1;
@@ -1284,15 +1285,17 @@ void world_census(struct census *c) {
   __u32 waiting = 0, in_service = 0, entered = 0;
   for (int i = 0; i < CLASS_SLOTS; i++) {
     struct class_room *q = &r->class[i];
-    __u32 n = walk_list(c, p, "class", q->head, q->tail, NODE_WAITING), in_epochs = 0;
+    __u32 kept = walk_list(c, p, "kept", q->head[LIST_KEPT], q->tail[LIST_KEPT], NODE_WAITING);
+    __u32 n = kept + walk_list(c, p, "new", q->head[LIST_NEW], q->tail[LIST_NEW], NODE_WAITING),
+          in_epochs = 0;
     for (int e = 0; e < EPOCHS; e++)
       in_epochs += r->entered[e][i];
     if (n != q->waiting)
       is_wrong(c, "class %d has %u in its list and %u waiting", i, n, q->waiting);
     if (in_epochs != q->in_service)
       is_wrong(c, "class %d has %u in its epochs and %u in service", i, in_epochs, q->in_service);
-    if (!!n != !!(r->waiting_classes & (1U << i)))
-      is_wrong(c, "class %d has %u waiting and its bit says else", i, n);
+    if (!!n != !!(r->waiting_classes & (1U << i)) || !!kept != !!(r->kept_classes & (1U << i)))
+      is_wrong(c, "class %d has %u waiting, %u in kept connections, and its bits say else", i, n, kept);
     waiting += q->waiting;
     in_service += q->in_service;
     entered += in_epochs;

@@ -37,6 +37,7 @@ func (w *world) show(c *conn) {
 	s.state = u32(c.state)
 	s.rcv_nxt, s.snd_nxt = u32(c.next), u32(c.nxt)
 	s.window = window
+	s.gap = boolean(len(c.pieces) > 0)
 }
 
 // toStack gives the stack a segment that has passed the gate.

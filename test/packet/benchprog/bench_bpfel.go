@@ -190,7 +190,7 @@ type BenchPool struct {
 		Reject uint8
 		Busy   uint8
 		Again  uint8
-		Pad    uint8
+		List   uint8
 	}
 }
 
@@ -312,6 +312,7 @@ type BenchRoom struct {
 	InService      uint32
 	Waiting        uint32
 	WaitingClasses uint32
+	KeptClasses    uint32
 	DueClasses     uint32
 	DoomedHead     uint32
 	DoomedTail     uint32
@@ -324,6 +325,7 @@ type BenchRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	_              [4]byte
 	EpochBegan     uint64
 	Control        struct {
 		_        structs.HostLayout
@@ -344,8 +346,8 @@ type BenchRoom struct {
 	}
 	Class [32]struct {
 		_          structs.HostLayout
-		Head       uint32
-		Tail       uint32
+		Head       [2]uint32
+		Tail       [2]uint32
 		Waiting    uint32
 		InService  uint32
 		Credit     uint32
@@ -422,7 +424,7 @@ type BenchWatchRing struct {
 	First  uint32
 	End    uint32
 	Looked uint32
-	Watch  [16384]struct {
+	Watch  [65536]struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey
 		Id       uint64
@@ -461,7 +463,8 @@ type BenchWork struct {
 	Key   BenchFlowKey
 	Flow  BenchFlow
 	Next  uint32
-	_     [4]byte
+	Flags uint16
+	_     [2]byte
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -530,12 +533,14 @@ type BenchWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Unsent   uint32
+		Gap      uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey

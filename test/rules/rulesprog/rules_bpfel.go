@@ -136,7 +136,7 @@ type RulesPool struct {
 		Reject uint8
 		Busy   uint8
 		Again  uint8
-		Pad    uint8
+		List   uint8
 	}
 }
 
@@ -258,6 +258,7 @@ type RulesRoom struct {
 	InService      uint32
 	Waiting        uint32
 	WaitingClasses uint32
+	KeptClasses    uint32
 	DueClasses     uint32
 	DoomedHead     uint32
 	DoomedTail     uint32
@@ -270,6 +271,7 @@ type RulesRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	_              [4]byte
 	EpochBegan     uint64
 	Control        struct {
 		_        structs.HostLayout
@@ -290,8 +292,8 @@ type RulesRoom struct {
 	}
 	Class [32]struct {
 		_          structs.HostLayout
-		Head       uint32
-		Tail       uint32
+		Head       [2]uint32
+		Tail       [2]uint32
 		Waiting    uint32
 		InService  uint32
 		Credit     uint32
@@ -368,7 +370,8 @@ type RulesWork struct {
 	Key   RulesFlowKey
 	Flow  RulesFlow
 	Next  uint32
-	_     [4]byte
+	Flags uint16
+	_     [2]byte
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -449,12 +452,14 @@ type RulesWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Unsent   uint32
+		Gap      uint32
 	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
+	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   RulesFlowKey
