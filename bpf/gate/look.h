@@ -4,21 +4,6 @@
 #include "open.h"
 #include "turn.h"
 
-/* What a look at a flow leads to. */
-struct finding {
-  __u32 slot_end; /* of the request in the slot that it keeps */
-  __u32 has;      /* the client's sequence number up to which the stack has its bytes */
-  bool arrived;   /* it has a socket of its own */
-  bool received;  /* it has all that is in the slot, or will never have it */
-  bool silent;    /* neither side has said anything since the last look */
-  bool missing;   /* bytes are that were let in or are to come, and there is room for them */
-  bool embryo;    /* it has a request socket */
-  bool crowded;   /* and no place for a socket */
-  bool gap;       /* it has bytes beyond others that it has not */
-  bool mute;      /* its client has said nothing to it yet */
-  bool retracted; /* the request is taken to have never come */
-};
-
 /* Less than this of the stack's window is left when the client has to wait for the server. */
 #define SHUT_WINDOW 4096
 
@@ -32,8 +17,7 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   to->has = open ? sock->sequence : f->body;
   to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
   to->silent = still && sock->answer == seen->sent;
-  to->missing = still && open && sock->window >= SHUT_WINDOW && sock->sequence != f->start &&
-                expects_body(f, sock->sequence);
+  to->missing = still && open && sock->window >= SHUT_WINDOW;
   to->embryo = sock->state == BPF_TCP_NEW_SYN_RECV;
   to->crowded = sock->crowded;
   to->gap = sock->gap;
@@ -48,6 +32,10 @@ static __always_inline bool is_missed(const struct room *r, const struct flow *f
     return false;
   return found->embryo || (found->arrived && found->has == f->start && before(f->start, f->next));
 }
+
+/* How long a request stays in service that the stack has dropped, all or a part of which could come again
+ * and do no harm, ns. */
+#define LONGEST_LACK 2000000000ULL
 
 /* Takes a request out of service whose client leaves out its body. Under the lock. */
 static __always_inline void pause(struct room *r, struct flow *f) {
@@ -64,20 +52,24 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
     bool owes = f->flags & FLOW_HEAD && found->has == f->next;
     if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
       end_service(r, f, now);
-  } else if (found->missing && !f->moves && expects_body(f, found->has)) {
-    pause(r, f);
+  } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has)) {
+    if (!before(found->has, f->body) || now - f->since >= LONGEST_LACK)
+      pause(r, f);
   }
   f->moves = 0;
 }
 
-/* How long a request is put before the stack again and again that drops it, ns. */
-#define LONGEST_AGAIN 2000000000ULL
+/* How long a request that the stack has dropped keeps its place: shortly, where it can take its turn as if it
+ * had not come. What must fit bytes beyond it that the stack has can only be that request again. */
+static __always_inline __u64 patience_with(const struct finding *found) {
+  return found->gap ? LONGEST_LACK : ON_ITS_WAY;
+}
 
 /* The stack has not got the request that is in the flow's slot. Under the lock. */
 static __always_inline void insist(struct room *r, struct pool *p, struct flow *f, bool missed, __u64 now) {
   if (link_of(p, f->node)->state != NODE_KEPT)
     return;
-  if (!missed || now - f->since < LONGEST_AGAIN) {
+  if (!missed || now - f->since < LONGEST_LACK) {
     call_again(r, p, f->node);
     return;
   }
@@ -98,13 +90,12 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
       node = part_node(r, p, f);
     else
       insist(r, p, f, missed && !found->crowded, now);
-  } else if (missed && !f->moves && !(f->flags & FLOW_ACKED) && now - f->since >= ON_ITS_WAY) {
-    if (found->gap) { /* what comes now must fit what the stack has already */
+  } else if (missed && !f->moves && !(f->flags & FLOW_ACKED) && now - f->since >= patience_with(found)) {
+    found->retracted = !found->gap;
+    if (found->gap)
       pause(r, f);
-    } else {
+    else
       retract(r, f, found->embryo);
-      found->retracted = true;
-    }
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
@@ -122,15 +113,14 @@ static __always_inline void forget_retracted(struct work *w, struct flow *f, con
   delete_flow(&w->look.key, f, &w->flow, w->look.id, w->now);
 }
 
-/* Looks at the flow of w->look. Returns the slot of its service if something may have become
- * due there; MAX_SERVICES: nothing. */
+/* Looks at what the stack has of the flow of w->look. Returns the slot of its service if something may
+ * have become due there; MAX_SERVICES: nothing. w->found.due: there is something to be done. */
 __noinline int look_again(struct __sk_buff *skb, struct work *w) {
-  struct scene sc;
-  struct finding found;
   if (!w)
     return MAX_SERVICES;
+  w->found.due = false;
   struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
-  if (!f || f->id != w->look.id || !open_scene(&sc, f->room))
+  if (!f || f->id != w->look.id)
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;
   find_socket(skb, &w->look.key, sock);
@@ -141,28 +131,41 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
     return w->flow.room;
   }
   const struct slot *slot = slot_of(f->node);
-  found.slot_end = slot ? end_of_slot(slot) : 0;
-  find_out(&found, f, &w->look, sock);
-  __u32 node = 0, room = f->room;
+  w->found.slot_end = slot ? end_of_slot(slot) : 0;
+  find_out(&w->found, f, &w->look, sock);
+  w->found.due = true;
+  return w->flow.room;
+}
+
+/* Does what the look at the flow of w->look, as w->flow was then, leads to. */
+__noinline int act_on_look(struct work *w) {
+  struct scene sc;
+  if (!w || !open_scene(&sc, w->flow.room))
+    return 0;
+  struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
+  if (!f)
+    return 0;
+  struct finding *found = &w->found;
+  __u32 node = 0;
   bool again = false;
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->look.id) {
-    node = look_at(sc.room, sc.pool, f, &found, w->now);
+    node = look_at(sc.room, sc.pool, f, found, w->now);
     again = f->watched;
   }
   bpf_spin_unlock(&sc.room->lock);
   if (node)
     free_node(sc.pool, node);
-  if (found.retracted) {
+  if (found->retracted) {
     count_reason(REASON_UNTAKEN, false, false);
-    forget_retracted(w, f, &found);
+    forget_retracted(w, f, found);
   }
   if (again) {
-    w->look.received = sock->sequence;
-    w->look.sent = sock->answer;
+    w->look.received = w->socket.sequence;
+    w->look.sent = w->socket.answer;
     push_watch(w, w->now);
   }
-  return room;
+  return 0;
 }
 
 /* Flows that a packet looks at at most. */
@@ -177,6 +180,8 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
     if (!pop_watch(ring, w, bpf_ktime_get_ns()))
       return i;
     __u32 slot = look_again(skb, w);
+    if (w->found.due)
+      act_on_look(w);
     struct room *r = room_of(slot);
     if (r && seems_due(r))
       attend(skb, slot);

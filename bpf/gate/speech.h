@@ -30,7 +30,8 @@ __noinline int is_hello_again(struct __sk_buff *skb, struct work *w) {
   if (!cookie && !mute)
     return 0;
   w->now = bpf_ktime_get_ns();
-  if (!(w->flow.flags & FLOW_ACKED) && w->now - w->flow.since >= ON_ITS_WAY && checksum_holds(skb, w))
+  if (!(w->flow.flags & FLOW_ACKED) && (__s64)(w->now - w->flow.since) >= (__s64)ON_ITS_WAY &&
+      checksum_holds(skb, w))
     delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
   return 1;
 }

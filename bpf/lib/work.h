@@ -55,6 +55,22 @@ struct rejected {
   __u32 length; /* bytes of REPLY_POLICY */
 };
 
+/* What a look at a flow leads to. */
+struct finding {
+  __u32 slot_end; /* of the request in the slot that it keeps */
+  __u32 has;      /* the client's sequence number up to which the stack has its bytes */
+  bool due;       /* it leads to something */
+  bool arrived;   /* it has a socket of its own */
+  bool received;  /* it has all that is in the slot, or will never have it */
+  bool silent;    /* neither side has said anything since the last look */
+  bool missing;   /* its client has sent nothing since the last look, for which there is room */
+  bool embryo;    /* it has a request socket */
+  bool crowded;   /* and no place for a socket */
+  bool gap;       /* it has bytes beyond others that it has not */
+  bool mute;      /* its client has said nothing to it yet */
+  bool retracted; /* the request is taken to have never come */
+};
+
 struct work {
   struct segment s;
   struct flow_key key;
@@ -86,6 +102,7 @@ struct work {
   __u8 crowded;       /* 1: the accept queue that the connection is for is full */
   __u32 says;         /* 1: the segment has what the server had not said before */
   __u32 watch;        /* 1: its flow is to be looked at again */
+  struct finding found;
   struct watch look;
   struct endpoint socket;
   struct {

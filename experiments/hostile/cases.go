@@ -43,8 +43,9 @@ const (
 
 // Floods are at a rate at which the kernel's own part takes little of the server's core.
 const (
-	floodRate  = 2000
-	forgedRate = 10_000
+	floodRate   = 2000
+	forgedRate  = 10_000
+	droppedRate = 200
 )
 
 var hostileCases = []hostileCase{
@@ -87,6 +88,11 @@ var hostileCases = []hostileCase{
 	}},
 	{fmt.Sprintf("requests of clients without a kernel, %d/s", floodRate), tight, func(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, error) {
 		return st.flood(floodRate, true, "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").Start(ctx)
+	}},
+	{fmt.Sprintf("the same, of which the server's stack drops the request, %d/s", droppedRate), roomy, func(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, error) {
+		f := st.flood(droppedRate, true, "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n")
+		f.Broken = true
+		return f.Start(ctx)
 	}},
 	{fmt.Sprintf("idle connects, %d/s", floodRate), tight, func(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, error) {
 		return st.flood(floodRate, true, "").Start(ctx)

@@ -888,8 +888,23 @@ type narthexWork struct {
 	Crowded uint8
 	Says    uint32
 	Watch   uint32
-	_       [4]byte
-	Look    struct {
+	Found   struct {
+		_         structs.HostLayout
+		SlotEnd   uint32
+		Has       uint32
+		Due       bool
+		Arrived   bool
+		Received  bool
+		Silent    bool
+		Missing   bool
+		Embryo    bool
+		Crowded   bool
+		Gap       bool
+		Mute      bool
+		Retracted bool
+		_         [2]byte
+	}
+	Look struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey
 		Id       uint64

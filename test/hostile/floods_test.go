@@ -23,6 +23,11 @@ var floods = []hostile{
 		f.Rate, f.Request = 200, closing("x", "/8k.html")
 		r.attack(f)
 	}},
+	{name: "requests that the server's stack drops", inexact: true, begin: func(r *round) {
+		f := r.flood()
+		f.Rate, f.Request, f.Broken = 200, closing("x", "/8k.html"), true
+		r.attack(f)
+	}},
 	{name: "unsound packets", begin: func(r *round) {
 		kinds := []attack.Segment{
 			{Flags: attack.SYN, MSS: true, Payload: []byte(attack.Forged)},

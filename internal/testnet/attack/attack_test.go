@@ -152,6 +152,18 @@ func TestFloods(t *testing.T) {
 					asking := start(t, flood)
 					eventually(t, "requests at the server", func() bool { return s.asked("/flood") == n })
 					nettest.Check(t, asking.Stop())
+					if v6 {
+						return
+					}
+
+					flood.Request, flood.Broken, flood.Seed = "GET /dropped HTTP/1.1\r\nHost: x\r\n\r\n", true, 4
+					dropped := start(t, flood)
+					nettest.Check(t, dropped.Wait())
+					eventually(t, "answers", func() bool { return dropped.Counts().Answered >= n })
+					nettest.Check(t, dropped.Stop())
+					if got := s.asked("/dropped"); got != 0 {
+						t.Errorf("the server got %d requests that its stack is to drop", got)
+					}
 				})
 			}
 		}

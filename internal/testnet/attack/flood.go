@@ -119,6 +119,7 @@ type Flood struct {
 
 	IdleConnects bool   // complete the handshakes
 	Request      string // send this, with the end of the handshake, and nothing more; up to 500 bytes
+	Broken       bool   // in a packet that the server's stack drops (IPv4)
 }
 
 // Start begins to send SYNs.
@@ -217,11 +218,15 @@ func (f Flood) configure(spec *ebpf.CollectionSpec) error {
 		v6 = 1
 	}
 	port := f.To.Port()
+	broken := byte(0)
+	if f.Broken {
+		broken = 1
+	}
 	var text [512]byte
 	copy(text[:], request)
 	for name, value := range map[string]any{
 		"v6": v6, "prefix": prefix, "mask": mask, "server_port": [2]byte{byte(port >> 8), byte(port)},
-		"request_length": uint32(len(request)), "request": text,
+		"request_length": uint32(len(request)), "request": text, "broken": broken,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)

@@ -18,6 +18,7 @@ import (
 const (
 	respondProgRespond      = "respond"
 	respondVarAnswered      = "answered"
+	respondVarBroken        = "broken"
 	respondVarMask          = "mask"
 	respondVarPrefix        = "prefix"
 	respondVarRequest       = "request"
@@ -82,6 +83,7 @@ type respondMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type respondVariableSpecs struct {
 	Answered      *ebpf.VariableSpec `ebpf:"answered"`
+	Broken        *ebpf.VariableSpec `ebpf:"broken"`
 	Mask          *ebpf.VariableSpec `ebpf:"mask"`
 	Prefix        *ebpf.VariableSpec `ebpf:"prefix"`
 	Request       *ebpf.VariableSpec `ebpf:"request"`
@@ -121,6 +123,7 @@ func (m *respondMaps) Close() error {
 // It can be passed to loadRespondObjects or ebpf.CollectionSpec.LoadAndAssign.
 type respondVariables struct {
 	Answered      *ebpf.Variable `ebpf:"answered"`
+	Broken        *ebpf.Variable `ebpf:"broken"`
 	Mask          *ebpf.Variable `ebpf:"mask"`
 	Prefix        *ebpf.Variable `ebpf:"prefix"`
 	Request       *ebpf.Variable `ebpf:"request"`

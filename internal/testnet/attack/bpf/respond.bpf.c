@@ -19,6 +19,9 @@ const volatile __be16 server_port;
 const volatile __u32 request_length;
 const volatile __u8 request[MAX_REQUEST];
 
+/* 1: the IPv4 header has a wrong checksum then, for which the stack drops the packet. */
+const volatile __u8 broken;
+
 /* SYN-ACKs that were answered. */
 __u64 answered;
 
@@ -88,7 +91,9 @@ static __always_inline int append(struct __sk_buff *skb) {
     return bpf_skb_store_bytes(skb, L3 + 4, &is, 2, 0);
   was = bpf_htons(20 + WITH_MSS);
   is = bpf_htons(20 + WITH_MSS + length);
-  return bpf_l3_csum_replace(skb, L3 + 10, was, is, 2) || bpf_skb_store_bytes(skb, L3 + 2, &is, 2, 0);
+  if (bpf_l3_csum_replace(skb, L3 + 10, was, is, 2) || bpf_skb_store_bytes(skb, L3 + 2, &is, 2, 0))
+    return -1;
+  return broken ? bpf_l3_csum_replace(skb, L3 + 10, 0, bpf_htons(0x5555), 2) : 0;
 }
 
 SEC("tc")
