@@ -87,10 +87,9 @@ __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
   w->flow = *f;
   w->now = bpf_ktime_get_ns();
   find_socket(skb, &w->key, &w->socket);
-  bool cookie = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
-  if (w->socket.state != BPF_TCP_NEW_SYN_RECV && !cookie)
+  if (!is_opening(&w->socket, &w->flow))
     return TCX_NEXT;
-  if (w->s.seq != (cookie ? w->flow.start : w->socket.sequence))
+  if (w->s.seq != (w->socket.state == BPF_TCP_LISTEN ? w->flow.start : w->socket.sequence))
     return drop(REASON_FORGED);
   if (w->now - w->flow.since < ON_ITS_WAY) /* it may have come right behind: a socket is made of it still */
     return drop(REASON_RACE);
@@ -111,8 +110,7 @@ __noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
   if (!set_flow_scene(&sc, w) || is_lenient(&sc))
     return TCX_NEXT;
   find_socket(skb, &w->key, &w->socket);
-  bool cookie = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
-  if (w->socket.state != BPF_TCP_NEW_SYN_RECV && !cookie)
+  if (!is_opening(&w->socket, &w->flow))
     return TCX_NEXT;
   bool is_request = w->flow.protocol == PROTOCOL_TCP && w->flow.next == w->flow.start;
   return is_request && note_moves(&sc) ? TCX_NEXT : drop(REASON_HANDSHAKE);

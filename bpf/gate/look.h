@@ -11,11 +11,9 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
                                      const struct endpoint *sock) {
   bool open = sock->state == BPF_TCP_ESTABLISHED || sock->state == BPF_TCP_CLOSE_WAIT;
   bool still = takes_data(sock) && sock->sequence == seen->received;
-  bool opens =
-      sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
   to->arrived = open;
   to->has = open ? sock->sequence : f->body;
-  to->received = open ? !before(sock->sequence, to->slot_end) : !opens;
+  to->received = open ? !before(sock->sequence, to->slot_end) : !is_opening(sock, f);
   to->silent = still && sock->answer == seen->sent;
   to->missing = still && open && sock->window >= SHUT_WINDOW;
   to->embryo = sock->state == BPF_TCP_NEW_SYN_RECV;
@@ -65,7 +63,8 @@ static __always_inline __u64 patience_with(const struct finding *found) {
   return found->gap ? LONGEST_LACK : ON_ITS_WAY;
 }
 
-/* The stack has not got the request that is in the flow's slot. Under the lock. */
+/* The stack has not got the request that is in the flow's slot. It is put there again, and at last rejected,
+ * which counts as a turn of its own. Under the lock. */
 static __always_inline void insist(struct room *r, struct pool *p, struct flow *f, bool missed, __u64 now) {
   if (link_of(p, f->node)->state != NODE_KEPT)
     return;
@@ -73,7 +72,9 @@ static __always_inline void insist(struct room *r, struct pool *p, struct flow *
     call_again(r, p, f->node);
     return;
   }
-  leave(r, f->class, f->epoch);
+  pause(r, f);
+  class_of(r, f->class)->arrived++;
+  class_of(r, f->class)->held++;
   f->state = FLOW_HELD;
   doom(r, p, f->node, REJECT_NO_SERVER);
 }

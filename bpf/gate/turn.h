@@ -35,6 +35,11 @@ static __always_inline int let_pass(__u32 reason) {
   return TCX_NEXT;
 }
 
+/* Whether the stack is still to make a socket of the flow's first request. */
+static __always_inline bool is_opening(const struct endpoint *sock, const struct flow *f) {
+  return sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
+}
+
 /* Whether the segment acknowledges what the server has not sent: its client did not send it. */
 static __always_inline bool is_ahead(struct __sk_buff *skb, struct work *w) {
   if (!before(w->flow.sent, w->s.ack))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/testnet"
@@ -104,6 +105,25 @@ func TestGateUntakenBeforeBody(t *testing.T) {
 		if res.verdict != tcxRedirect {
 			t.Errorf("another head: verdict %d, want it refused", int32(res.verdict))
 		}
+	}
+}
+
+// So it is with a head that the gate has acknowledged: it is put before the stack again, and at last rejected.
+func TestGateUntakenInPieces(t *testing.T) {
+	g := newGate(t)
+	flows := g.entries(t, "flows", "flow")
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 2")
+		by, c := r.idle(t, base), r.clientAt(t, base)
+		by.looks(nothing)
+		c.acknowledged(c.says(get[:10]), c.Next+10, gathers.and(known))
+		c.send(after(c.says(get[:10]), get[10:]), turns) // and the stack loses it
+		by.looks(nothing)
+		r.kick(t, nothing).is(t, tcxRedirect, nil) // again, and loses it
+		flows.since(c, 1)
+		by.looks(pauses.and(change{"arrived": 1, "held": 1}))
+		want := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
+		r.kick(t, rejects("no_server").and(change{"slots": -1, "flows": -1})).is(t, tcxRedirect, want)
 	}
 }
 
