@@ -161,8 +161,9 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   w->flow = *f;
   if (w->flow.socket_priority)
     skb->priority = w->flow.socket_priority;
-  /* The stack also resets what does not fit a socket, which is not that socket's end. */
-  if (w->s.flags & TCP_RST && w->s.seq != w->flow.sent)
+  /* The stack also resets what does not fit a socket, which is not that socket's end; and the listener what
+   * is no SYN cookie, while one is on its way to it. */
+  if (w->s.flags & TCP_RST && (w->s.seq != w->flow.sent || w->flow.flags & FLOW_COOKIE))
     return TCX_NEXT;
   /* Without the lock, as nobody else writes it but at the connection's first request. */
   if (w->flow.id && f->id == w->flow.id && before(f->sent, end_of(&w->s))) {
