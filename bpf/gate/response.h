@@ -20,33 +20,6 @@ static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f
   return TCX_DROP;
 }
 
-/* The server goes on with its answer to the request before the one that waits, which so came
- * too early. A rejection would fall into that answer: the request is left to come again, unless
- * we have acknowledged it. If it is the rest of a request that has paused, this is its answer. */
-static __always_inline int on_answer_while_held(struct scene *sc, struct flow *f) {
-  struct room *r = sc->room;
-  __u32 node = 0;
-  struct slot *slot = slot_of(sc->w->flow.node);
-  if (!slot || sc->w->flow.protocol != PROTOCOL_HTTP || sc->w->flow.flags & FLOW_ACKED)
-    return TCX_NEXT;
-  __u32 begin = slot->sequence;
-  bpf_spin_lock(&r->lock);
-  bool mine = is_as_seen(f, &sc->w->flow);
-  struct node_link *l = link_of(sc->pool, f->node);
-  if (mine && l->state == NODE_WAITING && !l->busy) {
-    node = part_node(r, sc->pool, f);
-    take_back(r, f, begin);
-  } else if (mine) { /* it is in another CPU's hands, which will see to it */
-    f->flags |= FLOW_ANSWERED;
-  }
-  bpf_spin_unlock(&r->lock);
-  if (node) {
-    free_node(sc->pool, node);
-    count_reason(REASON_PIPELINED, false, false);
-  }
-  return mine ? TCX_NEXT : ON_STALE;
-}
-
 /* What a segment from the server means for the request in service. */
 enum news {
   NEWS_NONE,
@@ -129,6 +102,47 @@ static __always_inline int read_news(struct __sk_buff *skb, struct work *w) {
   return s->seq == w->flow.answer ? read_first(skb, w) : NEWS_OVER;
 }
 
+/* An interim answer (100 Continue) to a request whose rest waits. */
+static __always_inline int on_interim_while_held(struct scene *sc, struct flow *f) {
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = is_as_seen(f, &sc->w->flow);
+  if (mine)
+    f->answer = sc->w->flow.answer;
+  bpf_spin_unlock(&sc->room->lock);
+  return mine ? TCX_NEXT : ON_STALE;
+}
+
+/* The server goes on with its answer to the request before the one that waits, which so came
+ * too early. A rejection would fall into that answer: the request is left to come again, unless
+ * we have acknowledged it. If it is the rest of a request that has paused, this is its answer. */
+static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
+  struct room *r = sc->room;
+  __u32 node = 0;
+  struct slot *slot = slot_of(sc->w->flow.node);
+  if (!slot || sc->w->flow.protocol != PROTOCOL_HTTP)
+    return TCX_NEXT;
+  __u32 begin = slot->sequence;
+  if (begin != sc->w->flow.start && read_news(skb, sc->w) == NEWS_INTERIM)
+    return on_interim_while_held(sc, f);
+  if (sc->w->flow.flags & FLOW_ACKED)
+    return TCX_NEXT;
+  bpf_spin_lock(&r->lock);
+  bool mine = is_as_seen(f, &sc->w->flow);
+  struct node_link *l = link_of(sc->pool, f->node);
+  if (mine && l->state == NODE_WAITING && !l->busy) {
+    node = part_node(r, sc->pool, f);
+    take_back(r, f, begin);
+  } else if (mine) { /* it is in another CPU's hands, which will see to it */
+    f->flags |= FLOW_ANSWERED;
+  }
+  bpf_spin_unlock(&r->lock);
+  if (node) {
+    free_node(sc->pool, node);
+    count_reason(REASON_PIPELINED, false, false);
+  }
+  return mine ? TCX_NEXT : ON_STALE;
+}
+
 /* Applies the news to the flow. False: it has gone on since it was copied. */
 static __always_inline bool take_news(struct scene *sc, struct flow *f, int news) {
   struct work *w = sc->w;
@@ -176,7 +190,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
     bool old = !before(w->flow.answer, end_of(&w->s)) && !(w->s.flags & TCP_RST);
     if (old)
       return TCX_NEXT;
-    return w->s.length ? on_answer_while_held(sc, f) : on_closed_while_held(sc, f);
+    return w->s.length ? on_answer_while_held(skb, sc, f) : on_closed_while_held(sc, f);
   }
   int news = read_news(skb, w);
   return news == NEWS_NONE || take_news(sc, f, news) ? TCX_NEXT : ON_STALE;

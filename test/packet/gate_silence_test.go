@@ -126,6 +126,40 @@ func TestGatePausedEnds(t *testing.T) {
 	})
 }
 
+// The server says what it thinks of a request that has paused while the rest of its body waits: an interim
+// answer is not its end, a final one is.
+func TestGateAnswersThePaused(t *testing.T) {
+	g := newGate(t)
+	const goOn, hints = "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+	for _, texts := range [][]string{{goOn}, {goOn + hints}, {hints, goOn}} {
+		r := g.room(t, "concurrency: 1")
+		c, first := r.client(t), r.client(t)
+		c.asks(postTen, serves.and(known))
+		c.looks(pauses)
+		first.asks(get, serves.and(known))
+		s := c.says("0123456789")
+		c.send(s, waits).is(t, tcxNext, unpadded(c.frame(c.bare())))
+		for _, text := range texts {
+			c.replies(text, nothing)
+			c.drops(s, dropsFor("held"))
+		}
+		first.replies(ok, ends)
+		c.released(c.frame(s))
+		c.Next += 10
+		c.replies(ok, ends)
+		c.asks(get, serves)
+	}
+	for _, text := range []string{ok, goOn + ok, "HTTP/1.1 101 Switching Protocols\r\n\r\n"} {
+		r := g.room(t, "concurrency: 1")
+		c, first := r.client(t), r.client(t)
+		c.asks(postTen, serves.and(known))
+		c.looks(pauses)
+		first.asks(get, serves.and(known))
+		c.send(c.says("0123456789"), waits).is(t, tcxNext, unpadded(c.frame(c.bare())))
+		c.replies(text, givesUp.and(passesFor("pipelined"), change{"flows": 1})) // it stays
+	}
+}
+
 // Who has no body to send, or has an answer, is not paused.
 func TestGateDoesNotPause(t *testing.T) {
 	g := newGate(t)
