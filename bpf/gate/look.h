@@ -13,10 +13,10 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   bool still = takes_data(sock) && sock->sequence == seen->received;
   to->arrived = open;
   to->has = open ? sock->sequence : f->body;
-  to->received = open ? !before(sock->sequence, to->slot_end) : !is_opening(sock, f);
+  to->embryo = is_opening(sock, f);
+  to->received = open ? !before(sock->sequence, to->slot_end) : !to->embryo;
   to->silent = still && sock->answer == seen->sent;
   to->missing = still && open && sock->window >= SHUT_WINDOW;
-  to->embryo = sock->state == BPF_TCP_NEW_SYN_RECV;
   to->crowded = sock->crowded;
   to->gap = sock->gap;
   to->mute = to->embryo || sock->silent;

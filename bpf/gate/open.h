@@ -69,9 +69,12 @@ static __always_inline bool is_over(const struct flow *f, int state, __u64 now) 
   return state == 0 || state == BPF_TCP_TIME_WAIT;
 }
 
-/* Whether the request of a SYN cookie may be on its way to the listener. */
+/* Whether the request of a SYN cookie may be on its way to the listener, perhaps again, or is put before it
+ * again: whoever looks at the flow when its time comes sees when that ends. */
 static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
-  return f->flags & FLOW_COOKIE && f->state == FLOW_SERVED && now - f->since < ON_ITS_WAY;
+  if (!(f->flags & FLOW_COOKIE) || f->state != FLOW_SERVED)
+    return false;
+  return now - f->since < ON_ITS_WAY || (f->watched && (f->node || f->moves));
 }
 
 /* A new connection begins where the table may still have one whose end was missed. */

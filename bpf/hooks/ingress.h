@@ -49,8 +49,9 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
   int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;
   if (before(w->s.seq, f->body) && before(f->start, end))
     verdict = on_again(skb, w);
-  if (f->state == FLOW_SERVED && f->watched && verdict == TCX_NEXT)
-    verdict = on_body(skb, w);
+  bool passes = verdict == TCX_NEXT || verdict == ON_SERVED; /* some of it, perhaps */
+  if (f->state == FLOW_SERVED && f->watched && passes && on_body(skb, w) != TCX_NEXT)
+    verdict = TCX_DROP;
   if (f->state == FLOW_SERVED && verdict == ON_SERVED)
     verdict = on_served(skb, w);
   if (verdict == ON_IDLE || verdict == ON_SERVED)

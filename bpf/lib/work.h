@@ -64,7 +64,7 @@ struct finding {
   bool received;  /* it has all that is in the slot, or will never have it */
   bool silent;    /* neither side has said anything since the last look */
   bool missing;   /* its client has sent nothing since the last look, for which there is room */
-  bool embryo;    /* it has a request socket */
+  bool embryo;    /* it is still to make a socket of it */
   bool crowded;   /* and no place for a socket */
   bool gap;       /* it has bytes beyond others that it has not */
   bool mute;      /* its client has said nothing to it yet */

@@ -16,8 +16,9 @@ import (
 const sweepAge = 90 * time.Second
 
 // Sweep forgets connections that ended without their end being seen, such as one that died
-// before the server's socket was made, and looks no more at ports of services of old. The calling thread is in the network namespace of the
-// targets. Without it they would take up entries, and nothing else.
+// before the server's socket was made, and looks no more at ports of services of old. The calling
+// thread is in the network namespace of the targets. Without it they would take up entries, and
+// nothing else.
 func (in *Instance) Sweep() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

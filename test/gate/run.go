@@ -388,7 +388,12 @@ func (w *world) conclude(c *conn, d *dice, round int) {
 	case c.ended || c.bye:
 		c.bye = true
 		c.stream = c.stream[:c.sent]
-		w.send(c, d, c.acked, c.sent)
+		for at := c.acked; ; at += 1448 {
+			w.send(c, d, at, min(at+1448, c.sent))
+			if at+1448 >= c.sent {
+				break
+			}
+		}
 	case c.liar || c.stall < len(c.stream) && round > 100:
 		w.leave(c, true)
 	case c.acked < w.allowed(c):

@@ -73,14 +73,16 @@ func TestGateUntaken(t *testing.T) {
 			by.looks(nothing)
 			c.replies(ok, ends)
 		})
-		t.Run("body first "+base, func(t *testing.T) {
-			r := g.room(t, "concurrency: 2")
-			by, c := r.idle(t, base), r.clientAt(t, base)
-			c.loses(c.says(postTen), serves.and(known))
-			time.Sleep(silence)
-			c.drops(after(c.says(postTen), "0123456789"), dropsFor("gap").and(untaken, change{"flows": -1}))
-			by.looks(nothing)
-		})
+		for _, body := range []string{"0123456789", "0123456789" + get} {
+			t.Run("body first "+base, func(t *testing.T) {
+				r := g.room(t, "concurrency: 2")
+				by, c := r.idle(t, base), r.clientAt(t, base)
+				c.loses(c.says(postTen), serves.and(known))
+				time.Sleep(silence)
+				c.drops(after(c.says(postTen), body), dropsFor("gap").and(untaken, change{"flows": -1}))
+				by.looks(nothing)
+			})
+		}
 	}
 }
 
@@ -121,6 +123,28 @@ func TestGateUntakenInPieces(t *testing.T) {
 		by.looks(nothing)
 		r.kick(t, nothing).is(t, tcxRedirect, nil) // again, and loses it
 		flows.since(c, 1)
+		by.looks(pauses.and(change{"arrived": 1, "held": 1}))
+		want := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
+		r.kick(t, rejects("no_server").and(change{"slots": -1, "flows": -1})).is(t, tcxRedirect, want)
+	}
+}
+
+// A request of a SYN cookie that the gate has acknowledged is put before the listener until that has it: no SYN
+// in its client's name, nor the daemon's sweep, ends it. What the listener does not take is rejected at last.
+func TestGateUntakenCookie(t *testing.T) {
+	g := newGate(t)
+	flows := g.entries(t, "flows", "flow")
+	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 2")
+		by, c := r.idle(t, base), r.clientAt(t, base)
+		by.looks(nothing)
+		c.acknowledged(c.says(get[:10]), c.Next+10, gathers.and(known))
+		c.send(after(c.says(get[:10]), get[10:]), turns) // and the stack loses it
+		flows.since(c, 1)
+		c.drops(testnet.Segment{Seq: c.Next + 1000, SYN: true}, dropsFor("forged"))
+		r.expects(t, nothing, func() { nettest.Check(t, g.lab.Server.Do(g.Sweep)) })
 		by.looks(pauses.and(change{"arrived": 1, "held": 1}))
 		want := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
 		r.kick(t, rejects("no_server").and(change{"slots": -1, "flows": -1})).is(t, tcxRedirect, want)
