@@ -79,10 +79,12 @@ static __always_inline void insist(struct room *r, struct pool *p, struct flow *
   doom(r, p, f->node, REJECT_NO_SERVER);
 }
 
-/* Looks at the flow. Returns a node that is to be freed, or 0. Under the lock. */
-static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f, struct finding *found,
-                                     __u64 now) {
+/* Does what the finding leads to. Returns a node that is to be freed, or 0. Under the lock. */
+static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f, const struct flow *was,
+                                     struct finding *found, __u64 now) {
   __u32 node = 0;
+  if (f->state == FLOW_SERVED && f->since != was->since)
+    return 0; /* it has entered service since: the finding is of what was before, and it stays watched */
   bool missed = is_missed(r, f, found);
   if (found->arrived)
     f->flags &= ~FLOW_COOKIE;
@@ -124,16 +126,16 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
   if (!f || f->id != w->look.id)
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;
+  w->flow = *f; /* before the socket: what the socket says is of this request, or of a later one */
   find_socket(skb, &w->look.key, sock);
   w->now = bpf_ktime_get_ns();
-  w->flow = *f;
   if (is_over(&w->flow, sock->state, w->now)) { /* its end was missed */
     delete_flow(&w->look.key, f, &w->flow, w->look.id, w->now);
     return w->flow.room;
   }
-  const struct slot *slot = slot_of(f->node);
+  const struct slot *slot = slot_of(w->flow.node);
   w->found.slot_end = slot ? end_of_slot(slot) : 0;
-  find_out(&w->found, f, &w->look, sock);
+  find_out(&w->found, &w->flow, &w->look, sock);
   w->found.due = true;
   return w->flow.room;
 }
@@ -151,7 +153,7 @@ __noinline int act_on_look(struct work *w) {
   bool again = false;
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->look.id) {
-    node = look_at(sc.room, sc.pool, f, found, w->now);
+    node = look_at(sc.room, sc.pool, f, &w->flow, found, w->now);
     again = f->watched;
   }
   bpf_spin_unlock(&sc.room->lock);

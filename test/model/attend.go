@@ -206,7 +206,8 @@ func (m *Model) committed(s *State, c *cpu) {
 	if f.Acked && !m.is(forgetKeep) {
 		f.Node = c.Node
 	}
-	m.watchFlow(s, f, x.End)
+	x.Old = false
+	m.watchFlow(s, f, m.has(f, x.End))
 	c.PC = sendIn
 }
 
@@ -238,6 +239,9 @@ func (m *Model) leaveSlot(s *State, c *cpu) {
 // deliver is the stack with a segment of data.
 func (m *Model) deliver(s *State, key, begin, end uint8) {
 	k := &s.Conn[key-1]
+	if s.World.NoTake {
+		return
+	}
 	if k.Sock == sockRequest && begin == 0 && !s.World.Crowded {
 		k.Sock = sockOpen
 	}
@@ -323,12 +327,14 @@ func (m *Model) watch(s *State, c *cpu) {
 	case atLook:
 		c.Ptr = s.find(c.Old.Key)
 		k := &s.Conn[c.Old.Key-1]
-		c.Got, c.Sent = k.Got, k.Sent
+		c.Sock, c.Got, c.Sent = k.Sock, k.Got, k.Sent
 		c.PC = atAct
 		if c.Ptr == 0 {
-			c.Old, c.ID, c.Got, c.Sent = watch{}, 0, 0, 0
+			c.Old, c.ID, c.Sock, c.Got, c.Sent = watch{}, 0, 0, 0, 0
 			c.PC = atWatch
+			return
 		}
+		c.copy(&s.Flow[c.Ptr-1])
 	case atAct:
 		m.lookAgain(s, c)
 	case atFree:
@@ -353,9 +359,9 @@ func (m *Model) popWatch(s *State, c *cpu) {
 // lookAgain acts, under the lock, on what the socket said before.
 func (m *Model) lookAgain(s *State, c *cpu) {
 	f := &s.Flow[c.Ptr-1]
-	got, sent, old := c.Got, c.Sent, c.Old
-	id := c.ID
-	c.Old, c.Got, c.Sent, c.Ptr, c.ID = watch{}, 0, 0, 0, 0
+	sock, got, sent, old := c.Sock, c.Got, c.Sent, c.Old
+	id, ptr, was := c.ID, c.Ptr, c.F
+	c.Old, c.Sock, c.Got, c.Sent, c.Ptr, c.ID, c.F = watch{}, 0, 0, 0, 0, 0, copied{}
 	c.PC = atGlance
 	if f.ID != id || f.ID == 0 {
 		return
@@ -364,23 +370,86 @@ func (m *Model) lookAgain(s *State, c *cpu) {
 	if f.State != flowServed {
 		return
 	}
+	if (was.State != flowServed || was.Next != f.Next && !m.TCP) && !m.is(lookStale) {
+		m.pushWatch(s, f) // it has entered service since
+		return
+	}
+	missed := m.isMissed(f, sock, got)
 	silent := got == old.Got && !f.Moved
 	switch x := &s.Node[f.Node]; {
 	case f.Node != 0 && x.State == nodeKept && got >= x.End:
 		c.Node = m.partNode(s, f)
 		c.PC = atFree
+	case f.Node != 0 && x.State == nodeKept && missed && x.Old && !s.World.Crowded:
+		m.giveUp(s, f)
+		return
 	case f.Node != 0 && x.State == nodeKept:
 		x.Again = true
 		s.doom(f.Node)
 	case f.Node != 0: // being put before the stack
+	case missed && m.mayRetract(f):
+		m.retract(s, f, sock)
+		if sock == sockRequest {
+			c.forget(f, ptr)
+		}
+		return
 	case m.TCP && silent && sent == old.Sent && got <= sent:
 		m.endService(s, f)
 		return
-	case !m.TCP && silent && got < f.Next:
+	case !m.TCP && silent && got < f.Next && got != f.Start:
 		m.pause(s, f)
+		return
+	case missed:
+		m.pushWatch(s, f)
 		return
 	}
 	m.watchFlow(s, f, got)
+}
+
+// isMissed says whether the stack has nothing of the request in service.
+func (m *Model) isMissed(f *flow, sock, got uint8) bool {
+	if m.TCP || f.Age >= epochs {
+		return false
+	}
+	return sock == sockRequest || sock == sockOpen && got == f.Start && f.Start < f.Next
+}
+
+// mayRetract says whether nothing of the request in service can be on its way to the stack.
+func (m *Model) mayRetract(f *flow) bool {
+	if f.Acked || m.is(forgetUntaken) {
+		return false
+	}
+	return (!f.Moved || m.is(retractMoved)) && (!f.Young || m.is(retractYoung))
+}
+
+// retract has the flow's request take its turn as if it had not come, when it comes again.
+func (m *Model) retract(s *State, f *flow, sock uint8) {
+	m.leave(s, f.Class, f.Age)
+	f.State = flowIdle
+	f.Next = f.Start
+	f.New = sock == sockRequest
+	k := &s.Conn[f.Key-1]
+	bit := uint8(1) << (f.Start / m.Pieces)
+	k.Entered &^= bit
+	k.Released &^= bit
+}
+
+// giveUp has a request rejected that the stack does not take, and of which the gate has the only copy.
+func (m *Model) giveUp(s *State, f *flow) {
+	if !m.is(giveUpCounted) {
+		m.pause(s, f)
+	}
+	f.State = flowHeld
+	s.Room.Balance++
+	s.doom(f.Node)
+}
+
+// forget is forget_retracted(): there is nothing else of the flow's connection.
+func (c *cpu) forget(f *flow, place uint8) {
+	c.copy(f)
+	c.Ptr, c.ID, c.Of = place, f.ID, f.Key
+	c.Want, c.Then = true, thenGlance
+	c.PC = delLock
 }
 
 // pause takes a request whose body is missing out of service.

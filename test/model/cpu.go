@@ -139,6 +139,7 @@ const (
 	thenAttend = iota
 	thenAnswer
 	thenFree // of the node at hand
+	thenGlance
 	thenDone
 )
 
@@ -178,7 +179,8 @@ type cpu struct {
 	From  uint8
 	Late  bool // the packet has been let go of
 	Kicks uint8
-	Got   uint8 // the socket's, when looked at
+	Sock  uint8 // when looked at
+	Got   uint8 // the socket's
 	Sent  uint8
 	Old   watch
 	Out   uint8 // verdict on the run's packet

@@ -79,6 +79,8 @@ func (m *Model) ended(s *State, c *cpu) {
 		c.PC = inAnswer
 	case c.Then == thenFree && c.Node != 0:
 		c.PC = nodeFreed
+	case c.Then == thenGlance:
+		c.attend(c.Out)
 	case c.Nested || c.Then == thenDone:
 		m.endedSocket(s, c)
 	case c.Kick:

@@ -235,7 +235,7 @@ func (m *Model) enterFlow(s *State, c *cpu, f *flow) {
 	}
 	m.enter(s, f.Class)
 	m.beginService(s, f, resumed)
-	m.watchFlow(s, f, c.Seq+1)
+	m.watchFlow(s, f, m.has(f, c.Seq+1))
 }
 
 func (m *Model) inTake(s *State, c *cpu) {

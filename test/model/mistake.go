@@ -48,6 +48,11 @@ const (
 	countWaiting
 	sweepEarly
 	pipelineForgotten
+	forgetUntaken
+	retractMoved
+	retractYoung
+	lookStale
+	giveUpCounted
 )
 
 // mistakes are the deliberate ones, each with a scenario that finds it out.
@@ -96,4 +101,9 @@ var mistakes = []struct {
 	{countWaiting, "heads in pieces", "a request counts as given up only if it is in the list of its class"},
 	{sweepEarly, "resets", "a flow is swept between its socket's end and the program that is told of it"},
 	{pipelineForgotten, "epochs", "a request that was given up lets the next in before its answer"},
+	{forgetUntaken, "drops", "what the stack has dropped stays in service"},
+	{retractMoved, "drops on two CPUs", "a request that comes again is taken not to have come, while it passes"},
+	{retractYoung, "drops on two CPUs", "a request that has just entered is taken not to have come, by the look at the one before"},
+	{lookStale, "drops on two CPUs", "a look at the stack is taken for one at the request that has entered since"},
+	{giveUpCounted, "heads that are dropped", "a request that the stack does not take is rejected, and stays counted"},
 }

@@ -71,7 +71,7 @@ func TestMistakesAreAll(t *testing.T) {
 		}
 		all |= x.mistake
 	}
-	if want := pipelineForgotten<<1 - 1; all != want {
+	if want := giveUpCounted<<1 - 1; all != want {
 		t.Errorf("mistakes %#x in the table, want %#x", all, want)
 	}
 }

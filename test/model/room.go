@@ -182,6 +182,7 @@ func (m *Model) beginService(s *State, f *flow, resumed bool) {
 	f.Age = 0
 	f.New = false
 	f.Moved = false
+	f.Young = true
 	if f.Key == 0 {
 		return
 	}
@@ -297,6 +298,15 @@ func (m *Model) pushWatch(s *State, f *flow) {
 	}
 	f.Watch = false
 	f.Blind = true
+}
+
+// has is what the stack is known to have of a request that enters and ends with a piece: where segments are
+// dropped, nothing.
+func (m *Model) has(f *flow, end uint8) uint8 {
+	if m.Drops {
+		return f.Start
+	}
+	return end
 }
 
 // watchFlow has the flow watched, if there is anything to see.

@@ -41,6 +41,15 @@ var scenarios = []scenario{
 	{"tcp", false, one(2, 1, 2, func(c *Config) { c.Requests, c.TCP, c.Ring, c.Watches = 2, true, 2, true })},
 	{"tcp on two CPUs", false, one(1, 2, 1, func(c *Config) { c.Requests, c.TCP, c.Watches, c.Resets = 2, true, true, true })},
 	{"epochs", false, one(2, 1, 2, func(c *Config) { c.Requests, c.Epochs, c.Resets, c.NoTick = 2, true, true, true })},
+	{"drops", false, one(2, 1, 2, func(c *Config) {
+		c.Requests, c.Drops, c.Watches, c.Changes, c.Ring = 2, true, true, 2, 2
+	})},
+	{"drops on two CPUs", false, one(1, 2, 1, func(c *Config) {
+		c.Requests, c.Drops, c.Watches, c.Changes, c.Resets = 2, true, true, 2, true
+	})},
+	{"heads that are dropped", false, one(2, 1, 2, func(c *Config) {
+		c.Pieces, c.Head, c.Drops, c.Watches, c.Ages, c.Crowds, c.Changes, c.NoTick, c.Ring = 2, 2, true, true, true, true, 2, true, 2
+	})},
 	{"classes", false, one(3, 1, 2, func(c *Config) {
 		c.Class, c.Reloads, c.Changes, c.NoTick, c.NoRepeat = [3]uint8{0, 1, 1}, true, 2, true, true
 	})},

@@ -75,6 +75,9 @@ func (m *Model) checkSilence(s State) string {
 			continue
 		}
 		k := &s.Conn[f.Key-1]
+		if m.isMissed(f, k.Sock, k.Got) {
+			return "a request that the stack has dropped occupies service"
+		}
 		if k.Sock != sockOpen || f.Next <= k.Got && !m.TCP {
 			continue
 		}

@@ -63,6 +63,7 @@ type flow struct {
 	Class  uint8
 	New    bool
 	Acked  bool // FLOW_ACKED
+	Young  bool // it entered service just now: what passed may be on its way to the stack
 	Moved  bool // a piece has passed since it was last looked at
 	Watch  bool // it is in the ring
 	Over   bool // its answer has begun although it waits again
@@ -88,7 +89,7 @@ type node struct {
 	Class uint8
 	Busy  bool
 	Again bool
-	Old   bool // max_wait has passed
+	Old   bool // max_wait has passed, or the patience with a stack that does not take it
 }
 
 type list [maxNodes]uint8
@@ -133,6 +134,7 @@ type world struct {
 	Crowded bool // the accept queue is full
 	NoClone bool // clones are lost
 	NoLink  bool // the interface is gone: what is redirected is lost
+	NoTake  bool // the stack drops what it is given
 	Changes uint8
 }
 

@@ -23,6 +23,7 @@ type Config struct {
 	Closes   bool  // the server closes
 	Crowds   bool  // accept queues fill up
 	Loses    bool  // clones are lost, interfaces vanish
+	Drops    bool  // the stack drops what it is given: wrong checksums, old timestamps
 	Ages     bool  // max_wait passes
 	Epochs   bool  // max_service passes
 	Reloads  bool  // limits change, a class vanishes
@@ -258,6 +259,12 @@ func (m *Model) worldly(s *State, to emit) {
 			n.World.NoLink = !n.World.NoLink
 		})
 	}
+	if m.Drops && s.World.Changes > 0 {
+		m.change(s, to, "the stack drops segments, or not", func(n *State) {
+			n.World.Changes--
+			n.World.NoTake = !n.World.NoTake
+		})
+	}
 	for i := range m.Conns {
 		if m.Backlog && (m.Hostile == 0 || i < int(m.Hostile)) && s.Conn[i].Sock == sockRequest {
 			m.change(s, to, "request socket ends", func(n *State) { n.Conn[i].Sock = sockNone })
@@ -331,7 +338,7 @@ func jiffy(n *State) { n.Room.Stuck, n.Room.Looked = false, false }
 
 func age(n *State) {
 	for i := range n.Node {
-		if x := &n.Node[i]; x.State == nodeWaiting || x.State == nodeGathering {
+		if x := &n.Node[i]; x.State == nodeWaiting || x.State == nodeGathering || x.State == nodeKept {
 			x.Old = true
 		}
 	}
@@ -342,6 +349,9 @@ func silence(n *State) {
 		if n.Ring[i].Key != 0 {
 			n.Ring[i].Due = true
 		}
+	}
+	for i := range n.Flow {
+		n.Flow[i].Young = false
 	}
 }
 

@@ -132,7 +132,7 @@ func TestGateUntakenInPieces(t *testing.T) {
 // A request of a SYN cookie that the gate has acknowledged is put before the listener until that has it: no SYN
 // in its client's name, nor the daemon's sweep, ends it. What the listener does not take is rejected at last.
 func TestGateUntakenCookie(t *testing.T) {
-	g := newGate(t)
+	g := smallGate(t, 16, 16)
 	flows := g.entries(t, "flows", "flow")
 	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
 	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
