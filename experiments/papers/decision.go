@@ -25,7 +25,7 @@ import (
 
 // How often what decides and what does not take turns, and runs of each.
 const (
-	timings = 25
+	timings = 60
 	timed   = 15_000
 )
 

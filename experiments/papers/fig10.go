@@ -44,7 +44,7 @@ func (s *suite) fig10(ctx context.Context) (r *evidence.Result, err error) {
 		c.proxied("HAProxy", c.haproxy(pathRoom, peers.Priority{Class: peers.Class{Path: highFolder}, Priority: -100})),
 	}
 	xs := s.thin(pathLoads...)
-	got, err := s.sweep(ctx, xs, variants...)
+	got, err := s.sweep(ctx, nil, apart(xs, variants...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,9 @@ import (
 	"narthex/experiments/internal/evidence"
 )
 
-// slower is how many times as long preferred clients wait at a load as alone, with the same variant in the same round.
+// slower is how many times as long preferred clients wait at a load as alone, just before with the same variant.
 func (g *greedySweep) slower(variant string, x float64) []float64 {
-	return over(g.at(variant, x, preferredTime), g.at(variant, 0, preferredTime))
+	return g.at(variant, x, timesAsLong)
 }
 
 // fig13 is how long preferred clients wait, in the runs of fig12.

@@ -67,7 +67,7 @@ func (s *suite) classes(ctx context.Context) (runs *classRuns, err error) {
 			peers.Priority{Class: peers.Class{From: preferredNet}, Priority: -100},
 			peers.Priority{Class: peers.Class{From: lowNet}, Priority: 100})),
 	}}
-	if runs.swept, err = s.sweep(ctx, runs.xs, runs.variants...); err != nil {
+	if runs.swept, err = s.sweep(ctx, nil, apart(runs.xs, runs.variants...)...); err != nil {
 		return nil, err
 	}
 	classRunsOf[s] = runs

@@ -34,7 +34,7 @@ const timeLimit = 150 * time.Minute // of the whole
 type suite struct {
 	*bench.Bench
 	runs           int           // rounds
-	quick          bool          // fewer loads and rounds
+	quick          bool          // fewer loads and rounds, shorter runs
 	settle, length time.Duration // of one run
 }
 
@@ -136,7 +136,7 @@ func flags() (o options, list bool) {
 	flag.StringVar(&o.out, "out", "", "folder of the report (default experiments/report, or experiments/report-quick)")
 	flag.IntVar(&o.runs, "runs", 0, "rounds in which each variant is measured at each load (default 3, or 1)")
 	flag.Float64Var(&o.seconds, "seconds", 1.2, "how long each run is measured")
-	flag.BoolVar(&o.quick, "quick", false, "one round of half the loads: to see whether it works, no evidence")
+	flag.BoolVar(&o.quick, "quick", false, "one round of half the loads, in two thirds of the time each: to see whether it works, no evidence")
 	flag.BoolVar(&list, "list", false, "list the experiments and end")
 	flag.Parse()
 	if o.out == "" {
@@ -173,6 +173,9 @@ func (o options) measure(ctx context.Context) (ok bool, err error) {
 	s := &suite{
 		Bench: b, runs: o.runs, quick: o.quick,
 		settle: 500 * time.Millisecond, length: time.Duration(o.seconds * float64(time.Second)),
+	}
+	if o.quick {
+		s.length = s.length * 2 / 3
 	}
 	return s.doAll(ctx, chosen, &paper{options: o, machine: machine, begun: time.Now()})
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,17 @@ func TestCommand(t *testing.T) {
 	}
 	if got := (options{only: "fig5,tab6", runs: 3, seconds: 1.2}).command(); got != "make experiments ONLY=fig5,tab6" {
 		t.Errorf("of the whole: %q", got)
+	}
+}
+
+// TestApart has variants compared at a load be measured one after the other.
+func TestApart(t *testing.T) {
+	var got []string
+	for _, v := range apart([]float64{0, 2, 10}, variant{name: "a"}, variant{name: "b", xs: []float64{2, 10}}, variant{name: "c", xs: []float64{0, 5}}) {
+		got = append(got, fmt.Sprint(v.name, v.xs))
+	}
+	if want := []string{"a[0]", "c[0]", "a[2]", "b[2]", "a[10]", "b[10]"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"narthex/experiments/internal/bench"
@@ -44,4 +45,9 @@ func (c check) invalid(s *bench.Sample) string {
 		why = append(why, fmt.Sprintf("others took %.0f %% of the server's core", 100*s.Others))
 	}
 	return strings.Join(why, ", ")
+}
+
+// joined are the reasons that there are.
+func joined(reasons ...string) string {
+	return strings.Join(slices.DeleteFunc(reasons, func(why string) bool { return why == "" }), ", ")
 }

@@ -217,6 +217,22 @@ func (p *policed) offer(ctx context.Context, rate float64, settle, length time.D
 	return o, err
 }
 
+// recovery is what a server gets to have done with what was offered before.
+const recovery = time.Second
+
+// offerAfter is offer, right after the same clients have been measured alone: what they keep is of
+// that. It says why the measurement alone says nothing, if so.
+func (p *policed) offerAfter(ctx context.Context, c check, rate float64, settle time.Duration, clients ...bench.Starter) (alone *bench.Sample, o offered, invalid string, err error) {
+	if alone, err = p.Once(ctx, recovery, p.length, clients...); err != nil {
+		return nil, o, "", err
+	}
+	if invalid = c.invalid(alone); alone.Answered() == 0 {
+		invalid = joined(invalid, "nobody was answered before")
+	}
+	o, err = p.offer(ctx, rate, settle, p.length, clients...)
+	return alone, o, invalid, err
+}
+
 // rate is how many SYNs reached the server's device, per second.
 func (o offered) rate() float64 { return float64(o.SYNs-o.Lost) / o.sample.Took.Seconds() }
 

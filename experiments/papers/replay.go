@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"time"
 
@@ -43,6 +44,7 @@ const (
 const (
 	goodput      = "KB/s"     // of the preferred client
 	othersServed = "others/s" // requests of the others that were answered
+	ofLimit      = "of limit" // those, of the rate that they are limited to
 )
 
 // Variants without a limit.
@@ -60,11 +62,12 @@ type shop struct {
 	*stage
 	servers []*testnet.Server
 	others  load.Closed
-	able    float64 // requests/s of the server for the others, without the preferred client
+	able    float64 // requests/s of the server for the others, without the preferred client, at first
+	now     float64 // the same right before a variant
 	day     []load.Arrival
 	offered float64 // KB/s that the day asks for
 	check   check
-	xs      []float64 // requests/s that the others are limited to, falling
+	xs      []float64 // requests/s that the others are limited to, falling, if the server can do what it could at first
 }
 
 // newShop starts the server and measures what it can do: for the others, and of files.
@@ -118,6 +121,20 @@ func (sh *shop) capacity(ctx context.Context, clients load.Closed) (most float64
 	}
 	return most, nil
 }
+
+// gauge measures what the server can do for the others now.
+func (sh *shop) gauge(ctx context.Context) (err error) {
+	if err := sh.account(); err != nil {
+		return err
+	}
+	if sh.now, err = sh.capacity(ctx, sh.others); err == nil && sh.now == 0 {
+		err = errors.New("the server answers nobody")
+	}
+	return err
+}
+
+// rate is the limit at x, in requests/s, of a server that can do what it can now.
+func (sh *shop) rate(x float64) float64 { return max(1, math.Round(x*sh.now/sh.able)) }
 
 // groups are the clients in groups with different patience.
 func groups(clients load.Closed) (all []bench.Starter) {
@@ -211,4 +228,13 @@ func (sh *shop) crowded(ctx context.Context, target netip.AddrPort) (outcome, er
 	others := sh.others
 	others.Target = target
 	return sh.run(ctx, target, groups(others)...)
+}
+
+// limited is a run with the others there, who are limited.
+func (sh *shop) limited(ctx context.Context, target netip.AddrPort, rate float64) (outcome, error) {
+	o, err := sh.crowded(ctx, target)
+	if err == nil {
+		o.values[ofLimit] = o.values[othersServed] / rate
+	}
+	return o, err
 }

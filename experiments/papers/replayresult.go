@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"narthex/experiments/internal/evidence"
 )
@@ -12,7 +11,8 @@ import (
 // result is what both experiments say.
 func (sh *shop) result(got *swept, variants []variant, limited string) *evidence.Result {
 	r := &evidence.Result{Repeated: got.repeated, Invalid: got.invalid, Notes: []string{
-		"Rates are those then as shares of what the server can do for the others, not the same figures.",
+		fmt.Sprintf("Rates are those then as shares of what the server can do for the others, not the same figures. That is measured again right before each variant in each round, and its limits are shares of that: "+
+			"they are called by the rates that they are if the server does %.0f/s, as it did at first.", sh.able),
 		"A KB is 1024 bytes. What counts is complete answers; a request that is not answered by the end of the day counts for nothing.",
 	}}
 	for _, p := range []struct{ name, title, what, label string }{
@@ -69,7 +69,7 @@ func (sh *shop) claims(got *swept, ours string) []evidence.Claim {
 		evidence.AtLeast(evidence.Shape, fmt.Sprintf("throughput of the preferred client at %.0f/s for the others, of that alone", last), "", 0.90,
 			over(tightest, alone)...),
 		evidence.Between(evidence.Shape, fmt.Sprintf("requests of the others that are answered at %.0f/s, of that rate", last), "", 0.8, 1.1,
-			over(got.at(ours, last, othersServed), slices.Repeat([]float64{last}, sh.runs))...),
+			got.at(ours, last, ofLimit)...),
 	}
 }
 

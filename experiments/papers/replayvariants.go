@@ -13,16 +13,23 @@ import (
 // unlimited are the variants in which nobody is limited: each is measured once a round, since the
 // rate is nothing to them.
 func (sh *shop) unlimited() []variant {
-	never := func(context.Context) (func() error, error) { return func() error { return nil }, nil }
 	at := []float64{sh.tightest()}
 	return []variant{
-		{name: shopAlone, start: never, xs: at, measure: func(ctx context.Context, _ float64) (outcome, error) {
+		{name: shopAlone, start: nobody, xs: at, measure: func(ctx context.Context, _ float64) (outcome, error) {
 			return sh.run(ctx, sh.web())
 		}},
-		{name: shopBare, start: never, xs: at, measure: func(ctx context.Context, _ float64) (outcome, error) {
+		{name: shopBare, start: nobody, xs: at, measure: func(ctx context.Context, _ float64) (outcome, error) {
 			return sh.crowded(ctx, sh.web())
 		}},
 	}
+}
+
+// gauged measures what the server can do: that is what limits of the variant are shares of.
+func (sh *shop) gauged(ctx context.Context) (stop func() error, err error) {
+	if err := sh.gauge(ctx); err != nil {
+		return nil, err
+	}
+	return nobody(ctx)
 }
 
 // policed is Narthex with a policy for each rate; one daemon puts all of them in force.
@@ -30,7 +37,10 @@ func (sh *shop) policed(name string, policy func(rate float64) string) variant {
 	v := variant{name: name, ours: true}
 	var put func(context.Context, string) error
 	v.start = func(ctx context.Context) (func() error, error) {
-		n, err := sh.narthex(ctx, policy(sh.xs[0]))
+		if err := sh.gauge(ctx); err != nil {
+			return nil, err
+		}
+		n, err := sh.narthex(ctx, policy(sh.rate(sh.xs[0])))
 		if err != nil {
 			return nil, err
 		}
@@ -44,25 +54,27 @@ func (sh *shop) policed(name string, policy func(rate float64) string) variant {
 		}
 		return n.Stop, nil
 	}
-	v.measure = func(ctx context.Context, rate float64) (outcome, error) {
+	v.measure = func(ctx context.Context, x float64) (outcome, error) {
+		rate := sh.rate(x)
 		if err := put(ctx, policy(rate)); err != nil {
 			return outcome{}, err
 		}
-		return sh.crowded(ctx, sh.web())
+		return sh.limited(ctx, sh.web(), rate)
 	}
 	return v
 }
 
 // filtered is a firewall before the server, with a rule for each rate.
 func (sh *shop) filtered(name string, apply func(rate float64) (stop func() error, err error)) variant {
-	v := variant{name: name, start: func(context.Context) (func() error, error) { return func() error { return nil }, nil }}
-	v.measure = func(ctx context.Context, rate float64) (o outcome, err error) {
+	v := variant{name: name, start: sh.gauged}
+	v.measure = func(ctx context.Context, x float64) (o outcome, err error) {
+		rate := sh.rate(x)
 		stop, err := apply(rate)
 		if err != nil {
 			return o, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		return sh.crowded(ctx, sh.web())
+		return sh.limited(ctx, sh.web(), rate)
 	}
 	return v
 }
@@ -70,8 +82,9 @@ func (sh *shop) filtered(name string, apply func(rate float64) (stop func() erro
 // fronted is a proxy, or a server of its own, that clients ask instead of the server; it starts
 // anew for each rate.
 func (sh *shop) fronted(name string, start func(rate float64) (*testnet.Server, error)) variant {
-	v := variant{name: name, start: func(context.Context) (func() error, error) { return func() error { return nil }, nil }}
-	v.measure = func(ctx context.Context, rate float64) (o outcome, err error) {
+	v := variant{name: name, start: sh.gauged}
+	v.measure = func(ctx context.Context, x float64) (o outcome, err error) {
+		rate := sh.rate(x)
 		front, err := start(rate)
 		if err != nil {
 			return o, err
@@ -81,7 +94,7 @@ func (sh *shop) fronted(name string, start func(rate float64) (*testnet.Server, 
 			sh.servers = sh.servers[:len(sh.servers)-1]
 			err = errors.Join(err, front.Close())
 		}()
-		return sh.crowded(ctx, sh.behind())
+		return sh.limited(ctx, sh.behind(), rate)
 	}
 	return v
 }

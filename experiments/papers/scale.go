@@ -65,12 +65,14 @@ func (s *suite) scale(ctx context.Context) (r *evidence.Result, err error) {
 	return scaleResult(all), nil
 }
 
-// grow measures all variants of a growth.
+// grow measures all variants of a growth: the least of it right before the most, which is compared with it.
 func (s *suite) grow(ctx context.Context, g *growth) (_ *growth, err error) {
-	for i := range g.variants {
-		g.variants[i].xs = s.thin(g.variants[i].xs...)
+	turns := slices.Clone(g.variants)
+	for i, v := range turns {
+		xs := s.thin(v.xs...)
+		turns[i].xs = slices.Concat(xs[1:len(xs)-1], xs[:1], xs[len(xs)-1:])
 	}
-	g.got, err = s.sweep(ctx, s.thin(g.xs...), g.variants...)
+	g.got, err = s.sweep(ctx, nil, turns...)
 	return g, err
 }
 

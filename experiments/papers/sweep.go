@@ -59,6 +59,20 @@ func (s *suite) sweep(ctx context.Context, xs []float64, variants ...variant) (*
 	return all, nil
 }
 
+// apart is the variants at one load after the other in place of one variant after the other: what is
+// compared at a load is then measured within seconds, in which a machine changes less.
+func apart(xs []float64, variants ...variant) (all []variant) {
+	for _, x := range xs {
+		for _, v := range variants {
+			if len(v.xs) == 0 || slices.Contains(v.xs, x) {
+				v.xs = []float64{x}
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
 // one measures a variant at its loads.
 func (s *suite) one(ctx context.Context, v variant, round int, all *swept) (err error) {
 	stop, err := v.start(ctx)
