@@ -35,6 +35,7 @@ type aim struct {
 // experiments/hostile.
 const (
 	floodRate  = 3000
+	lingerRate = 700
 	forgedRate = 5000
 )
 
@@ -77,7 +78,11 @@ var hostiles = []hostile{
 		return a.flood(false, "").Start(ctx)
 	}},
 	{"idle connects", func(ctx context.Context, a *aim) (*attack.Run, error) {
-		return a.flood(true, "").Start(ctx)
+		f := a.flood(true, "")
+		if a.service.protocol == "tcp" { // where each gets to the server, which has descriptors for so many
+			f.Rate = lingerRate
+		}
+		return f.Start(ctx)
 	}},
 	{"requests of nobody", func(ctx context.Context, a *aim) (*attack.Run, error) {
 		f := a.flood(true, "GET /f/100 HTTP/1.1\r\nHost: nobody\r\nConnection: close\r\n\r\n")

@@ -189,15 +189,22 @@ func tunnel(w http.ResponseWriter, head string) {
 	}
 }
 
+// lineTimeout is how long a conversation line by line may take.
+const lineTimeout = 30 * time.Second
+
 func (o origin) serveLines(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
+		if errors.Is(err, unix.EMFILE) {
+			time.Sleep(time.Millisecond) // as package net/http does: some will be closed
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		go func() {
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(time.Minute))
+			_ = conn.SetDeadline(time.Now().Add(lineTimeout))
 			o.talk(conn)
 		}()
 	}
