@@ -35,6 +35,9 @@ static __always_inline bool is_missed(const struct room *r, const struct flow *f
  * and do no harm, ns. */
 #define LONGEST_LACK 2000000000ULL
 
+/* The same in looks, where bytes behind its beginning were dropped. */
+#define MOST_LACKS (LONGEST_LACK / WATCH_PERIOD)
+
 /* Takes a request out of service whose client leaves out its body. Under the lock. */
 static __always_inline void pause(struct room *r, struct flow *f) {
   f->state = FLOW_PAUSED;
@@ -51,9 +54,11 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
     if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
       end_service(r, f, now);
   } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has)) {
-    if (!before(found->has, f->body) || now - f->since >= LONGEST_LACK)
+    if (!before(found->has, f->body) || f->lacks >= MOST_LACKS)
       pause(r, f);
   }
+  bool lacks = found->arrived && before(found->has, f->body);
+  f->lacks = lacks ? f->lacks + (f->lacks < MOST_LACKS) : 0;
   f->moves = 0;
 }
 

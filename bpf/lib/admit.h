@@ -41,6 +41,7 @@ static __always_inline bool begin_service(const struct room *r, const struct roo
   f->state = FLOW_SERVED;
   f->since = now;
   f->epoch = epoch;
+  f->lacks = 0;
   f->flags &= ~(FLOW_NEW | FLOW_ANSWERED);
   if (f->protocol == PROTOCOL_TCP && passed == f->start)
     f->flags |= FLOW_ANSWERED;

@@ -110,6 +110,43 @@ func TestGateUntakenBeforeBody(t *testing.T) {
 	}
 }
 
+// Chunks that the stack has dropped come again: their request keeps its place for two seconds of that, however
+// long it has been in service, and what comes then is compared with what was read.
+func TestGateUntakenChunks(t *testing.T) {
+	g := newGate(t)
+	flows := g.entries(t, "flows", "flow")
+	for _, base := range []string{lowBase, v6Base} {
+		for _, again := range []bool{true, false} {
+			r := g.room(t, "concurrency: 2")
+			by, c := r.idle(t, base), r.idle(t, base)
+			by.looks(nothing)
+			begin := c.Next
+			c.asks(chunkedPost+"5\r\nhe", serves)
+			c.loses(c.says("llo\r\n"), nothing)
+			flows.sinceAt(begin, 1)
+			by.looks(nothing) // it was going on
+			by.looks(nothing)
+			if again {
+				c.asks("llo\r\n", nothing)
+				c.asks("0\r\n\r\n", nothing)
+				c.replies(ok, ends)
+				c.asks(get, serves)
+				continue
+			}
+			flows.lacks(begin, 100)
+			by.looks(pauses)
+		}
+	}
+}
+
+// lacks has the stack have lacked bytes of a request at so many looks.
+func (e *entries) lacks(begin uint32, looks byte) {
+	e.t.Helper()
+	key, value := e.find("start", begin)
+	value[e.at["lacks"]] = looks
+	nettest.Check(e.t, e.m.Put(key, value))
+}
+
 // So it is with a head that the gate has acknowledged: it is put before the stack again, and at last rejected.
 func TestGateUntakenInPieces(t *testing.T) {
 	g := newGate(t)
@@ -154,7 +191,13 @@ func TestGateUntakenCookie(t *testing.T) {
 // since has the client's request be in service since so many nanoseconds behind the boot of the machine.
 func (e *entries) since(c *client, ns uint64) {
 	e.t.Helper()
-	key, value := e.find("start", c.Next)
+	e.sinceAt(c.Next, ns)
+}
+
+// sinceAt does the same with a request that begins at a sequence number.
+func (e *entries) sinceAt(begin uint32, ns uint64) {
+	e.t.Helper()
+	key, value := e.find("start", begin)
 	binary.NativeEndian.PutUint64(value[e.at["since"]:], ns)
 	nettest.Check(e.t, e.m.Put(key, value))
 }

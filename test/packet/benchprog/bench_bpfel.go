@@ -71,7 +71,8 @@ type BenchFlow struct {
 	Moves          uint8
 	Home           uint8
 	Named          uint8
-	Pad            [2]uint8
+	Lacks          uint8
+	Pad            uint8
 	Rule           uint32
 	Client         struct {
 		_    structs.HostLayout
