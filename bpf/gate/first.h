@@ -16,6 +16,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.id = w->now;
   w->flow.answer = w->flow.sent = w->s.ack;
   w->flow.start = w->s.seq;
+  w->flow.lax = is_lenient(&sc);
   w->began = (struct http_head){};
   if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
     w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
@@ -155,6 +156,32 @@ static __always_inline int end_again(struct __sk_buff *skb, struct work *w) {
   return answer(skb, w);
 }
 
+/* Whether the bytes look like the beginning of a request. */
+static __always_inline bool looks_like_request(struct __sk_buff *skb, struct work *w) {
+  w->flow.head = (struct http_head){};
+  int step = follow(skb, w, w->s.data, w->s.length);
+  bool looks = step == HTTP_END || (step == HTTP_MORE && http_past_line(&w->flow.head));
+  w->flow.head = (struct http_head){};
+  return looks;
+}
+
+/* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
+ * while nothing was held back, it goes on as one that is older than the gate: with the body that it is at, or
+ * with what looks like a request. */
+__noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  bool lenient = is_lenient(&sc), lax = lenient || sc.flow->lax;
+  if (!lax || (!lenient && w->flow.state == FLOW_IDLE && !looks_like_request(skb, w)))
+    return break_off(skb, &sc, REASON_UNFOLLOWED);
+  if (!checksum_holds(skb, w))
+    return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);
+  if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return lenient ? TCX_NEXT : drop(REASON_RACE);
+  return ON_UNKNOWN;
+}
+
 /* A segment of an established connection that is not in the table: it is older than the
  * gate, or than its limit. What looks like a request is taken for one. */
 static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
@@ -164,12 +191,8 @@ static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, co
     return end_again(skb, w);
   if (w->s.seq != sock->sequence)
     return TCX_NEXT;
-  if (w->flow.protocol != PROTOCOL_HTTP)
-    return ON_FIRST_REQUEST;
-  int step = follow(skb, w, w->s.data, w->s.length);
-  bool looks = step == HTTP_END || (step == HTTP_MORE && http_past_line(&w->flow.head));
-  w->flow.head = (struct http_head){};
-  return looks ? ON_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
+  bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w);
+  return taken ? ON_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
 }
 
 /* A segment of no flow in the table. */

@@ -18,11 +18,6 @@ static __always_inline bool note_read(struct scene *sc, __u32 next) {
   return mine;
 }
 
-/* Ends a connection of which it is not known any more where its next request begins. */
-static __always_inline int on_unfollowed(struct __sk_buff *skb, struct scene *sc) {
-  return is_lenient(sc) ? TCX_NEXT : break_off(skb, sc, REASON_UNFOLLOWED);
-}
-
 /* Whether the stack has bytes behind those that were read: they came while no gate was there. */
 static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, &w->socket);
@@ -36,7 +31,7 @@ static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   __u32 next = w->flow.next;
   if (before(next, w->s.seq)) /* the stack may have what came before and was read otherwise */
-    return was_passed_by(skb, w) ? on_unfollowed(skb, sc) : drop(REASON_GAP);
+    return was_passed_by(skb, w) ? ON_UNFOLLOWED : drop(REASON_GAP);
   if (w->flow.flags & FLOW_CHUNKS)
     set_mark(w, next);
   int step = read_request(skb, w, next);
@@ -96,7 +91,7 @@ static __always_inline int on_missed(struct scene *sc) {
 /* Bytes behind those that are known of the request in service. */
 __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !set_followed_scene(&sc, w))
     return TCX_NEXT;
   __u32 next = w->flow.next, flags = w->flow.flags;
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
@@ -124,7 +119,7 @@ static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
   bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
   bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
   if (w->socket.gap)
-    return on_unfollowed(skb, sc);
+    return ON_UNFOLLOWED;
   if (on_its_way || w->flow.flags & FLOW_ACKED || w->s.ack != w->flow.answer || !checksum_holds(skb, w))
     return drop(REASON_FORGED);
   bpf_spin_lock(&r->lock);
@@ -176,13 +171,13 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
   if (!get_mark(w, seq)) {
     /* A request that was just released may not have got there. */
     bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
-    return on_its_way ? drop(REASON_RACE) : on_unfollowed(skb, sc);
+    return on_its_way ? drop(REASON_RACE) : ON_UNFOLLOWED;
   }
   int step = follow(skb, w, w->s.data, read - seq);
   bool last = read == w->flow.body, ends = step == HTTP_END;
   if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)) ||
       (last && !is_same_place(&w->flow.head, &w->began)))
-    return on_unfollowed(skb, sc);
+    return ON_UNFOLLOWED;
   if (!ends)
     set_mark(w, read);
   return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
@@ -254,6 +249,8 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
   __u32 next = w->flow.next;
   if (has_moved(&sc))
     return move(&sc);
+  if (!is_lenient(&sc))
+    sc.flow->lax = 0; /* all is known again */
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
@@ -289,7 +286,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
 /* Bytes behind those of the last request, which is over. */
 __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !set_followed_scene(&sc, w))
     return TCX_NEXT;
   if (reclassify(skb, &sc))
     return ON_NEXT;
@@ -306,7 +303,7 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w) {
   if (before(next, seq) && was_passed_by(skb, w))
     return ON_NEXT_REQUEST;
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
-    return on_unfollowed(skb, &sc);
+    return ON_UNFOLLOWED;
   if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
     return read_on(skb, &sc);
   if (seq != next && is_lenient(&sc))
@@ -319,7 +316,7 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w) {
 /* The body goes on of a request that has paused: it takes its turn again. */
 __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !set_followed_scene(&sc, w))
     return TCX_NEXT;
   __u32 seq = w->s.seq, end = seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
@@ -333,7 +330,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   if (before(seq, has))
     return pass_until(skb, w, has);
   if (before(has, w->flow.body)) /* the stack has dropped what was read: what it says now is another thing */
-    return on_unfollowed(skb, &sc);
+    return ON_UNFOLLOWED;
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->began = w->flow.head;
@@ -343,7 +340,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   if (!(w->flow.flags & FLOW_CHUNKS))
     return ON_TURN;
   if (w->flow.next != seq)
-    return on_unfollowed(skb, &sc);
+    return ON_UNFOLLOWED;
   set_mark(w, seq);
   int step = read_request(skb, w, seq);
   return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, &sc, REJECT_MALFORMED, seq) : ON_TURN;

@@ -21,6 +21,8 @@
 #define ON_NEXT 112
 #define ON_NEXT_REQUEST 113
 #define ON_REFUSED 114
+#define ON_UNKNOWN 115
+#define ON_UNFOLLOWED 116
 
 /* How long what was released may need to the stack, ns. */
 #define ON_ITS_WAY 100000000ULL

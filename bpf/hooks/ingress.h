@@ -44,10 +44,10 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
   __u32 end = w->s.seq + w->s.length;
   if (is_far(f->start, w->s.seq))
     leave_behind(skb, w);
-  if (f->state == FLOW_PAUSED)
-    return on_paused(skb, w);
   int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;
-  if (before(w->s.seq, f->body) && before(f->start, end))
+  if (f->state == FLOW_PAUSED)
+    verdict = on_paused(skb, w);
+  else if (before(w->s.seq, f->body) && before(f->start, end))
     verdict = on_again(skb, w);
   bool passes = verdict == TCX_NEXT || verdict == ON_SERVED; /* some of it, perhaps */
   if (f->state == FLOW_SERVED && f->watched && passes && on_body(skb, w) != TCX_NEXT)
@@ -58,7 +58,9 @@ static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
     verdict = on_idle(skb, w);
   if (verdict == ON_NEXT)
     verdict = on_next(skb, w);
-  return verdict == ON_NEXT_REQUEST ? on_next_request(skb, w) : verdict;
+  if (verdict == ON_NEXT_REQUEST)
+    verdict = on_next_request(skb, w);
+  return verdict == ON_UNFOLLOWED ? on_unfollowed(skb, w) : verdict;
 }
 
 /* A segment of a flow in the table, which w->flow is a copy of. */
@@ -160,8 +162,10 @@ __noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
     w->flags = w->flow.flags;
     verdict = on_flow(skb, w);
   } else {
-    verdict = on_unknown(skb, w);
+    verdict = ON_UNKNOWN;
   }
+  if (verdict == ON_UNKNOWN)
+    verdict = on_unknown(skb, w);
   if (verdict == ON_FIRST_REQUEST)
     verdict = on_first_request(skb, w);
   if (verdict == ON_GAVE_UP)

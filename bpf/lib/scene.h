@@ -29,15 +29,6 @@ static __always_inline bool open_scene(struct scene *sc, __u32 slot) {
   return sc->header && set_scene(sc, slot);
 }
 
-/* Gets together what concerns w->flow. False: as above, or the flow has ended meanwhile. */
-static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
-  sc->w = w;
-  if (!open_scene(sc, w->flow.room))
-    return false;
-  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
-  return sc->flow;
-}
-
 /* Whether requests may have to wait. Where the limit adapts, once there is one: nothing but requests brings
  * that about, so that what is no HTTP is left alone. */
 static __always_inline bool is_strict(const struct room_config *c, const struct room *r) {
@@ -47,4 +38,22 @@ static __always_inline bool is_strict(const struct room_config *c, const struct 
 /* Whether what is not understood passes: nothing is held back here. */
 static __always_inline bool is_lenient(const struct scene *sc) {
   return sc->config->shadow || !is_strict(sc->config, sc->room);
+}
+
+/* Gets together what concerns w->flow. False: as above, or the flow has ended meanwhile. */
+static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
+  sc->w = w;
+  if (!open_scene(sc, w->flow.room))
+    return false;
+  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
+  return sc->flow;
+}
+
+/* The same, for bytes that have to be followed: they may not be, while nothing is held back. */
+static __always_inline bool set_followed_scene(struct scene *sc, struct work *w) {
+  if (!set_flow_scene(sc, w))
+    return false;
+  if (is_lenient(sc) && !sc->flow->lax)
+    sc->flow->lax = 1;
+  return true;
 }

@@ -150,7 +150,7 @@ type narthexFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Pad            uint8
+	Lax            uint8
 	Rule           uint32
 	Client         struct {
 		_    structs.HostLayout

@@ -72,7 +72,7 @@ type BenchFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Pad            uint8
+	Lax            uint8
 	Rule           uint32
 	Client         struct {
 		_    structs.HostLayout

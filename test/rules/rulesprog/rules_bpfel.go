@@ -63,7 +63,7 @@ type RulesFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Pad            uint8
+	Lax            uint8
 	Rule           uint32
 	Client         struct {
 		_    structs.HostLayout

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+// early sends a segment that comes before another one, and passes.
+func (c *client) early(s testnet.Segment) {
+	c.t.Helper()
+	f := c.frame(s)
+	c.sendFrame(f, nothing).is(c.t, tcxNext, f)
+	nettest.Check(c.t, c.SendFrame(f))
+}
+
+// Where nothing is held back, what cannot be followed passes. The connection goes on as one that is older than
+// the gate, and is not ended for that when requests may have to wait.
+func TestGateUnfollowedWhileLenient(t *testing.T) {
+	g := newGate(t)
+	const strict = "concurrency: 1"
+	pipelines := func(c *client) {
+		c.asks(get, serves)
+		c.asks(get, nothing)
+		c.replies(ok, ends)
+	}
+	for name, settings := range map[string][]string{"unlimited": {unlimited}, "shadow": {strict, "mode: shadow"}} {
+		for _, base := range []string{lowBase, v6Base} {
+			t.Run(name+", goes on "+base, func(t *testing.T) {
+				r := g.room(t, settings...)
+				c := r.idle(t, base)
+				pipelines(c)
+				c.asks(get, serves) // it is counted again
+				c.replies(ok, ends)
+			})
+			t.Run(name+", pipelined "+base, func(t *testing.T) {
+				r := g.room(t, settings...)
+				c := r.idle(t, base)
+				pipelines(c)
+				r.set(t, strict)
+				c.asks(get, serves)
+				c.replies(ok, ends)
+				c.asks(get, serves)
+				c.replies(ok, ends)
+				c.drops(after(c.says(get), get), dropsFor("gap"))
+			})
+			t.Run(name+", chunks out of order "+base, func(t *testing.T) {
+				r := g.room(t, settings...)
+				c := r.idle(t, base)
+				c.asks(chunkedPost, serves)
+				const one, two = "5\r\nhello\r\n", "3\r\nyou\r\n"
+				c.early(after(c.says(one), two))
+				c.asks(one, nothing)
+				c.Next += uint32(len(two))
+				c.reads(two)
+				r.set(t, strict)
+				c.asks("0\r\n\r\n", nothing)
+				c.replies(ok, ends)
+				c.asks(get, serves)
+			})
+			t.Run(name+", chunks after a pause "+base, func(t *testing.T) {
+				r := g.room(t, strict)
+				c := r.idle(t, base)
+				c.looks(nothing)
+				c.asks(chunkedPost, serves)
+				c.looks(pauses)
+				r.set(t, settings...)
+				const one, two = "5\r\nhello\r\n", "3\r\nyou\r\n"
+				c.early(after(c.says(one), two))
+				c.asks(one, serves)
+				c.Next += uint32(len(two))
+				c.reads(two)
+				r.set(t, strict)
+				c.asks("0\r\n\r\n", passesFor("unknown_flow").and(ends, change{"flows": -1}))
+				c.replies(ok, nothing)
+				c.asks(get, serves.and(known))
+			})
+		}
+	}
+}
+
+// But what does not look like a request does not pass by the waiting room then, nor is a connection spared for
+// long.
+func TestGateUnfollowedIsEnded(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, unlimited)
+		c, other := r.idle(t, base), r.idle(t, base)
+		for _, c := range []*client{c, other} {
+			c.asks(get, serves)
+			c.asks(get, nothing)
+			c.replies(ok, ends)
+		}
+		r.set(t, "concurrency: 1")
+		c.breaksOff("GE")
+		other.asks(get, serves)
+		other.replies(ok, ends)
+		other.asks("POST / HTTP/1.1\r\nContent-Length: 1073741825\r\n\r\n", serves)
+		other.replies(ok, ends)
+		other.breaksOff(get)
+	}
+}
+
+// breaksOff says what the connection is ended for.
+func (c *client) breaksOff(data string) {
+	c.t.Helper()
+	want := c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + uint32(len(data))}, "")
+	c.send(c.says(data), dropsFor("unfollowed").and(change{"flows": -1})).is(c.t, tcxRedirect, want)
+}
+
+// What is said with a wrong checksum does not have a connection forgotten.
+func TestGateUnfollowedForged(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, unlimited)
+	c := r.idle(t, lowBase)
+	c.asks(get, serves)
+	c.asks(get, nothing)
+	c.replies(ok, ends)
+	c.loses(c.says(get), nothing)
+	r.set(t, "concurrency: 1")
+	if res := c.sendFrame(c.bad(c.says(get)), dropsFor("checksum")); res.verdict != tcxDrop {
+		t.Errorf("verdict %d, want %d", int32(res.verdict), tcxDrop)
+	}
+	c.asks(get, serves)
+}
