@@ -16,7 +16,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.id = w->now;
   w->flow.answer = w->flow.sent = w->s.ack;
   w->flow.start = w->s.seq;
-  w->flow.lax = is_lenient(&sc);
+  w->flow.lax = is_lenient(&sc) ? lax_time() : 0;
   w->began = (struct http_head){};
   if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
     w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
@@ -24,10 +24,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   if (step == HTTP_LOST && !is_strict(sc.config, sc.room))
     return let_pass(REASON_UNKNOWN_FLOW);
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
-  __u32 next = w->flow.next;
-  w->flow.next = w->next = w->s.seq;
+  __u32 next = w->flow.next, body = w->flow.body;
+  w->flow.next = w->flow.body = w->next = w->s.seq;
   long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
   w->flow.next = next;
+  w->flow.body = body;
   sc.flow = bpf_map_lookup_elem(&flows, &w->key);
   if (!failed && sc.flow)
     return on_request(skb, &sc, step);
@@ -165,15 +166,27 @@ static __always_inline bool looks_like_request(struct __sk_buff *skb, struct wor
   return looks;
 }
 
+/* For how long after nothing was held back what cannot be followed passes, 2^20 ns. */
+#define LAX_FOR 2000
+
+/* Whether a connection that is not followed any more may go on. Since requests have to wait, only what looks
+ * like one is taken, but for what its client had begun to say. */
+static __always_inline bool may_go_on(struct __sk_buff *skb, const struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 lax = sc->flow->lax;
+  if (!lax)
+    return false;
+  return lax_time() - lax < LAX_FOR || (w->flow.state == FLOW_IDLE && looks_like_request(skb, w));
+}
+
 /* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
- * while nothing was held back, it goes on as one that is older than the gate: with the body that it is at, or
- * with what looks like a request. */
+ * while nothing was held back, it goes on as one that is older than the gate. */
 __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
-  bool lenient = is_lenient(&sc), lax = lenient || sc.flow->lax;
-  if (!lax || (!lenient && w->flow.state == FLOW_IDLE && !looks_like_request(skb, w)))
+  bool lenient = is_lenient(&sc);
+  if (!lenient && !may_go_on(skb, &sc))
     return break_off(skb, &sc, REASON_UNFOLLOWED);
   if (!checksum_holds(skb, w))
     return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);

@@ -23,10 +23,15 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   to->retracted = false;
 }
 
+/* Whether the flow's request is in service, or has been given up, and is in a slot still. */
+static __always_inline bool concerns_us(const struct room *r, const struct flow *f) {
+  return f->state == FLOW_SERVED && (f->node || !is_forgotten(r, f->epoch));
+}
+
 /* Whether the stack has nothing of the request in service. */
 static __always_inline bool is_missed(const struct room *r, const struct flow *f,
                                       const struct finding *found) {
-  if (f->state != FLOW_SERVED || is_forgotten(r, f->epoch) || f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
+  if (!concerns_us(r, f) || f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
     return false;
   return found->embryo || (found->arrived && found->has == f->start && before(f->start, f->next));
 }
@@ -107,8 +112,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
-  f->watched =
-      f->state == FLOW_SERVED && !is_forgotten(r, f->epoch) && (missed || wants_watch(f, found->has));
+  f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
   return node;
 }
 

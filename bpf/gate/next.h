@@ -95,14 +95,16 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   __u32 next = w->flow.next, flags = w->flow.flags;
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
-  if (is_forgotten(sc.room, w->flow.epoch)) /* but not over before it is answered */
-    return before(w->flow.answer, w->flow.sent) || lenient ? ON_IDLE : drop(REASON_PIPELINED);
-  if (flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient))
+  bool forgotten = is_forgotten(sc.room, w->flow.epoch), begun = before(w->flow.answer, w->flow.sent);
+  bool reading = flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient);
+  if (forgotten && (begun || (lenient && !reading))) /* but not over before it is answered */
+    return ON_IDLE;
+  if (reading)
     return read_on(skb, &sc);
   if (lenient || (flags & FLOW_LOST && !gap))
     return pass_on(&sc);
   if (gap && was_passed_by(skb, w))
-    return on_missed(&sc);
+    return sc.flow->lax ? pass_on(&sc) : on_missed(&sc);
   if (flags & FLOW_LOST)
     return drop(REASON_GAP);
   if (!before(w->s.seq, next))
@@ -187,7 +189,7 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
  * before, for whatever reason, these are what the server will read, and must say the same. */
 __noinline int on_again(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w) || is_lenient(&sc))
+  if (!w || !set_followed_scene(&sc, w) || is_lenient(&sc))
     return TCX_NEXT;
   find_socket(skb, &w->key, &w->socket);
   if (!takes_data(&w->socket) && w->socket.state != BPF_TCP_LISTEN)
@@ -200,7 +202,7 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w) {
   if (w->s.seq == start && has == start)
     return read_again(skb, &sc);
   if (!(w->flow.head.flags & HTTP_CHUNKED))
-    return drop(REASON_FORGED);
+    return !before(has, w->s.seq) && sc.flow->lax ? ON_UNFOLLOWED : drop(REASON_FORGED);
   if (before(has, w->s.seq)) /* what is before them comes first */
     return drop(REASON_RACE);
   return has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
@@ -301,7 +303,7 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   __u32 next = w->flow.next, seq = w->s.seq;
   if (before(next, seq) && was_passed_by(skb, w))
-    return ON_NEXT_REQUEST;
+    return sc.flow->lax ? ON_UNFOLLOWED : ON_NEXT_REQUEST;
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
     return ON_UNFOLLOWED;
   if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
@@ -321,8 +323,10 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   __u32 seq = w->s.seq, end = seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
   __u32 has = w->socket.sequence;
-  if (!takes_data(&w->socket) || !before(has, end) || (seq != has && is_lenient(&sc)))
+  if (!takes_data(&w->socket) || !before(has, end))
     return TCX_NEXT;
+  if (seq != has && is_lenient(&sc))
+    return pass_on(&sc);
   if (before(w->socket.answer, w->s.ack))
     return drop(REASON_FORGED);
   if (before(has, seq))

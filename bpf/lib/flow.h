@@ -33,8 +33,9 @@ struct flow {
   __u8 home;     /* rank of its connection, which its next request begins with */
   __u8 named;    /* enum flow_named */
   __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
-  __u8 lax;      /* 1: bytes of the connection have passed while nothing was held back */
-  __u32 rule;    /* the request rule that its request was found to match; NO_MATCH: none */
+  __u8 pad;      /* 0 */
+  __u32 lax; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed since */
+  __u32 rule; /* the request rule that its request was found to match; NO_MATCH: none */
   struct address client;
   struct proxy_head proxy; /* the bytes read of that header */
   __u32 generation;

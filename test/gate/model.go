@@ -74,7 +74,7 @@ func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
 	if begin < 0 || was.flags&notFollowed != 0 || s.flags&flagFIN != 0 || !c.plain(begin, end) {
 		return
 	}
-	if was.socket == finWait || was.socket == lastAck || was.socket == timeWait {
+	if slices.Contains([]int{closed, finWait, lastAck, timeWait}, was.socket) {
 		return // the server answers nothing any more
 	}
 	may := c.outcomes(begin, end, was)

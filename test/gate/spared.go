@@ -21,10 +21,10 @@ var mergeHeads = false
 var mixPartial = false
 
 // becomeStrict has policies turn from lenient to strict, and back.
-var becomeStrict = false
+var becomeStrict = true
 
 // forget has requests given up that are in service for long.
-var forget = false
+var forget = true
 
 // pauseAnswers has the server pause in its answers to clients that go on asking.
 var pauseAnswers = false

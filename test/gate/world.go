@@ -193,9 +193,9 @@ func newPolicy(d *dice, p *C.struct_policy) {
 	p.port = port
 	p.generation++
 	r.max_wait = u64(of(d, 200, 1000, 5000) * millisecond)
-	r.epoch = u64(of(d, 100, 1000, 10000) * millisecond)
-	if !forget {
-		r.epoch = u64(100_000 * millisecond)
+	r.epoch = longEpoch
+	if forget && d.in(4) {
+		r.epoch = u64(of(d, 100, 1000, 10000) * millisecond)
 	}
 	r.limit = u32(of(d, 1, 1, 2, 3, 6))
 	r.queue_size = u32(of(d, 0, 1, 3, 8, 64))
@@ -225,6 +225,9 @@ func newPolicy(d *dice, p *C.struct_policy) {
 		r.classes |= 1 << k.class
 	}
 }
+
+// longEpoch is that of worlds in which nothing is given up, ns.
+const longEpoch = u64(100_000 * millisecond)
 
 // lenient says whether nothing is held.
 func (w *world) lenient() bool { r := &w.cfg.policy.room; return r.shadow != 0 || r.strict == 0 }

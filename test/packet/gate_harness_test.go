@@ -274,7 +274,7 @@ func (r *room) reading(t *testing.T) change {
 		for why, n := range class.Rejected {
 			c["rejected "+datapath.Reject(why).String()] += int(n)
 		}
-		if class.Service.Count() != class.Served || class.Wait.Count() != class.Released {
+		if class.Service.Count() != class.Served-class.Lost || class.Wait.Count() != class.Released {
 			t.Errorf("histograms have %d and %d requests, counted are %d served and %d released",
 				class.Service.Count(), class.Wait.Count(), class.Served, class.Released)
 		}

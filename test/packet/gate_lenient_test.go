@@ -3,6 +3,7 @@
 package packet
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -72,38 +73,52 @@ func TestGateUnfollowedWhileLenient(t *testing.T) {
 				r.set(t, settings...)
 				const one, two = "5\r\nhello\r\n", "3\r\nyou\r\n"
 				c.early(after(c.says(one), two))
-				c.asks(one, serves)
+				c.asks(one, serves) // its turn
 				c.Next += uint32(len(two))
 				c.reads(two)
 				r.set(t, strict)
-				c.asks("0\r\n\r\n", passesFor("unknown_flow").and(ends, change{"flows": -1}))
-				c.replies(ok, nothing)
-				c.asks(get, serves.and(known))
+				c.asks("0\r\n\r\n", nothing)
+				c.replies(ok, ends)
+				c.asks(get, serves)
 			})
 		}
 	}
 }
 
-// But what does not look like a request does not pass by the waiting room then, nor is a connection spared for
-// long.
+// But what does not look like a request passes by the waiting room for a moment only, and a connection is spared
+// until its next request is known.
 func TestGateUnfollowedIsEnded(t *testing.T) {
 	g := newGate(t)
+	flows := g.entries(t, "flows", "flow")
 	for _, base := range []string{lowBase, v6Base} {
 		r := g.room(t, unlimited)
-		c, other := r.idle(t, base), r.idle(t, base)
-		for _, c := range []*client{c, other} {
+		early, late, known := r.idle(t, base), r.idle(t, base), r.idle(t, base)
+		for _, c := range []*client{early, late, known} {
 			c.asks(get, serves)
 			c.asks(get, nothing)
 			c.replies(ok, ends)
+			if c != early {
+				flows.lax(c.Next, 1)
+			}
 		}
 		r.set(t, "concurrency: 1")
-		c.breaksOff("GE")
-		other.asks(get, serves)
-		other.replies(ok, ends)
-		other.asks("POST / HTTP/1.1\r\nContent-Length: 1073741825\r\n\r\n", serves)
-		other.replies(ok, ends)
-		other.breaksOff(get)
+		early.asks(get[:8], passesFor("unknown_flow").and(change{"flows": -1}))
+		early.asks(get[8:], passesFor("unknown_flow"))
+		late.breaksOff("GE")
+		known.asks(get, serves)
+		known.replies(ok, ends)
+		known.asks("POST / HTTP/1.1\r\nContent-Length: 1073741825\r\n\r\n", serves)
+		known.replies(ok, ends)
+		known.breaksOff(get)
 	}
+}
+
+// lax has bytes of the connection with that next request have passed while nothing was held back, at a time.
+func (e *entries) lax(next, when uint32) {
+	e.t.Helper()
+	key, value := e.find("next", next)
+	binary.NativeEndian.PutUint32(e.number(value, "lax"), when)
+	nettest.Check(e.t, e.m.Put(key, value))
 }
 
 // breaksOff says what the connection is ended for.
@@ -111,6 +126,20 @@ func (c *client) breaksOff(data string) {
 	c.t.Helper()
 	want := c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + uint32(len(data))}, "")
 	c.send(c.says(data), dropsFor("unfollowed").and(change{"flows": -1})).is(c.t, tcxRedirect, want)
+}
+
+// The rest of a head that the stack has dropped has its connection ended, not dropped for ever.
+func TestGateUntakenWhileLenient(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, unlimited)
+		c := r.idle(t, base)
+		c.asks(get[:5], serves)
+		c.loses(c.says(get[5:]), nothing)
+		r.set(t, "concurrency: 1")
+		c.drops(after(c.says("x"), get[6:]), dropsFor("forged"))
+		c.asks(get[5:], passesFor("unknown_flow").and(ends, change{"flows": -1}))
+	}
 }
 
 // What is said with a wrong checksum does not have a connection forgotten.

@@ -303,3 +303,30 @@ func TestGateUnsentAnswer(t *testing.T) {
 		c.drops(c.says(get), dropsFor("pipelined"))
 	}
 }
+
+// A request that was given up after max_service goes on: its chunks, and the end of its body with what comes
+// behind it.
+func TestGateGoesOnWhenGivenUp(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 2", "queue: {max_service: 1s}")
+		chunked, sized, by := r.idle(t, base), r.idle(t, base), r.idle(t, base)
+		chunked.asks(chunkedPost+"5\r\nhe", serves)
+		sized.asks(postTen+"01234", serves)
+		time.Sleep(1300 * time.Millisecond)
+		by.asks(get, arrives.and(change{"admitted": 1, "in service": -1, "served": 2, "lost": 2}))
+		by.replies(ok, ends)
+		chunked.asks("llo\r\n", nothing)
+		chunked.asks("0\r\n\r\n", nothing)
+		s, want := sized.says("56789"+get), sized.says("56789")
+		want.PSH = false
+		sized.passesAs(sized.frame(s), sized.frame(want), passesFor("cut"))
+		sized.Next += 5
+		sized.drops(sized.says(get), dropsFor("pipelined"))
+		for _, c := range []*client{chunked, sized} {
+			c.replies(ok, nothing)
+			c.asks(get, serves)
+			c.replies(ok, ends)
+		}
+	}
+}

@@ -63,8 +63,10 @@ type RulesFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Lax            uint8
+	Pad            uint8
+	Lax            uint32
 	Rule           uint32
+	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
