@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +40,6 @@ import (
 //	quit          nothing more
 type origin struct {
 	Listen []netip.AddrPort
-	Folder string // of the files
 	Seed   uint64
 	TLS    bool
 	Lines  bool
@@ -62,7 +61,7 @@ func init() {
 
 // startOrigin starts one and waits until it accepts connections.
 func (l *lab) startOrigin(s *service, o origin) (*testnet.Server, error) {
-	o.Listen, o.Folder, o.Seed = l.listens(s), filepath.Join(l.dir, "html"), l.seed
+	o.Listen, o.Seed = l.listens(s), l.seed
 	program, env, err := reexec.Command("soak-origin", o)
 	if err != nil {
 		return nil, err
@@ -76,8 +75,8 @@ func (l *lab) startOrigin(s *service, o origin) (*testnet.Server, error) {
 	return server, nil
 }
 
-// descriptors are enough for all connections of two floods to a service without a limit. A
-// server of package net/http that has none left for a file says that there is no such file.
+// descriptors are enough for all connections of two floods to a service without a limit, where the machine
+// allows that many.
 const descriptors = 1 << 18
 
 func (o origin) run() error {
@@ -147,10 +146,18 @@ func (o origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.CopyN(w, stream(o.Seed, fileName(number)), int64(number))
 	case verb == "wait":
 		time.Sleep(time.Duration(number) * time.Millisecond)
-		http.ServeFile(w, r, filepath.Join(o.Folder, fileName(100)))
+		o.file(w, r, 100)
+	case verb == "f":
+		o.file(w, r, number)
 	default:
-		http.ServeFile(w, r, filepath.Join(o.Folder, filepath.Clean("/"+r.URL.Path)))
+		http.NotFound(w, r)
 	}
+}
+
+// file answers with a file's content. It is not read from the file: the flood of connections may have left
+// no descriptor for that.
+func (o origin) file(w http.ResponseWriter, r *http.Request, size int) {
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(take(o.Seed, fileName(size), size)))
 }
 
 func echo(w http.ResponseWriter, r *http.Request) {
