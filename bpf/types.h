@@ -82,7 +82,7 @@ struct header {
   __u8 shadow; /* 1: every service is in shadow mode */
   __u8 uppers; /* 1: upper_devices has entries */
   __u8 blocks; /* 1: a request rule blocks clients */
-  __u8 steers; /* 1: a service has a limit that adapts, and so a control */
+  __u8 steers; /* 1: SYNs to a service may be dropped in overload */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is

@@ -78,6 +78,12 @@ func TestKeep(t *testing.T) {
 	if keep := step(100, flood(100, 90, 50)); keep != nil {
 		t.Errorf("keep %v with half a queue, want all", keep)
 	}
+	if keep := step(100, flood(100, 20, 95)); keep != nil {
+		t.Errorf("keep %v with 400 rejections/s, want all", keep)
+	}
+	if keep := step(3, flood(100, 90, 95)); keep != nil {
+		t.Errorf("keep %v after 150 ms of a flood, want all", keep)
+	}
 	if diff := cmp.Diff([]float64{1, 1, 0.12}, step(1, flood(100, 90, 95)), near); diff != "" {
 		t.Errorf("first cut: %s", diff)
 	}

@@ -15,7 +15,7 @@ const shownChanges = 3
 
 // printAdaptation says what has set the limit of a service, and how it has changed.
 func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
-	if a := s.Adaptation; a != nil {
+	if a := s.Adaptation; a != nil && (a.Auto || a.Overload || len(keptText(a.Keep)) > 0) {
 		var words []string
 		if a.Auto {
 			words = append(words, "set by "+a.Signal+boundsText(a))

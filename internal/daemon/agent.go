@@ -164,8 +164,8 @@ func (a *agent) step(s *steered, now time.Duration) {
 // wanted is what is to be in force.
 func (s *steered) wanted() datapath.Control {
 	c := datapath.Control{Limit: s.decision.Limit, Safe: s.within(s.decision.Safe), Grace: controlGrace, Overload: s.decision.Overload, Keep: s.decision.Keep}
-	if !s.adaptive { // the policy has the limit, and holds whom it does not let in
-		c.Limit, c.Safe, c.Keep = s.table.Room.Limit, s.table.Room.Limit, nil
+	if !s.adaptive { // the policy has the limit
+		c.Limit, c.Safe = s.table.Room.Limit, s.table.Room.Limit
 	}
 	return c
 }

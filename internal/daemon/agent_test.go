@@ -225,8 +225,10 @@ func TestAgentGivesWay(t *testing.T) {
 	fixed := strings.Replace(autoService, `"*:80"`, `"*:80", concurrency: 7`, 1)
 	b.enforce(fixed)
 	b.pass(3*time.Second, b.flood(0, 50))
-	if len(b.steered) > 0 || b.adaptation("web", b.tables.Classes) != nil {
-		t.Fatalf("a fixed limit is steered: %+v", b.steered)
+	for _, c := range b.steered {
+		if c.Limit != 7 || c.Safe != 7 {
+			t.Fatalf("a fixed limit is steered: %+v", c)
+		}
 	}
 	b.rooms[0].InService, b.rooms[0].Waiting, b.rooms[0].Limit = 7, 40, 7
 	b.enforce(autoService)
@@ -248,7 +250,7 @@ func TestAgentGivesWay(t *testing.T) {
 	if c := b.last(0); c.Limit != 8 {
 		t.Errorf("with other bounds it begins with %+v, want the limit of 8 that was in force", c)
 	}
-	b.enforce(fixed)
+	b.enforce(strings.Replace(fixed, "7", "unlimited", 1))
 	if len(b.services) > 0 {
 		t.Errorf("steers %+v", b.services)
 	}
@@ -302,8 +304,33 @@ func TestAgentAdopts(t *testing.T) {
 	}
 }
 
+// TestAgentShedsAtAFixedLimit drops SYNs of the lower class of a service with a number, while more of its
+// requests are refused than is cheap, and leaves its limit alone.
+func TestAgentShedsAtAFixedLimit(t *testing.T) {
+	b := newBench(t)
+	b.enforce(strings.Replace(autoService, `"*:80"`, `"*:80", concurrency: 7, queue: {size: 50}`, 1))
+	b.rooms[0].Limit = 7
+	flood := b.flood(0, 60)
+	refuse := func(n uint64) func() {
+		return func() {
+			flood()
+			c := &b.rooms[0].Classes[1]
+			c.Arrived += n
+			c.Rejected[roomRejects[0]] += n
+		}
+	}
+	b.pass(3*time.Second, refuse(10))
+	if c := b.last(0); c.Limit != 7 || !c.Overload || c.Keep != nil {
+		t.Errorf("200 rejections a second: control %+v", c)
+	}
+	b.pass(3*time.Second, refuse(200))
+	if c := b.last(0); c.Limit != 7 || len(c.Keep) != 2 || c.Keep[0] != 1 || c.Keep[1] > 0.2 {
+		t.Errorf("4000 rejections a second: control %+v", c)
+	}
+}
+
 // TestAgentWatchesOverload watches a service with a number for the rules that ask for overload,
-// and leaves its limit and its SYNs alone.
+// and leaves its limit alone, and the SYNs of a flood that is not refused.
 func TestAgentWatchesOverload(t *testing.T) {
 	b := newBench(t)
 	b.enforce(strings.Replace(autoService, `"*:80"`, `"*:80", concurrency: 7, queue: {size: 50}`, 1) +

@@ -109,7 +109,10 @@ func steer(d *api.Decision, a *api.AdaptationStatus) {
 	if a == nil {
 		return
 	}
-	d.Room.Limit, d.Room.SetBy, d.Room.Overload = a.Limit, a.Signal, a.Overload
+	d.Room.Limit, d.Room.Overload = a.Limit, a.Overload
+	if a.Auto {
+		d.Room.SetBy = a.Signal
+	}
 	for _, k := range a.Keep {
 		if k.Class == d.Class && k.Share < 1 {
 			d.Room.Kept = &k.Share

@@ -89,7 +89,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size}
 	switch {
 	case room.Adaptive:
-	case room.Limit > 0 && asksForOverload(t):
+	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):
 		s.config.Floor, s.config.Ceiling = room.Limit, room.Limit
 	default:
 		return nil

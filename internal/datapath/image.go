@@ -184,6 +184,16 @@ func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups 
 	return l
 }
 
+// sheds reports whether SYNs to any service may be dropped in overload.
+func sheds(t *policy.Tables) bool {
+	for i := range t.Services {
+		if t.Sheds(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // buildImage packs tables for the slots that rules and services have.
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
 	l := newLayout(t, listens, s, groups)
@@ -194,7 +204,7 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		Generation: generation,
 		Rooms:      uint32(l.firstRoom), RoomCount: uint32(len(l.rooms)),
 		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
-		Steers: flag(slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return s.Room.Adaptive })),
+		Steers: flag(sheds(t)),
 		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
 	if l.match != nil {

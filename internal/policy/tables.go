@@ -250,6 +250,13 @@ func (t *Tables) HasRoom(service int) bool {
 	return room.Limit > 0 || room.Adaptive || slices.ContainsFunc(t.Classes, func(c ClassTable) bool { return c.Max > 0 })
 }
 
+// Sheds reports whether SYNs of a service's low classes may be dropped while more requests wait than its
+// waiting room takes: the highest class is spared, so there have to be others.
+func (t *Tables) Sheds(service int) bool {
+	room := &t.Services[service].Room
+	return (room.Limit > 0 || room.Adaptive) && len(t.Classes) > 1
+}
+
 // ServiceAt returns the index of the service that a connection to an address and port
 // belongs to. A specific listen wins over one on any address, for which isLocal says
 // whether the address is one of this host.
