@@ -17,9 +17,9 @@ func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	var reason string
 	switch {
 	case d.Overload != r.overload && d.Overload:
-		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s by %s", s.Waiting, s.InService, limitText(d.Limit), d.Signal)
+		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s", s.Waiting, s.InService, c.limitBy(d))
 	case d.Overload != r.overload:
-		reason = fmt.Sprintf("overload is over: nothing has waited for a while; limit %s by %s", limitText(d.Limit), d.Signal)
+		reason = "overload is over: nothing has waited for a while; limit " + c.limitBy(d)
 	case (d.Overload || c.bound.active || !r.told) && changed(r.limit, d.Limit):
 		reason = fmt.Sprintf("limit %s after %s by %s: %s", limitText(d.Limit), limitText(r.limit), d.Signal, c.because(s))
 	default:
@@ -27,6 +27,14 @@ func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	}
 	r.limit, r.overload, r.told = d.Limit, d.Overload, true
 	return reason
+}
+
+// limitBy says what the limit is, and what has set it where it may change.
+func (c *Controller) limitBy(d *Decision) string {
+	if c.config.Floor > 0 && c.config.Floor == c.config.Ceiling {
+		return limitText(d.Limit)
+	}
+	return limitText(d.Limit) + " by " + d.Signal
 }
 
 func changed(from, to int) bool {

@@ -57,15 +57,18 @@ func (a *agent) note(s *steered, was adapt.Decision) {
 	if now.Reason == "" {
 		return
 	}
-	old, limit := requestsText(was.Limit), requestsText(now.Limit)
-	if !s.adaptive {
-		old, limit = requestsText(s.table.Room.Limit), requestsText(s.table.Room.Limit)
-	} else if s.steeredAt != 0 {
-		old = requestsText(s.inForce.Limit)
+	change := api.LimitChange{
+		Old: requestsText(was.Limit), New: requestsText(now.Limit), Signal: now.Signal, Overload: now.Overload, Reason: now.Reason, By: byAgent,
 	}
-	a.audit(s.table.Name, api.LimitChange{
-		Old: old, New: limit, Signal: now.Signal, Overload: now.Overload, Reason: now.Reason, By: byAgent,
-	})
+	if !s.adaptive {
+		if now.Overload == was.Overload { // the limit is the policy's, and does not change
+			return
+		}
+		change.Old, change.New, change.Signal = requestsText(s.table.Room.Limit), requestsText(s.table.Room.Limit), byPolicy
+	} else if s.steeredAt != 0 {
+		change.Old = requestsText(s.inForce.Limit)
+	}
+	a.audit(s.table.Name, change)
 }
 
 // audit keeps and logs a change of a limit.
