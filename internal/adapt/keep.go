@@ -11,6 +11,7 @@ const (
 	floodCut   = 0.7  // what is left of a class's share after a cut
 	keepLeast  = 0.02 // the lowest share of a class
 	keepMore   = 0.05 // what a class's share grows by in a second without a flood
+	keepFast   = 0.5  // the same, where the queue is not half full: it is over
 )
 
 // keeper decides which share of SYNs to let in by class, so that what the queue has no room
@@ -34,8 +35,10 @@ func (k *keeper) step(s *Sample, queue int) []float64 {
 		full := queue > 0 && float64(s.Waiting) >= floodFull*float64(queue)
 		if full && float64(k.refused) > floodRate*k.since {
 			k.cut()
-		} else if k.keep != nil {
+		} else if k.keep != nil && s.Waiting > queue/2 {
 			k.grow(keepMore * k.since)
+		} else if k.keep != nil {
+			k.grow(keepFast * k.since)
 		}
 		k.since, k.refused = 0, 0
 		clear(k.classes)

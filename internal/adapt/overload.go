@@ -26,6 +26,9 @@ type overload struct {
 func (o *overload) step(s *Sample, queue int, bound bool) {
 	span := s.Span.Seconds()
 	o.degree += (degree(s, queue) - o.degree) * (1 - math.Exp(-span/0.2))
+	if o.degree < 0.001 {
+		o.degree = 0
+	}
 	waits := bound && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0)
 	o.over += span
 	if waits == o.active {

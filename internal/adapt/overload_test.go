@@ -58,6 +58,12 @@ func TestOverloadState(t *testing.T) {
 	if o.degree < 1.49 || o.degree > 1.51 {
 		t.Errorf("degree %.2f with half of the requests refused, want 1.5", o.degree)
 	}
+	for _, s := range spans(100, Sample{}) {
+		o.step(&s, 100, false)
+	}
+	if o.degree != 0 {
+		t.Errorf("degree %g 5 s after it, want 0", o.degree)
+	}
 }
 
 func TestKeep(t *testing.T) {
@@ -94,11 +100,11 @@ func TestKeep(t *testing.T) {
 	if keep[0] != 1 || keep[1] > 0.1 || keep[2] != keepLeast {
 		t.Errorf("keep %v after 20 s of it, want the lowest least, then the next, never the highest", keep)
 	}
-	if keep := step(200, flood(100, 0, 10)); keep[1] < 0.4 || keep[2] > keepLeast {
+	if keep := step(200, flood(100, 0, 80)); keep[1] < 0.4 || keep[2] > keepLeast {
 		t.Errorf("keep %v 10 s after the flood, want the higher class back first", keep)
 	}
-	if keep := step(1000, flood(100, 0, 10)); keep != nil {
-		t.Errorf("keep %v a minute after the flood, want all", keep)
+	if keep := step(80, flood(100, 0, 10)); keep != nil {
+		t.Errorf("keep %v 4 s after the queue is short, want all", keep)
 	}
 }
 

@@ -233,6 +233,9 @@ func exposed(s api.Status) map[string]float64 {
 		}
 		want["narthex_requests_gathering "+service.Name] = float64(service.Gathering)
 		want["narthex_requests_waiting_limit "+service.Name] = float64(service.QueueSize)
+		if a := service.Adaptation; a != nil {
+			want["narthex_service_overloads_total "+service.Name] = float64(a.Overloads)
+		}
 		for _, c := range service.Classes {
 			of := " " + c.Name + " " + service.Name
 			for name, n := range map[string]uint64{
