@@ -33,12 +33,15 @@ func (k *keeper) step(s *Sample, queue int) []float64 {
 	k.add(s)
 	if k.since >= floodEvery-1e-9 {
 		full := queue > 0 && float64(s.Waiting) >= floodFull*float64(queue)
-		if full && float64(k.refused) > floodRate*k.since {
+		switch {
+		case full && float64(k.refused) > floodRate*k.since:
 			k.cut()
-		} else if k.keep != nil && s.Waiting > queue/2 {
-			k.grow(keepMore * k.since)
-		} else if k.keep != nil {
+		case s.Waiting == 0:
+			k.keep = nil
+		case s.Waiting <= queue/2:
 			k.grow(keepFast * k.since)
+		default:
+			k.grow(keepMore * k.since)
 		}
 		k.since, k.refused = 0, 0
 		clear(k.classes)

@@ -106,6 +106,12 @@ func TestKeep(t *testing.T) {
 	if keep := step(80, flood(100, 0, 10)); keep != nil {
 		t.Errorf("keep %v 4 s after the queue is short, want all", keep)
 	}
+	if keep := step(40, flood(100, 90, 95)); keep[2] > 0.1 {
+		t.Errorf("keep %v after 2 s of another flood", keep)
+	}
+	if keep := step(4, flood(100, 0, 0)); keep != nil {
+		t.Errorf("keep %v when nobody waits, want all", keep)
+	}
 }
 
 var near = cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })

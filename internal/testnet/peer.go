@@ -120,15 +120,20 @@ func (l *Lab) NewPeer(cfg PeerConfig) (*Peer, error) {
 // Close forgets the peer. The other end hears nothing of it.
 func (p *Peer) Close() error { return p.raw.Close() }
 
-// Connect does the handshake.
+// Connect does the handshake. Its SYN is sent again every second.
 func (p *Peer) Connect(timeout time.Duration) error {
-	if err := p.SendSYN(); err != nil {
-		return err
+	for end, start := time.Now().Add(timeout), p.Next; ; p.Next = start {
+		if err := p.SendSYN(); err != nil {
+			return err
+		}
+		_, err := p.AwaitSYNACK(min(time.Second, time.Until(end)))
+		if err == nil {
+			return p.SendACK()
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Until(end) <= 0 {
+			return err
+		}
 	}
-	if _, err := p.AwaitSYNACK(timeout); err != nil {
-		return err
-	}
-	return p.SendACK()
 }
 
 // SendSYN opens the connection.
