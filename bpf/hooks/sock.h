@@ -18,12 +18,6 @@ struct {
  * whole machine, and resets are rare. Those of an earlier load end at their deadline. */
 __u64 haunted_sockets;
 
-/* When jiffies were looked at first, ms, and what they were. */
-static __u64 first_time, first_jiffies;
-
-/* What the kernel's own timeouts are enough for, ms: see TIMEOUTS. */
-#define MOST_WAIT 5000
-
 static __always_inline bool is_mapped(const struct in6_addr *a) {
   return !a->in6_u.u6_addr32[0] && !a->in6_u.u6_addr32[1] && a->in6_u.u6_addr32[2] == bpf_htonl(0xffff);
 }
@@ -202,35 +196,14 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   to->mark = socket_mark(c, rank);
 }
 
-/* Jiffies in a time in ms, by what has passed since this was asked first. 0: not known yet. */
-static __always_inline __u32 jiffies_in(__u32 ms) {
-  __u64 now = bpf_ktime_get_ns() / 1000000, jiffies = bpf_jiffies64();
-  if (!first_time) {
-    first_jiffies = jiffies;
-    first_time = now;
-  }
-  return now - first_time < 1000 ? 0 : (jiffies - first_jiffies) * ms / (now - first_time);
-}
-
-/* How many of its first timeout a request socket lives at least, but for a margin: when many wait the kernel
- * gives it up at its third timer, after one, two and four of them. */
-#define TIMEOUTS 6
-
-/* sockops: how long a SYN-ACK is waited for before it is sent again, which is also for how long the
- * connection can be held. Who has lost it sends his SYN again after a second, and gets another at once. */
-static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
-  struct image im;
-  const struct header *h = open_image(&im);
-  __u32 timeout = h && h->longest_wait > MOST_WAIT ? jiffies_in(h->longest_wait / TIMEOUTS) : 0;
-  if (timeout)
-    ops->reply = timeout;
-}
-
 /* sockops: a connection is established at the server's side. */
-static __always_inline void sock_established(struct bpf_sock_ops *ops) {
+static __always_inline int sock_established(struct bpf_sock_ops *ops) {
   struct packet p = {};
   struct flow_key key;
   struct socket_setting set = {};
+  if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !is_gate_port(ops->local_port) ||
+      bpf_get_netns_cookie(ops) != net_cookie)
+    return 1;
   ops_packet(&p, ops);
   incoming_key(&key, &p);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
@@ -242,16 +215,5 @@ static __always_inline void sock_established(struct bpf_sock_ops *ops) {
     bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
   if (set.mark)
     bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &set.mark, sizeof(set.mark));
-}
-
-static __always_inline int sock_ops(struct bpf_sock_ops *ops) {
-  bool begins = ops->op == BPF_SOCK_OPS_TIMEOUT_INIT && ops->state == BPF_TCP_NEW_SYN_RECV;
-  if ((!begins && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) || !is_gate_port(ops->local_port) ||
-      bpf_get_netns_cookie(ops) != net_cookie)
-    return 1;
-  if (begins)
-    syn_ack_timeout(ops);
-  else
-    sock_established(ops);
   return 1;
 }

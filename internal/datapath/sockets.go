@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -101,9 +100,6 @@ func (in *Instance) followSockets(s *State) error {
 	return in.attachSockets(missing)
 }
 
-// mostWait is for how long the kernel keeps connections that are not accepted, if there are many.
-const mostWait = 5 * time.Second
-
 // socketPins returns which of the programs are needed. Where nothing is set on sockets none
 // has to run for that.
 func (s *State) socketPins() []string {
@@ -112,7 +108,7 @@ func (s *State) socketPins() []string {
 	}
 	marks := slices.ContainsFunc(s.Tables.Services, func(t policy.ServiceTable) bool { return t.Room.Mark != 0 })
 	priorities := slices.ContainsFunc(s.Tables.Classes, func(c policy.ClassTable) bool { return c.SocketPriority != 0 })
-	if marks || priorities || longestWait(s.Tables) > mostWait {
+	if marks || priorities {
 		return slices.Clone(socketPins)
 	}
 	return []string{pinSockState, pinSockMissed, pinSockRelease}
