@@ -104,7 +104,7 @@ SEC("cgroup/sock_release")
 int narthex_sock_release(struct bpf_sock *sk) { return sock_release(sk); }
 
 SEC("sockops")
-int narthex_sockops(struct bpf_sock_ops *ops) { return sock_established(ops); }
+int narthex_sockops(struct bpf_sock_ops *ops) { return sock_ops(ops); }
 
 /* "Dual BSD/GPL" is how the kernel spells the licence of the SPDX line. */
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -78,11 +78,12 @@ struct header {
   __u32 generation; /* of the image; user space counts them */
   __u32 rooms;      /* cell of the first struct room_config; those of all slots follow */
   __u32 room_count;
-  __u32 match; /* cell of struct match; 0: there are no request rules */
-  __u8 shadow; /* 1: every service is in shadow mode */
-  __u8 uppers; /* 1: upper_devices has entries */
-  __u8 blocks; /* 1: a request rule blocks clients */
-  __u8 steers; /* 1: SYNs to a service may be dropped in overload */
+  __u32 match;        /* cell of struct match; 0: there are no request rules */
+  __u8 shadow;        /* 1: every service is in shadow mode */
+  __u8 uppers;        /* 1: upper_devices has entries */
+  __u8 blocks;        /* 1: a request rule blocks clients */
+  __u8 steers;        /* 1: SYNs to a service may be dropped in overload */
+  __u32 longest_wait; /* ms: of requests to any service that holds some */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is

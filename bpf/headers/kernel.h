@@ -138,7 +138,10 @@ enum { BPF_TCP_CLOSE = 7 };
 
 struct bpf_sock_ops {
   __u32 op;
-  __u32 args[4];
+  union {
+    __u32 args[4];
+    __u32 reply;
+  };
   __u32 family;
   __u32 remote_ip4; /* these in network byte order */
   __u32 local_ip4;
@@ -146,9 +149,14 @@ struct bpf_sock_ops {
   __u32 local_ip6[4];
   __u32 remote_port; /* network byte order, in the upper half */
   __u32 local_port;  /* host byte order */
+  __u32 is_fullsock;
+  __u32 snd_cwnd;
+  __u32 srtt_us;
+  __u32 bpf_sock_ops_cb_flags;
+  __u32 state;
 };
 
-enum { BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
+enum { BPF_SOCK_OPS_TIMEOUT_INIT = 1, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
 
 #define AF_INET 2
 #define AF_INET6 10

@@ -2,6 +2,7 @@
 /* What happens to the server's sockets: their end, and what is set on them. */
 #pragma once
 #include "../lib/classify.h"
+#include "../lib/jiffies.h"
 #include "../lib/socket.h"
 
 /* Requests in service whose client has reset the connection. Key: cookie of the server's
@@ -17,6 +18,9 @@ struct {
 /* 1: there were ghosts since this program was loaded. Sockets are closed all the time, on the
  * whole machine, and resets are rare. Those of an earlier load end at their deadline. */
 __u64 haunted_sockets;
+
+/* Of SYN-ACKs, ms. */
+#define USUAL_TIMEOUT 1000
 
 static __always_inline bool is_mapped(const struct in6_addr *a) {
   return !a->in6_u.u6_addr32[0] && !a->in6_u.u6_addr32[1] && a->in6_u.u6_addr32[2] == bpf_htonl(0xffff);
@@ -196,14 +200,22 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   to->mark = socket_mark(c, rank);
 }
 
+/* sockops: how long a SYN-ACK is waited for before it is sent again. The kernel gives up a connection whose
+ * SYN-ACK it cannot send again, the queue being full, as in a flood: none is to be sent while a request may
+ * wait. Who has lost it sends his SYN again after a second, and gets another at once. */
+static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  __u32 timeout = h && h->longest_wait > USUAL_TIMEOUT ? jiffies_in(h->longest_wait) : 0;
+  if (timeout)
+    ops->reply = timeout;
+}
+
 /* sockops: a connection is established at the server's side. */
-static __always_inline int sock_established(struct bpf_sock_ops *ops) {
+static __always_inline void sock_established(struct bpf_sock_ops *ops) {
   struct packet p = {};
   struct flow_key key;
   struct socket_setting set = {};
-  if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB || !is_gate_port(ops->local_port) ||
-      bpf_get_netns_cookie(ops) != net_cookie)
-    return 1;
   ops_packet(&p, ops);
   incoming_key(&key, &p);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
@@ -215,5 +227,16 @@ static __always_inline int sock_established(struct bpf_sock_ops *ops) {
     bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
   if (set.mark)
     bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &set.mark, sizeof(set.mark));
+}
+
+static __always_inline int sock_ops(struct bpf_sock_ops *ops) {
+  bool begins = ops->op == BPF_SOCK_OPS_TIMEOUT_INIT && ops->state == BPF_TCP_NEW_SYN_RECV;
+  if ((!begins && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) || !is_gate_port(ops->local_port) ||
+      bpf_get_netns_cookie(ops) != net_cookie)
+    return 1;
+  if (begins)
+    syn_ack_timeout(ops);
+  else
+    sock_established(ops);
   return 1;
 }

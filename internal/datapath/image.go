@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -184,6 +185,16 @@ func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups 
 	return l
 }
 
+// longestWait is for how long a request to any service may wait.
+func longestWait(t *policy.Tables) (longest time.Duration) {
+	for i, s := range t.Services {
+		if t.HasRoom(i) && !s.Shadow {
+			longest = max(longest, s.Room.Queue.MaxWait)
+		}
+	}
+	return longest
+}
+
 // sheds reports whether SYNs to any service may be dropped in overload.
 func sheds(t *policy.Tables) bool {
 	for i := range t.Services {
@@ -203,9 +214,10 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		AnyV4: l.services.entry(listens.AnyV4), AnyV6: l.services.entry(listens.AnyV6),
 		Generation: generation,
 		Rooms:      uint32(l.firstRoom), RoomCount: uint32(len(l.rooms)),
-		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
-		Steers: flag(sheds(t)),
-		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
+		Shadow:      flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
+		Steers:      flag(sheds(t)),
+		LongestWait: uint32(longestWait(t).Milliseconds()),
+		Uppers:      flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
 	if l.match != nil {
 		l.match.write(im, s)

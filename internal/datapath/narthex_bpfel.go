@@ -198,19 +198,20 @@ type narthexHaunted struct {
 }
 
 type narthexHeader struct {
-	_          structs.HostLayout
-	ListenV4   uint32
-	ListenV6   uint32
-	AnyV4      uint32
-	AnyV6      uint32
-	Generation uint32
-	Rooms      uint32
-	RoomCount  uint32
-	Match      uint32
-	Shadow     uint8
-	Uppers     uint8
-	Blocks     uint8
-	Steers     uint8
+	_           structs.HostLayout
+	ListenV4    uint32
+	ListenV6    uint32
+	AnyV4       uint32
+	AnyV6       uint32
+	Generation  uint32
+	Rooms       uint32
+	RoomCount   uint32
+	Match       uint32
+	Shadow      uint8
+	Uppers      uint8
+	Blocks      uint8
+	Steers      uint8
+	LongestWait uint32
 }
 
 type narthexHttpHead struct {
@@ -364,7 +365,7 @@ type narthexPage struct {
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [28]byte
+		_      [24]byte
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-
-	"narthex/internal/policy"
 )
 
 // socketLink is a program that hears of sockets, of the whole system.
@@ -100,18 +98,12 @@ func (in *Instance) followSockets(s *State) error {
 	return in.attachSockets(missing)
 }
 
-// socketPins returns which of the programs are needed. Where nothing is set on sockets none
-// has to run for that.
+// socketPins returns which of the programs are needed.
 func (s *State) socketPins() []string {
 	if !slices.ContainsFunc(s.Targets, s.wantsGate) {
 		return nil
 	}
-	marks := slices.ContainsFunc(s.Tables.Services, func(t policy.ServiceTable) bool { return t.Room.Mark != 0 })
-	priorities := slices.ContainsFunc(s.Tables.Classes, func(c policy.ClassTable) bool { return c.SocketPriority != 0 })
-	if marks || priorities {
-		return slices.Clone(socketPins)
-	}
-	return []string{pinSockState, pinSockMissed, pinSockRelease}
+	return slices.Clone(socketPins)
 }
 
 // rootCgroup returns where the cgroup2 hierarchy is mounted, wherever that is.

@@ -157,9 +157,6 @@ func (d *decoder) queue(n *yaml.Node, q *Queue) {
 			scalar(d, n, key, &q.Size, parseQueueSize)
 		case "max_wait":
 			scalar(d, n, key, &q.MaxWait, parseMaxWait)
-			if q.MaxWait > defaultMaxWait {
-				d.warnf(position(n), "max_wait: after %s the kernel may have given a waiting connection up: it keeps them for 7 s when many wait", span(q.MaxWait))
-			}
 		case "max_service":
 			scalar(d, n, key, &q.MaxService, parseMaxService)
 		}
