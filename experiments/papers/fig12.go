@@ -222,6 +222,7 @@ func (s *suite) fig12(ctx context.Context) (*evidence.Result, error) {
 		evidence.AtLeast(evidence.Shape, "what is kept at the highest load: SYN policing / request rules, but for 2 %", "", 0.98, over(g.kept(synPolicing, last), g.kept(requestRules, last))...),
 		evidence.AtLeast(evidence.Shape, "what is kept at the highest load: request rules / module of Apache", "", 1.2, over(g.kept(requestRules, last), g.kept(apacheModule, last))...),
 		evidence.AtMost(evidence.Shape, "nothing at the highest load, of that without greedy load", "", 0.2, g.kept(unprotected, last)...),
+		evidence.AtLeast(evidence.Shape, "request rules at the highest load: offered, of what preferred clients got without greedy load", "×", 9.5, g.at(requestRules, last, timesAsMany)...),
 	}
 	for _, ours := range []string{synPolicing, requestRules, blockingRules} {
 		for _, peer := range g.variants {

@@ -46,6 +46,11 @@ func (s *suite) fig5(ctx context.Context) (r *evidence.Result, err error) {
 				MaxConn: shopProcesses, Deny: []peers.RateLimit{sh.fig5Limit(rate)},
 			}.Start(sh.lab.Server))
 		}),
+		sh.fronted("Apache mod_qos", func(rate float64) (*testnet.Server, error) {
+			server := sh.apache(sh.behind())
+			server.QoS = &peers.QoS{Deny: []peers.RateLimit{sh.fig5Limit(rate)}}
+			return server.Start(sh.lab.Server)
+		}),
 	)
 	got, err := s.sweep(ctx, sh.xs, variants...)
 	if err != nil {
@@ -56,6 +61,7 @@ func (s *suite) fig5(ctx context.Context) (r *evidence.Result, err error) {
 	r.Source = "Voigt et al., USENIX ATC 2001, figure 5"
 	r.Then = "Without control a preferred client gets 6 KB/s beside 250 Webstone clients. It gets 100 KB/s when these are limited to 300 connections/s, and up to 800 KB/s at 25/s."
 	r.Setup = sh.setup(fmt.Sprintf("%d clients in a closed loop ask for the same file from %s", fig5Clients, middleNet))
+	r.Notes = append(r.Notes, qosDenies)
 	return r, nil
 }
 
@@ -69,7 +75,7 @@ connections:
 `, sh.web(), middleNet, rate, sh.burst(rate))
 }
 
-// fig5Limit limits requests instead, as a proxy can.
+// fig5Limit limits requests instead, as a proxy and the server can.
 func (sh *shop) fig5Limit(rate float64) peers.RateLimit {
 	return peers.RateLimit{Class: peers.Class{From: middleNet}, Rate: int(rate), Burst: sh.burst(rate)}
 }

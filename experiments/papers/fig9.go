@@ -56,8 +56,7 @@ func (s *suite) fig9(ctx context.Context) (r *evidence.Result, err error) {
 	r.Source = "Voigt et al., USENIX ATC 2001, figure 9"
 	r.Then = "Without control a preferred client of static files gets less than 1 KB/s beside clients of dynamic content. As these are limited to 40 down to 2 requests/s it gets up to 650 KB/s."
 	r.Setup = sh.setup(fmt.Sprintf("%d clients in a closed loop ask for a CGI program (Perl, %d bytes) from %s", fig9Clients, peers.DynamicBytes, middleNet))
-	r.Notes = append(r.Notes,
-		"mod_qos limits by QS_EventLimitCount, which denies as the others do: so many requests in each second. QS_LocRequestPerSecLimit delays, by what it has learnt in ten seconds, and each request that it delays has a process.")
+	r.Notes = append(r.Notes, qosDenies)
 	return r, nil
 }
 

@@ -45,6 +45,10 @@ func (sh *shop) result(got *swept, variants []variant, limited string) *evidence
 	return r
 }
 
+// qosDenies says which of mod_qos' two kinds of rates is used.
+const qosDenies = "mod_qos limits by QS_EventLimitCount, which denies as the others do: so many requests in each second. " +
+	"QS_LocRequestPerSecLimit delays, by what it has learnt in ten seconds, and each request that it delays has a process."
+
 // setup says what is there in both experiments.
 func (sh *shop) setup(others string) string {
 	return fmt.Sprintf("Apache prefork with %d processes; a file of 8 KB costs it %v of its core besides. "+

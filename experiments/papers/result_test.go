@@ -25,12 +25,13 @@ func TestResultsJudged(t *testing.T) {
 	tab5 := named(unwatched, withoutRules, withRule, "mod_qos")
 	flood := named(unprotected, synPolicing, floodTCX, nftTables)
 	lengths := []float64{shortPath, longerPath, longestPath}
-	floods := []float64{0, floodShare, floodMost}
+	const most = 400_000.0
+	floods := []float64{0, floodShare, most}
 	for _, r := range []*evidence.Result{
 		(&collapsing{stage: st}).result(measured(collapse, collapseLoads, goldTail, goldRate, goldShare, totalRate, totalShare, beyondAlone, rejection, limitInUse), collapse),
 		(&rankedServer{&policed{stage: st}}).result(measured(tab3, tab3Limits, append(tab3Columns, highOfLimit)...), tab3),
 		tab5Result(measured(tab5, lengths, connections, coreTime), tab5, lengths),
-		floodResult(measured(flood, floods, goldServed, bronzeServed, bothKept, serverShare, clientShare), flood),
+		floodResult(measured(flood, floods, goldServed, bronzeServed, bothKept, serverShare, clientShare), flood, most),
 	} {
 		for _, c := range r.Claims {
 			if r.On(&c) == evidence.NotJudged {

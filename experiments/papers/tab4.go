@@ -77,7 +77,7 @@ func (s *suite) tab4(ctx context.Context) (r *evidence.Result, err error) {
 		{cgiHigh, func(float64) int { return cgiClients }, load.Closed{Client: c.from(c.preferred, peers.Dynamic), Think: cgiThink}},
 		{staticLow, func(float64) int { return staticClients }, load.Closed{Client: c.from(c.low, peers.File8K)}},
 	}
-	variants := []variant{c.bare(), l.policed(), l.restarted("HAProxy", l.haproxy), l.restarted("mod_qos", l.qos)}
+	variants := []variant{c.bare(), l.policed(), l.restarted("HAProxy", l.haproxy), l.restarted("nginx", l.nginx), l.restarted("mod_qos", l.qos)}
 	variants[0].xs = []float64{0}
 	got, err := s.sweep(ctx, []float64{0, 1, 2}, variants...)
 	if err != nil {
@@ -172,6 +172,13 @@ func (l *limited) haproxy(x float64) peer {
 	return p
 }
 
+// nginx limits but has no order.
+func (l *limited) nginx(x float64) peer {
+	return peers.NginxLimit{
+		Listen: []netip.AddrPort{l.beside()}, Backlog: backlog, CPUs: l.ServerCPUs, Origin: l.web(), LimitReq: l.limits(x),
+	}
+}
+
 // qos is the same server with mod_qos, which limits but has no order.
 func (l *limited) qos(x float64) peer {
 	a := peers.Apache{
@@ -192,7 +199,7 @@ func (l *limited) result(got *swept, variants []variant) *evidence.Result {
 		Setup: fmt.Sprintf("Apache prefork with %d processes runs a CGI program (Perl, 16 KB), of which it can do %.0f/s, and serves 8 KB that take %v of work. "+
 			"%d clients ask for the one and %d for the other, in closed loops, one request per connection. A CGI client comes again %v after its answer or its refusal; a static client at once. "+
 			"Narthex lets %d requests into the server at once; a request rule gives CGI the high class and a rate with a burst of %d, beyond which clients get a reset, as then. "+
-			"HAProxy has the same order, as many connections to the server, and answers 503 beyond the rate. mod_qos limits (QS_EventLimitCount, 503) but orders nothing. "+sameCore,
+			"HAProxy has the same order, as many connections to the server, and answers 503 beyond the rate. nginx (limit_req) and mod_qos (QS_EventLimitCount) limit, with 503, but order nothing. "+sameCore,
 			classProcesses, l.able, requestWork, cgiClients, staticClients, cgiThink, cgiRoom, cgiBurst),
 		Repeated: got.repeated, Invalid: got.invalid,
 		Notes: []string{
@@ -215,7 +222,7 @@ func (l *limited) result(got *swept, variants []variant) *evidence.Result {
 		evidence.AtLeast(evidence.Shape, "static requests/s at the lower limit, of those at the higher", "", 1.2, over(at(2, staticLow), at(1, staticLow))...),
 		evidence.AtLeast(evidence.Shape, "no limit: CGI requests/s, of those without Narthex, where nobody goes first", "", 1.2, over(at(0, cgiHigh), got.at("nothing", 0, rateOf(cgiHigh)))...),
 	}
-	for _, v := range []string{"HAProxy", "mod_qos"} {
+	for _, v := range []string{"HAProxy", "nginx", "mod_qos"} {
 		r.Ratios = append(r.Ratios, evidence.Ratio{What: "CGI requests/s without a limit", Peer: v, Samples: over(at(0, cgiHigh), got.at(v, 0, rateOf(cgiHigh)))})
 		for x := 1.0; x <= 2; x++ {
 			r.Ratios = append(r.Ratios, evidence.Ratio{What: fmt.Sprintf("static requests/s with CGI limited to %d/s", l.rate(x)), Peer: v, Samples: over(at(x, staticLow), got.at(v, x, rateOf(staticLow)))})
