@@ -29,7 +29,8 @@ const (
 // What figures 12 and 13 are about, at each load.
 const (
 	preferredRate = "preferred/s" // requests of preferred clients that were answered
-	preferredTime = "median ms"   // response time of those
+	preferredTime = "mean ms"     // that a preferred client waits for an answer, in vain or not
+	preferredHalf = "median ms"   // response time of those that were answered
 	preferredKept = "kept"        // of the requests/s that preferred clients got alone just before
 	timesAsLong   = "times"       // that they wait, of what they waited then
 	timesAsMany   = "offered"     // greedy requests/s, of those that preferred clients got then
@@ -76,7 +77,7 @@ func (s *suite) greedy(ctx context.Context) (_ *greedySweep, err error) {
 		loads = []float64{0, thenLoad, topLoad}
 	}
 	for _, l := range loads {
-		g.xs = append(g.xs, rounded(l*g.capacity))
+		g.xs = append(g.xs, g.load(l))
 	}
 	g.variants = p.treatments()
 	if g.swept, err = s.sweep(ctx, g.xs, g.variants...); err != nil {
@@ -160,14 +161,20 @@ func (p *policed) besideAfter(ctx context.Context, x float64, settle time.Durati
 	r, before := o.sample.Reports[0], alone.Reports[0]
 	values := map[string]float64{
 		preferredRate: r.Rate(), greedyServed: float64(o.Answers[200]) / o.sample.Took.Seconds(),
-		preferredTime: bench.Milliseconds(o.sample.Took), // no less, where nobody was answered
+		preferredTime: waited(r),
 		preferredKept: r.Rate() / before.Rate(), timesAsMany: o.rate() / before.Rate(),
+		timesAsLong: waited(r) / waited(before),
 	}
 	if r.Outcomes[load.OK] > 0 {
-		values[preferredTime] = bench.Milliseconds(r.Median())
+		values[preferredHalf] = bench.Milliseconds(r.Median())
 	}
-	values[timesAsLong] = values[preferredTime] / bench.Milliseconds(before.Median())
 	return outcome{values: values, invalid: joined(invalid, o.short(x), c.invalid(o.sample))}, nil
+}
+
+// waited is how many milliseconds a preferred client waits for an answer, in vain or not: all of them wait all
+// the time. Where none was answered, it is the least that it can be.
+func waited(r *load.Report) float64 {
+	return webstone * bench.Milliseconds(r.Elapsed) / max(1, float64(r.Outcomes[load.OK]))
 }
 
 // kept is how much of what preferred clients got alone, just before with the same variant, they get at a load.
@@ -175,8 +182,8 @@ func (g *greedySweep) kept(variant string, x float64) []float64 {
 	return g.at(variant, x, preferredKept)
 }
 
-// load is the rate that is nearest to a multiple of the capacity.
-func (g *greedySweep) load(multiple float64) float64 { return rounded(multiple * g.capacity) }
+// load is a rate of two digits that is a multiple of the capacity, or a little more.
+func (g *greedySweep) load(multiple float64) float64 { return roundedUp(multiple * g.capacity) }
 
 // result is what both figures say of how it was measured.
 func (g *greedySweep) result(id, title string) *evidence.Result {

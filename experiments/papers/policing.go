@@ -256,10 +256,15 @@ func divided(samples []float64, by float64) (all []float64) {
 func cell(samples []float64) evidence.Cell { return evidence.Cell{Samples: samples} }
 
 // rounded is a number of two digits, for a load that has a name.
-func rounded(x float64) float64 {
+func rounded(x float64) float64 { return twoDigits(x, math.Round) }
+
+// roundedUp is the same, no less than x.
+func roundedUp(x float64) float64 { return twoDigits(x, math.Ceil) }
+
+func twoDigits(x float64, round func(float64) float64) float64 {
 	if x <= 0 {
 		return 0
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
-	return math.Round(x/unit) * unit
+	return round(x/unit) * unit
 }

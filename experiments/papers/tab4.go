@@ -225,7 +225,9 @@ func (l *limited) result(got *swept, variants []variant) *evidence.Result {
 	for _, v := range []string{"HAProxy", "nginx", "mod_qos"} {
 		r.Ratios = append(r.Ratios, evidence.Ratio{What: "CGI requests/s without a limit", Peer: v, Samples: over(at(0, cgiHigh), got.at(v, 0, rateOf(cgiHigh)))})
 		for x := 1.0; x <= 2; x++ {
-			r.Ratios = append(r.Ratios, evidence.Ratio{What: fmt.Sprintf("static requests/s with CGI limited to %d/s", l.rate(x)), Peer: v, Samples: over(at(x, staticLow), got.at(v, x, rateOf(staticLow)))})
+			for _, who := range []string{cgiHigh, staticLow} {
+				r.Ratios = append(r.Ratios, evidence.Ratio{What: fmt.Sprintf("%s requests/s with CGI limited to %d/s", who, l.rate(x)), Peer: v, Samples: over(at(x, who), got.at(v, x, rateOf(who)))})
+			}
 		}
 	}
 	r.Tables = []evidence.Table{l.table(got, variants)}
