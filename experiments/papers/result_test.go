@@ -25,8 +25,8 @@ func TestResultsJudged(t *testing.T) {
 	tab5 := named(unwatched, withoutRules, withRule, "mod_qos")
 	flood := named(unprotected, synPolicing, floodTCX, nftTables)
 	lengths := []float64{shortPath, longerPath, longestPath}
-	const most = 400_000.0
-	floods := []float64{0, floodShare, most}
+	const most = 2 * floodFirst
+	floods := []float64{0, floodShare, floodFirst, most}
 	for _, r := range []*evidence.Result{
 		(&collapsing{stage: st}).result(measured(collapse, collapseLoads, goldTail, goldRate, goldShare, totalRate, totalShare, beyondAlone, rejection, limitInUse), collapse),
 		(&rankedServer{&policed{stage: st}}).result(measured(tab3, tab3Limits, append(tab3Columns, highOfLimit)...), tab3),
