@@ -18,12 +18,11 @@ const groupBuffer = 4 << 10
 
 // newAgent returns the agent of an engine, which has nothing to steer yet.
 func newAgent(e *engine) *agent {
-	began := time.Now()
 	a := &agent{
 		log: e.log, read: e.dp.ReadRoom, steer: e.dp.Steer,
 		machine: func() *host.Reading { return &host.Reading{} },
 		queue:   func(acceptQueue) (int, error) { return 0, nil },
-		clock:   func() time.Duration { return time.Since(began) }, wall: time.Now,
+		clock:   monotonic, wall: time.Now,
 		wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), ended: make(chan struct{}),
 		buffer: make([]byte, groupBuffer), watchers: map[chan<- observation]bool{},
 	}

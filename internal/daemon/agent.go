@@ -120,7 +120,7 @@ func (a *agent) look(s *steered, now time.Duration) {
 	}
 	s.next = now + sampleEvery
 	if now >= s.awake {
-		s.next = now + a.spread(glanceEvery)
+		s.next = now + untilMultiple(now, glanceEvery) + a.spread(glanceEvery) - glanceEvery
 		if now-s.sampled < a.spread(idleEvery) && s.steeredAt != 0 {
 			return
 		}

@@ -81,8 +81,17 @@ func (p *pulse) report(what string, err error) {
 
 // pulse returns the engine's, with the time of the machine.
 func (e *engine) pulse() *pulse {
-	return &pulse{log: e.log, tick: e.tick, look: e.anybodyWaits, after: time.After, applied: e.applied}
+	return &pulse{log: e.log, tick: e.tick, look: e.anybodyWaits, after: nextMultiple, applied: e.applied}
 }
+
+// nextMultiple fires at the next moment that is a multiple of an interval. What is done at the same
+// interval is done at the same moments, then: waking up costs more than most of it.
+func nextMultiple(every time.Duration) <-chan time.Time {
+	return time.After(untilMultiple(monotonic(), every))
+}
+
+// untilMultiple is how long it takes until the next multiple of an interval.
+func untilMultiple(now, every time.Duration) time.Duration { return every - now%every }
 
 // tick does what falls due. It does not wait for a change that is being prepared.
 func (e *engine) tick() error {

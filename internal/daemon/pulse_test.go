@@ -275,3 +275,20 @@ func TestLookReadsTheRoomsOnlyWhereSomebodyCanWait(t *testing.T) {
 		}
 	}
 }
+
+// TestUntilMultiple has what is done at the same interval be due at the same moments.
+func TestUntilMultiple(t *testing.T) {
+	const every = 200 * time.Millisecond
+	for now, want := range map[time.Duration]time.Duration{
+		0:                      every,
+		time.Millisecond:       199 * time.Millisecond,
+		every - 1:              1,
+		every:                  every,
+		41*every + time.Second: every,
+		41*every + 1:           every - 1,
+	} {
+		if got := untilMultiple(now, every); got != want {
+			t.Errorf("at %v: %v, want %v", now, got, want)
+		}
+	}
+}
