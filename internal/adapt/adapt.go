@@ -93,6 +93,9 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	c.bound.step(s, &c.est, &c.search)
 	if !c.bound.active {
 		c.est.step(s)
+		if was {
+			c.est.left = s.MeanInService
+		}
 		if n := c.est.headroom(); n > 0 {
 			return n, SignalHeadroom
 		}

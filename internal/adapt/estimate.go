@@ -34,6 +34,7 @@ type estimator struct {
 	seen       float64 // seconds of samples
 	busy       float64 // cores busy, without the moments in which most were
 	peak       float64 // of requests in service, forgotten slowly
+	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
 	brief      brief
 	long       tally // of some seconds
 }
@@ -102,7 +103,9 @@ func (e *estimator) step(s *Sample) {
 		e.long.forget(span, memory)
 		e.long.add(s)
 	}
-	if e.peak *= math.Exp(-span / (3 * memory)); s.Waiting == 0 && !e.queues(s, suspicion) && (s.Cores == 0 || s.Busy < saturated*s.Cores) {
+	slowly := math.Exp(-span / (3 * memory))
+	e.left *= slowly
+	if e.peak *= slowly; s.Waiting == 0 && !e.queues(s, suspicion) && (s.Cores == 0 || s.Busy < saturated*s.Cores) {
 		e.peak = max(e.peak, s.MeanInService)
 	}
 	if s.Busy < busyAbout*s.Cores {
@@ -184,7 +187,7 @@ func (e *estimator) headroom() int {
 		return 0
 	case n > 0:
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
-		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+burst*e.capacity(), slack*e.peak)
+		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+burst*e.capacity(), slack*max(e.peak, e.left))
 	case e.cores == 0 && e.residence.count >= fewest:
 		n = max(8*e.peak, 64)
 	default:

@@ -152,7 +152,7 @@ func TestServerChanges(t *testing.T) {
 				goodput, p99 := w.measure(4)
 				first := l.mean(at+2, at+6)
 				w.run(at + 20)
-				later, p99later := w.measure(10)
+				later, p99later := w.measure(20)
 				last := l.mean(at+20, at+30)
 				t.Logf("%s, times x %.0f: after 2 s %.0f/s at limit %.0f, p99 %.1f ms, later %.0f/s at limit %.0f, p99 %.1f ms", tt.name, slow, goodput, first, 1e3*p99, later, last, 1e3*p99later)
 				capacity := tt.capacity / slow
@@ -201,6 +201,38 @@ func TestDrift(t *testing.T) {
 			}
 			if first < tt.want/1.6 || first > 1.6*tt.want {
 				t.Errorf("limit %.2f, want about %.0f", first, tt.want)
+			}
+		})
+	}
+}
+
+// TestNeighbour has others compute on the server's processors all the time: that they are busy
+// says nothing of the server then.
+func TestNeighbour(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		calm float64 // seconds before overload
+	}{
+		{"known before", 10},
+		{"overloaded from the first moment", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			run := func(limit int, c *Controller) float64 {
+				v := sleeps(0.05, 0.001, 1)()
+				v.others = 1
+				w := newWorld(v, 13)
+				w.limit, w.controller, w.decided = limit, c, trace(w)
+				w.open(gold, func() float64 { return 20 })
+				w.run(tt.calm)
+				w.loop(300)
+				w.run(w.now + 10)
+				goodput, _ := w.measure(30)
+				return goodput
+			}
+			good := run(60, nil)
+			if got := run(0, New(Config{QueueSize: 4096})); got < 0.6*good {
+				t.Errorf("%.0f/s, %.0f/s with a limit of 60", got, good)
 			}
 		})
 	}

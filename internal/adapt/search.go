@@ -8,15 +8,21 @@ const (
 	busyEnough = 0.965 // utilisation that a limit must keep up
 	busyFully  = 0.985 // utilisation from which on a lower limit may do
 	busyHardly = 0.955 // utilisation below which processors are not what requests wait for
+	idlePlain  = 0.85  // utilisation below which a lower limit has plainly left processors idle
 	busyAbout  = 0.85  // utilisation of the sample with which overload begins that means the same
 	lossAllow  = 0.025 // share of throughput that a lower limit may cost
 	lossFar    = 0.1   // the same, of one far lower, at first
 	lossMost   = 0.04  // the same, of all lower limits together: busy processors may do less with each request
 	regain     = 0.015 // share of throughput that a higher limit has to bring where that was lost
+	peakAfter  = 0.6   // of the patience for a trial, for how long a base must have been seen to compare it with others
 	peakSpan   = 120.0 // seconds over which the most that a base has brought is forgotten
+	regretAt   = 0.15  // seconds of the base before which it is not
 	regretFor  = 2.0   // seconds after which a base that was lowered is taken to be enough
 	lowFor     = 60.0  // seconds for which a base that was not enough after all bounds what is tried
+	leastFor   = 2.0   // seconds for which a trial that left processors idle bounds what is tried
 	lowShare   = 1.5   // the least that is tried then, as a multiple of it
+	crowd      = 2.0   // requests in service per core of which most must wait for something else
+	queueMost  = 5.0   // the same, that may queue for processors without these being busy all the time
 	gainShare  = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
 	gainFar    = 0.2   // the same, of a limit far higher
 	pauseFirst = 1.0   // seconds until a trial that failed is made again, the first time
@@ -61,8 +67,16 @@ type search struct {
 	ago    float64    // seconds since then
 	// Until Little's law may be tried again, and for how long after the next time, seconds.
 	jumpDue, jumpPause float64
-	near               bool    // a limit as high as the processors would allow has failed
-	peak               float64 // completions per second, the most that a base has brought of late
+	// By the asymptotic bounds, the least that a limit has to be, for a trial left processors idle;
+	// 0: none did of late. Seconds since then.
+	least, leastAgo float64
+	// There are more requests than processors, and few of them queue, so that busy processors are no
+	// proof that a higher limit brings nothing.
+	roomy   bool
+	doubted bool    // a higher limit has failed while processors were busy
+	quick   float64 // mean time in service where it was shortest of late, seconds; 0: not known
+	near    bool    // a limit as high as the processors would allow has failed
+	peak    float64 // completions per second, the most that a base has brought of late
 	// The base before it was lowered, and for how many seconds it has been lower.
 	before, lowered float64
 	low, lowAgo     float64 // the highest base that was not enough after all, 0: none of late; seconds since then
@@ -96,9 +110,12 @@ func (f *search) begin(s *Sample, e *estimator, c Config) {
 	default:
 		f.base = n
 	}
-	f.base = max(math.Ceil(f.base-0.1), float64(c.Floor))
+	f.base = max(math.Ceil(max(f.base, min(n, e.left))-0.1), float64(c.Floor))
 	if c.Ceiling > 0 {
 		f.base = min(f.base, float64(c.Ceiling))
+	}
+	if e.residence.count >= fewest {
+		f.quick = e.residence.mean()
 	}
 	f.forget()
 	if s.Cores == 0 {
@@ -112,7 +129,7 @@ func (f *search) forget() {
 	f.step = [2]float64{math.Log(1.25), math.Log(1.35)}
 	f.pause = [2]float64{pauseFirst, pauseFirst}
 	f.due = [2]float64{}
-	f.busyAt, f.near = 0, false
+	f.busyAt, f.near, f.doubted = 0, false, false
 }
 
 // limit is the limit to be in force.
@@ -135,6 +152,9 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 	if f.lowAgo += t; f.lowAgo > lowFor {
 		f.low = 0
 	}
+	if f.leastAgo += t; f.leastAgo > leastFor {
+		f.least = 0
+	}
 	if paging(s) {
 		f.retreat(s, c)
 		return
@@ -148,6 +168,7 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 	}
 	if f.trial > 0 {
 		f.acc.add(s)
+		f.hasten(&f.acc)
 		f.judge(s)
 		return
 	}
@@ -159,13 +180,15 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 	f.ref.add(s)
 	f.recent.add(s)
 	f.peak *= math.Exp(-t / peakSpan)
-	if f.ref.t > 0.6*f.patience() {
+	f.quick *= math.Exp(t / peakSpan)
+	f.hasten(&f.ref)
+	if f.ref.t > peakAfter*f.patience() {
 		f.peak = max(f.peak, f.ref.rate())
 	}
 	if f.changed(s) {
 		f.settle = min(0.5, f.recent.in/max(f.recent.served, 1))
 		f.forget()
-		f.peak, f.low = 0, 0
+		f.peak, f.low, f.least, f.quick = 0, 0, 0, 0
 		f.jumpDue = jumpAfter // what was known of times in service may hold no more
 		return
 	}
@@ -175,7 +198,7 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 		f.jumpDue = f.jumpPause
 		return
 	}
-	f.consider(s, c)
+	f.consider(s, e, c)
 }
 
 // settled tells whether a sample shows what the limit does: those above it have left, and those
@@ -203,11 +226,12 @@ func (f *search) patience() float64 {
 }
 
 // consider begins a trial if one is due.
-func (f *search) consider(s *Sample, c Config) {
+func (f *search) consider(s *Sample, e *estimator, c Config) {
 	if f.ref.t < f.enough() || f.ref.served < 4 && f.ref.t < 1 {
 		return
 	}
 	u := f.ref.utilisation(s)
+	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores
 	if idle := f.ref.idle(); u < busyHardly && f.ref.t > idleAfter && idle > max(f.base/2, 2) {
 		f.base += math.Ceil(idle)
 		if c.Ceiling > 0 {
@@ -223,20 +247,15 @@ func (f *search) consider(s *Sample, c Config) {
 		if !f.attempt(up, f.step[up], s, c) {
 			f.attempt(down, f.step[down], s, c)
 		}
-	case u >= busyFully && f.lost(&f.ref, 2):
-		f.signal = SignalThroughput
-		f.attempt(up, math.Log(2), s, c)
-	case u >= busyFully:
-		f.signal = SignalCPU
-		if f.busyAt > 0 && f.busyAt < busyFully && f.recent.utilisation(s) > 0.99 && f.due[down] > 0 {
-			f.due[down], f.pause[down] = 0, pauseFirst
-		}
-		f.attempt(down, f.step[down], s, c)
 	case u >= busyHardly:
-		f.signal = SignalCPU
-	case f.regret():
+		f.busy(u, s, e, c)
+	case f.before > f.base && f.lowered <= regretFor:
+		f.regret()
 	default:
 		f.signal = SignalThroughput
+		if f.doubted { // while they were busy
+			f.doubted, f.due[up], f.pause[up] = false, 0, pauseFirst
+		}
 		step := f.step[up]
 		if !f.near { // nothing speaks against it yet: as far as the processors would allow
 			step = max(step, min(math.Log(saturated/max(u, 0.01)), math.Log(4)))
@@ -245,21 +264,6 @@ func (f *search) consider(s *Sample, c Config) {
 			f.attempt(down, f.step[down], s, c)
 		}
 	}
-}
-
-// regret returns to the base before it was lowered, if that was of late and has left processors
-// idle after all: what requests wait for may come in waves that are longer than a trial.
-func (f *search) regret() bool {
-	if f.before <= f.base || f.lowered > regretFor {
-		return false
-	}
-	pause := min(4*f.pause[down], pauseMost)
-	f.low, f.lowAgo = max(f.low, f.base), 0
-	f.base, f.before = f.before, 0
-	f.signal = SignalCPU
-	f.forget()
-	f.pause[down], f.due[down] = pause, pause
-	return true
 }
 
 // lost tells whether what a tally shows is less than what other limits have brought, by so many

@@ -188,7 +188,7 @@ func (w *world) run(until float64) {
 		}
 		dt := next - w.now
 		w.server.virtual += rate * dt
-		w.server.busy += busy * dt
+		w.server.busy += busy*dt + w.server.look(dt)
 		w.now = next
 		switch {
 		case cpu:

@@ -41,6 +41,8 @@ type server struct {
 	effort  func(n int) float64 // factor of processor time; nil: 1
 	idles   bool                // work beyond factor 1 is waiting for pages, not processor time
 	slow    float64             // factor of all times, 1 at first
+	spin    float64             // seconds for which processors look for work when there is none
+	others  int                 // that always compute, on the same processors
 	request func(*rand.Rand) []stage
 
 	inService int
@@ -49,14 +51,16 @@ type server struct {
 	pooled    int
 	queue     []*job  // for the pool
 	busy      float64 // core-seconds used
+	spun      float64 // seconds of the stretch without work that is going on
 }
 
 // rate is how fast virtual time goes, and how many cores are busy.
 func (v *server) rate() (virtual, busy float64) {
 	n := float64(len(v.running))
 	if n == 0 {
-		return 0, 0
+		return 0, min(float64(v.others), v.cores)
 	}
+	n += float64(v.others)
 	virtual, busy = min(1, v.cores/n), min(n, v.cores)
 	if v.effort != nil {
 		f := v.effort(v.inService)
@@ -66,6 +70,17 @@ func (v *server) rate() (virtual, busy float64) {
 		}
 	}
 	return virtual / v.slow, busy
+}
+
+// look returns how long processors look for work in a time in which nothing ends: the core-seconds.
+func (v *server) look(t float64) float64 {
+	if len(v.running) > 0 {
+		v.spun = 0
+		return 0
+	}
+	before := min(v.spun, v.spin)
+	v.spun += t
+	return v.cores * (min(v.spun, v.spin) - before)
 }
 
 // event is something that happens to a job, or the function do, at a time.

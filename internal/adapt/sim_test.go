@@ -81,6 +81,11 @@ var scenes = []scene{
 		}}
 	}, 100, 330, []int{2, 3, 4, 5, 6, 8, 10, 12, 16, 24}, false, 0},
 	{"sleeps 50 ms", sleeps(0.05, 0.001, 2), 400, 2000, []int{50, 70, 80, 90, 95, 100, 105, 110, 120, 130, 150, 200, 300}, false, 0},
+	{"sleeps 50 ms, idle threads look for work", func() *server {
+		v := sleeps(0.05, 0.001, 1)()
+		v.spin = 0.001
+		return v
+	}, 300, 1000, []int{30, 40, 44, 48, 50, 52, 55, 60, 65, 80, 100}, false, 0},
 	{"pool of 20, 50 ms each", pooled(0.05, 0.0005, 2, 20, 0.3), 300, 400, []int{10, 15, 18, 20, 21, 22, 24, 28, 32, 40, 60}, false, 0},
 	{"pool of 1, 5 ms each", pooled(0.005, 0.0005, 4, 1, 0.5), 100, 200, []int{1, 2, 3, 4, 6, 8, 12}, false, 0},
 	{"thrashes beyond 8", thrashes(0.02, 2, 8, 2, true), 100, 100, []int{1, 2, 3, 4, 5, 6, 8, 10, 12}, false, 0},

@@ -7,14 +7,14 @@ import "math"
 // attempt begins a trial, if it is due and possible. What a short step brings can only be told
 // against a base that is known well.
 func (f *search) attempt(dir int, step float64, s *Sample, c Config) bool {
-	if f.due[dir] > 1e-9 || step < 0.5 && f.ref.utilisation(s) < busyFully && f.ref.t < f.patience()/2 {
+	if f.due[dir] > 1e-9 || step < 0.35 && (dir == up || f.ref.utilisation(s) < busyFully) && f.ref.t < f.patience()/2 {
 		return false
 	}
 	if dir == up {
 		return f.try(max(f.base+1, math.Floor(f.base*math.Exp(step))), s, c)
 	}
-	to := min(f.base-1, max(math.Ceil(f.base*math.Exp(-step)), math.Ceil(lowShare*f.low)))
-	if to <= f.low {
+	to := min(f.base-1, max(math.Ceil(f.base*math.Exp(-step)), math.Ceil(lowShare*f.low), f.least))
+	if to <= f.low || to < f.least {
 		return false
 	}
 	if s.Cores > 0 && f.ref.utilisation(s) >= busyHardly && to < 0.95*s.Cores && f.base <= 1.05*s.Cores {
@@ -37,17 +37,20 @@ func (f *search) try(to float64, s *Sample, c Config) bool {
 	f.trial, f.dir, f.acc, f.settle = to, down, tally{}, 0
 	if to > f.base {
 		f.dir = up
-		f.settle = min(1, f.ref.in/max(f.ref.served, 1))
+		f.settle = f.ramp()
 	}
 	return true
 }
+
+// ramp is for how many seconds completions are still those of a lower limit.
+func (f *search) ramp() float64 { return min(1, 1.2*f.ref.in/max(f.ref.served, 1)) }
 
 // judge ends a trial as soon as it is clear what it brings.
 func (f *search) judge(s *Sample) {
 	u, was := f.acc.utilisation(s), f.ref.utilisation(s)
 	gain, se := f.acc.gain(&f.ref, f.noise.index())
 	if f.acc.t < f.enough() {
-		if was >= busyFully && u < 0.85 || f.dir == down && f.acc.t > 0.1-1e-9 && gain+3*se < -0.4 {
+		if was >= busyFully && u < idlePlain || f.dir == down && f.acc.t > 0.1-1e-9 && gain+3*se < -0.4 {
 			f.reject(s, se) // it is plain already
 		}
 		return
@@ -60,9 +63,12 @@ func (f *search) judge(s *Sample) {
 			enough = gainFar * full // with so long a step less means that the knee is near
 		}
 		busier := was > 0 && f.acc.t > 0.3 && math.Log(u/was) > need && gain+se > 0
-		if was >= busyFully { // for what each request costs, not for what waits
+		if was >= busyHardly && f.lost(&f.ref, 2) { // for what each request costs, not for what waits
 			if gain-surer*se > regain || late && gain-se > regain {
-				f.accept(full, full)
+				if !f.roomy {
+					gain = full
+				}
+				f.accept(gain, full)
 			} else if gain+se < regain || late {
 				f.reject(s, se)
 			}
@@ -71,7 +77,9 @@ func (f *search) judge(s *Sample) {
 		switch {
 		case gain-surer*se > need || late && gain > max(enough, 0.75*se) || busier:
 			f.accept(max(gain, need), full)
-		case gain+se < enough || late:
+		case !f.roomy && gain+se < enough || late:
+			f.reject(s, se)
+		case f.roomy && (gain+se < enough && f.acc.t > 4*f.enough() || gain < need/2 && f.acc.t > f.patience()/4):
 			f.reject(s, se)
 		}
 		return
@@ -80,13 +88,14 @@ func (f *search) judge(s *Sample) {
 		f.reject(s, se)
 		return
 	}
-	if was >= busyFully && gain+2*se > -lossAllow {
+	doubt := 2 * se
+	if f.trial > crowd*s.Cores { // then busy processors say less
+		doubt = se / 2
+	}
+	if was >= busyFully && gain+doubt > -lossAllow {
 		switch {
 		case u >= busyEnough && (f.acc.t > 0.2 || u > busyFully):
-			if f.lowered > regretFor {
-				f.before = 0
-			}
-			f.before, f.lowered = max(f.before, f.base), 0
+			f.before, f.lowered = f.base, 0
 			f.accept(0, 0)
 		case u < busyEnough-0.02 || late:
 			f.reject(s, se)
@@ -98,7 +107,7 @@ func (f *search) judge(s *Sample) {
 		loss = lossFar // were it below the knee it would cost far more; the way back up will bring it
 	}
 	switch {
-	case gain-sure*se > -loss || late && gain > -loss/2 || late && loss == lossFar && gain > -loss:
+	case gain-sure*se > -loss || late && gain > -loss/2 || late && loss == lossFar && gain+se > -loss:
 		f.accept(0, 0)
 	case gain+sure*se < -loss || late:
 		f.reject(s, se)
@@ -111,9 +120,11 @@ func (f *search) accept(gain, full float64) {
 	to := f.trial
 	f.pause[f.dir], f.due[f.dir] = pauseFirst, 0
 	f.step[f.dir] = min(1.5*f.step[f.dir], math.Log(2))
+	if f.dir == up && gain < 0.9*full {
+		f.step[up] = math.Log(1.25) // the knee is near
+	}
 	if f.dir == up && gain < 0.7*full {
 		to = min(to, max(f.base+1, math.Ceil(f.base*math.Exp(gain)*1.05)))
-		f.step[up] = math.Log(1.35)
 		f.due[up] = pauseFirst / 4
 	}
 	f.ref = f.acc
@@ -136,7 +147,11 @@ func (f *search) reject(s *Sample, se float64) {
 		f.due[d] = pauseFirst / 4
 	} else {
 		f.due[d] = f.pause[d]
-		f.pause[d] = min(2*f.pause[d], pauseMost)
+		more := 2.0
+		if d == up && f.ref.utilisation(s) >= busyHardly {
+			more, f.doubted = 4, true
+		}
+		f.pause[d] = min(more*f.pause[d], pauseMost)
 	}
 	f.step[d] = max(f.step[d]/2, least)
 	if d == up {
@@ -147,10 +162,13 @@ func (f *search) reject(s *Sample, se float64) {
 		f.step[up] = max(f.step[up], math.Log(1.25))
 	} else {
 		f.busyAt = f.ref.utilisation(s)
+		if u := f.acc.utilisation(s); f.busyAt >= busyFully && u > 0 && u < idlePlain {
+			f.least, f.leastAgo = max(f.least, min(f.base, math.Floor(f.trial/u))), 0
+		}
 	}
 	f.trial = 0
 	f.settle = 0.05
 	if d == down {
-		f.settle = min(1, f.ref.in/max(f.ref.served, 1))
+		f.settle = f.ramp()
 	}
 }
