@@ -15,7 +15,7 @@ import (
 // that keep their connections and think, so that the server has no trouble with them.
 const (
 	daemonRate    = 10_000
-	daemonClients = 220
+	daemonClients = 280
 	daemonThink   = 20 * time.Millisecond
 )
 
