@@ -43,22 +43,34 @@ struct {
 
 enum taken { TAKEN, EMPTY, CONTENDED, CROWDED, FAULT };
 
-static __always_inline bool is_empty(__u64 time, const struct rule *r, __u64 now) {
-  return (__s64)(time - now) > (__s64)r->tolerance;
+static __always_inline bool is_empty(__u64 time, __u64 tolerance, __u64 now) {
+  return (__s64)(time - now) > (__s64)tolerance;
 }
 
-static __always_inline int take(__u64 *time, const struct rule *r, __u64 now) {
+/* Takes a token of a bucket from which another CPU has just taken one. That is rare enough for a call, which
+ * the verifier follows once and not in every context in which a token is taken. */
+__noinline int take_again(__u64 *time, __u64 interval, __u64 tolerance, __u64 now) {
+  if (!time)
+    return FAULT;
   __u64 seen = *(volatile __u64 *)time;
-  for (int i = 0; i < TAKE_ATTEMPTS; i++) {
-    if (is_empty(seen, r, now))
+  for (int i = 1; i < TAKE_ATTEMPTS; i++) {
+    if (is_empty(seen, tolerance, now))
       return EMPTY;
-    __u64 next = (seen > now ? seen : now) + r->interval;
-    __u64 found = __sync_val_compare_and_swap(time, seen, next);
+    __u64 found = __sync_val_compare_and_swap(time, seen, (seen > now ? seen : now) + interval);
     if (found == seen)
       return TAKEN;
     seen = found;
   }
   return CONTENDED;
+}
+
+static __always_inline int take(__u64 *time, const struct rule *r, __u64 now) {
+  __u64 seen = *(volatile __u64 *)time;
+  if (is_empty(seen, r->tolerance, now))
+    return EMPTY;
+  if (__sync_val_compare_and_swap(time, seen, (seen > now ? seen : now) + r->interval) == seen)
+    return TAKEN;
+  return take_again(time, r->interval, r->tolerance, now);
 }
 
 static __always_inline __u64 mask_high(__u32 bits) {
@@ -80,19 +92,21 @@ static __always_inline __u64 source_tag(const struct rule *r, const struct packe
  * and before its tag: a CPU that charges a way has written its tag first, so that who sees
  * the charge sees the tag, and the same newcomer on two CPUs goes to one way. */
 static __always_inline struct source *find_source(struct source_set *set, __u64 tag) {
-  struct source *fullest = &set->way[0];
-  __u64 least = ~0ULL;
-  for (int i = 0; i < SOURCE_WAYS; i++) {
+  __u64 least = ~0ULL, way = 0;
+  for (__u64 i = 0; i < SOURCE_WAYS; i++) {
     struct source *s = &set->way[i];
     __u64 time = *(volatile __u64 *)&s->time;
-    if (*(volatile __u64 *)&s->tag == tag)
-      return s;
+    if (*(volatile __u64 *)&s->tag == tag) {
+      way = i;
+      break;
+    }
     if (time < least) {
       least = time;
-      fullest = s;
+      way = i;
     }
   }
-  return fullest;
+  way = forget(way, tag);
+  return &set->way[way < SOURCE_WAYS ? way : 0];
 }
 
 static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 now) {
@@ -108,7 +122,7 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
   struct source *s = find_source(set, tag);
   if (s->tag == tag)
     return take(&s->time, r, now);
-  if (is_empty(*(volatile __u64 *)&s->time, r, now))
+  if (is_empty(*(volatile __u64 *)&s->time, r->tolerance, now))
     return CROWDED;
   /* The tag first: see find_source(). If two newcomers take over one way both charge its
    * time, and the tag that is lost finds the minimum of the set when it comes again. */
@@ -118,7 +132,9 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
 
 /* How long until the bucket would be full that the packet's source takes from, ns; of a source that has none
  * yet that of the one it would take over. */
-static __always_inline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 now) {
+__noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 now) {
+  if (!r || !p)
+    return 0;
   __u32 index = r->bucket, zero = 0;
   const __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
   const struct secret *secret = r->per_source ? bpf_map_lookup_elem(&source_secret, &zero) : NULL;

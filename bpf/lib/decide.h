@@ -174,6 +174,9 @@ __noinline int decide_syn(const struct packet *p, __u32 ifindex) {
   if (!p)
     return 0; /* for the verifier */
   decide(&d, p, ifindex);
+  d.reason = forget(d.reason, p->sport);
+  d.drop = forget(d.drop, p->sport) & 1;
+  d.shadow = forget(d.shadow, p->sport) & 1;
   if (d.drop && d.service)
     tell_drop(&d, p);
   if (d.service && mirror_for(p->src[0], p->src[1], p->v6))

@@ -9,6 +9,14 @@
 #define MAX_EXTENSIONS 8 /* IPv6 extension headers */
 #define MAX_HEADERS 512  /* bytes from the frame's first to the end of the TCP header */
 
+/* The number itself. The verifier goes on separately with each value that a number is known to have; by an
+ * unknown one that is added and taken away it is made to forget which. */
+static __always_inline __u64 forget(__u64 number, __u64 unknown) {
+  number ^= unknown;
+  asm volatile("" : "+r"(number));
+  return number ^ unknown;
+}
+
 /* What parse() found. */
 enum parsed {
   PARSED_SYN,       /* all of struct packet is set */
