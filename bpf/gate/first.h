@@ -36,7 +36,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
     return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
   tell_of(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
-  return is_lenient(&sc) ? TCX_NEXT : reject(skb, &sc, w->s.seq);
+  return is_lenient(&sc) ? TCX_NEXT : turn_away(skb, w, w->s.seq);
 }
 
 /* A client of a connection that we ended has not heard of it yet, or says good-bye. */
@@ -214,16 +214,12 @@ __noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
   sc.w = w;
-  sc.header = open_image(&sc.im);
-  if (!sc.header)
-    return TCX_NEXT;
   w->flow = (struct flow){};
-  const struct service *service = gate_service(&sc, w, skb->ifindex);
-  if (!service || !classify(&sc, service, w))
+  if (!classify(w, skb->ifindex) || !open_scene(&sc, w->flow.room))
     return TCX_NEXT;
   int state = find_socket(skb, &w->key, &w->socket);
-  if (sc.config->proxies && state != BPF_TCP_ESTABLISHED && is_trusted(&sc.im, service, &w->s.p))
-    w->flow.flags |= FLOW_PROXIED;
+  if (state == BPF_TCP_ESTABLISHED)
+    w->flow.flags &= ~FLOW_PROXIED; /* its header has gone by */
   if (state == BPF_TCP_NEW_SYN_RECV)
     return on_embryo(skb, &sc, &w->socket, false);
   if (state == BPF_TCP_LISTEN && is_cookie(skb, w))

@@ -23,7 +23,7 @@ __noinline int on_refused(struct __sk_buff *skb, struct work *w) {
   if (w->grown)
     unclaim(&sc);
   if (why == REJECT_MALFORMED || why == REJECT_COMPLEX)
-    return refuse(skb, &sc, why, has);
+    return refuse(skb, w, why, has);
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now))
@@ -31,7 +31,7 @@ __noinline int on_refused(struct __sk_buff *skb, struct work *w) {
   count_rejected(sc.room, w->flow.class, why);
   tell_of(w, EVENT_REJECT, why, 0);
   if (why != REJECT_DROPPED)
-    return reject(skb, &sc, has);
+    return turn_away(skb, w, has);
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   r->text = REPLY_RESET;
@@ -95,7 +95,7 @@ __noinline int read_trust(struct work *w) {
     return 0;
   r->trusted[0] = s->trusted_v4;
   r->trusted[1] = s->trusted_v6;
-  return is_trusted(&im, s, &w->s.p);
+  return is_trusted(&im, h, s, &w->s.p);
 }
 
 /* Reads whom the PROXY header names that the request begins with. False: it is malformed. */
@@ -224,18 +224,25 @@ __noinline int apply_client(struct work *w) {
   return rule->action == ACTION_DROP ? RULING_REJECT : rule->action == ACTION_PASS ? RULING_PASS : RULING_GO;
 }
 
+/* Remembers what the rule says of the request's client. */
+__noinline int remember(struct work *w, const struct room_config *c, const struct rule *rule, __u32 refused) {
+  if (!w || !c || !rule)
+    return 0;
+  if (refused && rule->request.block && (!w->proxied || w->named))
+    block_client(&w->from, w->now + rule->request.block);
+  if (!refused && !w->demoted && !w->proxied && rule->request.learn)
+    learn_client(c, &w->from, w->flow.rank, w->now, w->now + rule->request.learn);
+  return 0;
+}
+
 /* Counts a request for its rule, and remembers what the rule says of its client. */
 static __always_inline void settle_rule(struct work *w, const struct room_config *c, const struct rule *rule,
                                         int ruling) {
   bool refused = ruling >= RULING_REJECT;
   __u32 slot = rule->slot;
   count(bpf_map_lookup_elem(&rule_counts, &slot), refused || w->demoted, c->shadow);
-  if (c->shadow)
-    return;
-  if (refused && rule->request.block && (!w->proxied || w->named))
-    block_client(&w->from, w->now + rule->request.block);
-  if (!refused && !w->demoted && !w->proxied && rule->request.learn)
-    learn_client(c, &w->from, w->flow.rank, w->now, w->now + rule->request.learn);
+  if (!c->shadow && rule->request.block | rule->request.learn)
+    remember(w, c, rule, refused);
 }
 
 /* Applies the rule to w->flow and what is remembered of the client. */

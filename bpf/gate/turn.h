@@ -55,12 +55,17 @@ static __always_inline bool is_in_answer(const struct work *w) { return before(w
 
 /* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
  * of another answer. The stack has the client's bytes up to a sequence number. */
-static __always_inline int reject(struct __sk_buff *skb, const struct scene *sc, __u32 has) {
-  struct rejected *r = note_rejected(skb, sc->w);
+__noinline int turn_away(struct __sk_buff *skb, struct work *w, __u32 has) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!w)
+    return TCX_DROP;
+  const struct room_config *c = h ? room_config(&im, h, w->flow.room) : NULL;
+  struct rejected *r = note_rejected(skb, w);
   r->seq = has;
-  r->length = sc->config->answer_length;
-  r->text = r->length && !is_in_answer(sc->w) ? REPLY_POLICY : REPLY_RESET;
-  return answer(skb, sc->w);
+  r->length = c ? c->answer_length : 0;
+  r->text = r->length && !is_in_answer(w) ? REPLY_POLICY : REPLY_RESET;
+  return answer(skb, w);
 }
 
 /* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
@@ -83,16 +88,18 @@ static __always_inline int break_off(struct __sk_buff *skb, struct scene *sc, __
 
 /* Tells the client that its request is none for the server. The stack has the client's bytes
  * up to a sequence number. */
-static __always_inline int refuse(struct __sk_buff *skb, const struct scene *sc, __u32 why, __u32 has) {
-  struct work *w = sc->w;
+__noinline int refuse(struct __sk_buff *skb, struct work *w, __u32 why, __u32 has) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return drop(REASON_RACE);
   bool holds = checksum_holds(skb, w), mine = true;
   if (holds || w->flow.flags & FLOW_NEW)
-    mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
+    mine = delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
   if (!holds || !mine) /* it is not what the client sent */
     return drop(holds ? REASON_RACE : REASON_CHECKSUM);
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
-  count_rejected(sc->room, w->flow.class, why);
+  count_rejected(sc.room, w->flow.class, why);
   tell_of(w, EVENT_REJECT, why, 0);
   r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
   if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
@@ -109,23 +116,6 @@ static __always_inline void set_rank(struct flow *f, const struct room_config *c
   f->mark = socket_mark(c, rank);
 }
 
-/* Fills in what the policy says of the flow's source. False: it goes by the waiting room. */
-static __always_inline bool classify(struct scene *sc, const struct service *service, struct work *w) {
-  const struct rule *rule = find_rule(&sc->im, sc->header, service, &w->s.p);
-  if (sc->im.fault || (rule && rule->action == ACTION_PASS))
-    return false;
-  const struct room_config *c = sc->config;
-  struct flow *f = &w->flow;
-  set_rank(f, c, rank_of(c, rule));
-  f->home = f->rank;
-  f->ends = c->ends;
-  if (!f->id) /* a connection does not change it */
-    f->protocol = c->protocol;
-  f->room = service->slot;
-  f->generation = sc->header->generation;
-  return true;
-}
-
 /* The service that the packet is for, if it has a waiting room here. */
 static __always_inline const struct service *gate_service(struct scene *sc, struct work *w, __u32 ifindex) {
   const struct service *s = find_service(&sc->im, sc->header, &w->s.p);
@@ -134,14 +124,47 @@ static __always_inline const struct service *gate_service(struct scene *sc, stru
   return set_scene(sc, s->slot) ? s : NULL;
 }
 
+/* The same for who needs nothing but its slot; MAX_SERVICES: none. */
+__noinline int gate_slot(struct work *w, __u32 ifindex) {
+  struct scene sc;
+  sc.header = open_image(&sc.im);
+  if (!w || !sc.header)
+    return MAX_SERVICES;
+  const struct service *s = gate_service(&sc, w, ifindex);
+  return s ? s->slot : MAX_SERVICES;
+}
+
+/* Fills in what the policy in force says of w->flow's source. 0: it goes by the waiting room. Global, for the
+ * look-ups in it are much to follow. */
+__noinline int classify(struct work *w, __u32 ifindex) {
+  struct scene sc;
+  sc.header = open_image(&sc.im);
+  if (!w || !sc.header)
+    return 0;
+  const struct service *service = gate_service(&sc, w, ifindex);
+  const struct rule *rule = service ? find_rule(&sc.im, sc.header, service, &w->s.p) : NULL;
+  if (!service || sc.im.fault || (rule && rule->action == ACTION_PASS))
+    return 0;
+  const struct room_config *c = sc.config;
+  struct flow *f = &w->flow;
+  set_rank(f, c, rank_of(c, rule));
+  f->home = f->rank;
+  f->ends = c->ends;
+  if (!f->id) { /* a connection does not change it */
+    f->protocol = c->protocol;
+    if (c->proxies && is_trusted(&sc.im, sc.header, service, &w->s.p))
+      f->flags |= FLOW_PROXIED;
+  }
+  f->room = service->slot;
+  f->generation = sc.header->generation;
+  return 1;
+}
+
 /* Makes the flow's class what the policy in force says. False: it goes by the waiting room
  * now. */
 static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
-  if (w->flow.generation == sc->header->generation)
-    return true;
-  const struct service *service = gate_service(sc, w, skb->ifindex);
-  return service && classify(sc, service, w);
+  return w->flow.generation == sc->header->generation || classify(w, skb->ifindex);
 }
 
 /* Whether the connection belongs to another service now. */
@@ -262,7 +285,7 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
     mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
-    return mine ? reject(skb, sc, w->s.seq) : drop(REASON_RACE);
+    return mine ? turn_away(skb, w, w->s.seq) : drop(REASON_RACE);
   if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
     return acknowledge(skb, w, w->s.seq + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */
@@ -315,7 +338,7 @@ static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, i
   bool lenient = is_lenient(sc);
   __u32 why = lenient ? 0 : refusal(sc, step);
   if (why)
-    return refuse(skb, sc, why, w->s.seq);
+    return refuse(skb, w, why, w->s.seq);
   if (w->flow.flags & FLOW_HEAD)
     return lenient ? ON_TURN : ON_PIECE;
   w->grown = 0;

@@ -89,8 +89,7 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
-  sc.header = open_image(&sc.im);
-  if (!sc.header || !gate_service(&sc, w, skb->ifindex))
+  if (!open_scene(&sc, gate_slot(w, skb->ifindex)))
     return TCX_NEXT;
   forget_old(skb, w);
   if (is_lenient(&sc))
@@ -107,9 +106,7 @@ __noinline int calm(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return 0;
-  sc.header = open_image(&sc.im);
-  if (!sc.header || !gate_service(&sc, w, skb->ifindex) || sc.config->protocol == PROTOCOL_TCP ||
-      is_lenient(&sc))
+  if (!open_scene(&sc, gate_slot(w, skb->ifindex)) || sc.config->protocol == PROTOCOL_TCP || is_lenient(&sc))
     return 0;
   __be16 was, now;
   __u32 at = w->s.l4 + 12, check = w->s.l4 + 16; /* the word with the flags, the checksum */
@@ -134,9 +131,7 @@ static __always_inline int on_fresh(struct __sk_buff *skb, struct work *w, int v
 }
 
 /* Decides on a segment to a port of the gate. */
-__noinline int decide_segment(struct __sk_buff *skb, struct work *w) {
-  if (!w)
-    return TCX_NEXT;
+static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w) {
   incoming_key(&w->key, &w->s.p);
   begin_tale(w);
   w->crowded = 0;

@@ -25,8 +25,7 @@ __noinline int parse_pieces(struct xdp_md *ctx, struct packet *p, __u32 length) 
   __u8 *bytes = bpf_map_lookup_elem(&scratch, &zero);
   if (!bytes)
     return pass(p, REASON_MAP_FAULT);
-  if (length > MAX_HEADERS)
-    length = MAX_HEADERS;
+  length = BOUND(length, MAX_HEADERS);
   if (length < sizeof(struct ethhdr))
     return pass(p, REASON_MALFORMED);
   if (bpf_xdp_load_bytes(ctx, 0, bytes, length))

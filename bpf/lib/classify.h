@@ -42,20 +42,28 @@ static __always_inline const struct page *page_of(struct image *im, __u32 index)
   return im->page;
 }
 
-/* Walks from an entry to the cell that it leads to for the key; NULL if to none. */
-static __always_inline const union cell *walk(struct image *im, __u32 entry, const struct key *key) {
+/* What find_cell() returns in place of a cell: none, a look-up that found no page, another policy. */
+#define CELL_NONE 0
+#define CELL_FAULT (-1)
+#define CELL_STALE (-2)
+
+/* Walks from an entry to the cell that it leads to for the key, in the image of a generation. Global, so that
+ * the verifier follows it once: with the image opened anew, for a pointer to it cannot be passed. */
+__noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!key || !h || h->generation != generation)
+    return CELL_STALE;
   for (int i = 0; i <= MAX_STEPS; i++) {
     if (entry == ENTRY_NONE)
-      return NULL;
-    const struct page *page = page_of(im, entry & ~ENTRY_NODE);
-    if (!page) {
-      im->fault = true;
-      return NULL;
-    }
+      return CELL_NONE;
+    const struct page *page = page_of(&im, entry & ~ENTRY_NODE);
+    if (!page)
+      return CELL_FAULT;
     if (!(entry & ENTRY_NODE)) {
       const union cell *c = &page->cell[entry % PAGE_CELLS];
       if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
-        return c;
+        return entry;
       entry = c->guard.miss;
       continue;
     }
@@ -66,7 +74,24 @@ static __always_inline const union cell *walk(struct image *im, __u32 entry, con
     else
       entry = n->child[w >> (n->shift & 63) & 15];
   }
-  return NULL;
+  return CELL_NONE;
+}
+
+/* The cell that an entry leads to for the key; NULL if to none. */
+static __always_inline const union cell *walk(struct image *im, const struct header *h, __u32 entry,
+                                              const struct key *key) {
+  /* Most policies lead to a cell at once. */
+  if (entry && entry / PAGE_CELLS == im->number) { /* and not to a node, which has a larger number */
+    const union cell *c = &im->page->cell[entry % PAGE_CELLS];
+    if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
+      return c;
+  }
+  int cell = find_cell(key, entry, h->generation);
+  im->fault |= (__u32)cell >> 31;
+  if (cell <= 0)
+    return NULL;
+  const struct page *page = page_of(im, cell);
+  return page ? &page->cell[cell % PAGE_CELLS] : NULL;
 }
 
 /* The service that the packet is for, NULL if none. Without ports, one that listens on the
@@ -77,15 +102,15 @@ static __always_inline const struct service *find_service(struct image *im, cons
   __u32 entry = p->v6 ? h->listen_v6 : h->listen_v4;
   if (!p->has_ports)
     entry = p->v6 ? h->any_v6 : h->any_v4;
-  const union cell *c = walk(im, entry, &key);
+  const union cell *c = walk(im, h, entry, &key);
   return c ? &c->service : NULL;
 }
 
 /* The rule that a look-up from an entry comes to for the packet's source, NULL if none. */
-static __always_inline const struct rule *find_rule_from(struct image *im, __u32 entry,
-                                                         const struct packet *p) {
+static __always_inline const struct rule *find_rule_from(struct image *im, const struct header *h,
+                                                         __u32 entry, const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
-  const union cell *c = walk(im, entry, &key);
+  const union cell *c = walk(im, h, entry, &key);
   return c ? &c->rule : NULL;
 }
 
@@ -123,11 +148,10 @@ static __always_inline __u32 rank_of(const struct room_config *c, const struct r
 
 /* Rank of the class with a slot; MAX_RANKS: the policy has it no more. */
 static __always_inline __u32 rank_of_class(const struct room_config *c, __u32 class) {
-  for (__u32 rank = 0; rank < MAX_RANKS; rank++) {
-    if (rank < c->ranks && c->rank[rank].class == class)
-      return rank;
-  }
-  return MAX_RANKS;
+  __u32 rank = 0;
+  while (rank < MAX_RANKS && (rank >= c->ranks || c->rank[rank].class != class))
+    rank++;
+  return forget(rank, class);
 }
 
 /* SO_MARK of the sockets of that rank; 0: it is not set. */

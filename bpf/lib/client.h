@@ -78,11 +78,12 @@ static __always_inline const struct rule *find_rule(struct image *im, const stru
     v4 = r ? r->v4 : v4;
     v6 = r ? r->v6 : v6;
   }
-  return find_rule_from(im, p->v6 ? v6 : v4, p);
+  return find_rule_from(im, h, p->v6 ? v6 : v4, p);
 }
 
 /* Whether the packet comes from a proxy that is trusted to say who its client is. */
-static __always_inline bool is_trusted(struct image *im, const struct service *s, const struct packet *p) {
+static __always_inline bool is_trusted(struct image *im, const struct header *h, const struct service *s,
+                                       const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], 0, 0}};
-  return walk(im, p->v6 ? s->trusted_v6 : s->trusted_v4, &key);
+  return walk(im, h, p->v6 ? s->trusted_v6 : s->trusted_v4, &key);
 }

@@ -8,10 +8,11 @@
 /* Whether the address is a trusted proxy's. */
 __noinline int trusts(const struct reading *r, const struct address *a) {
   struct image im;
-  if (!r || !a || !open_image(&im))
+  const struct header *h = open_image(&im);
+  if (!r || !a || !h)
     return 0;
   struct key key = {{a->word[0], a->word[1], 0, 0}};
-  return !!walk(&im, r->trusted[a->v6 ? 1 : 0], &key);
+  return !!walk(&im, h, r->trusted[a->v6 ? 1 : 0], &key);
 }
 
 /* Elements of one header that are looked at; beyond them nothing is known. */
