@@ -80,7 +80,19 @@ __noinline int walk_step(struct reading *r) {
   return 1;
 }
 
+/* Steps of a walk, and those of one turn. */
 #define MAX_WALK 1024
+#define WALK_TURN 32
+
+/* False: the walk is over. */
+__noinline int walk_turn(struct reading *r) {
+  if (!r)
+    return 0;
+  for (int i = 0; i < WALK_TURN; i++)
+    if (!walk_step(r))
+      return 0;
+  return 1;
+}
 
 /* Notes the first rule that has all it asks for in what was read. */
 __noinline int walk_graph(struct reading *r) {
@@ -89,10 +101,9 @@ __noinline int walk_graph(struct reading *r) {
   r->walk.visits = 0;
   r->walk.hit = MAX_HITS;
   walk_enter(r, 0);
-  for (int i = 0; i < MAX_WALK; i++) {
-    if (!walk_step(r))
+  for (int i = 0; i < MAX_WALK / WALK_TURN; i++)
+    if (!walk_turn(r))
       return 0;
-  }
   r->complex = 1;
   return 0;
 }

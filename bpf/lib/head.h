@@ -348,7 +348,7 @@ static __always_inline int head_in_header(struct head_reader *h, struct text *t,
 __noinline int head_turn(struct head_reader *h, struct text *t, const struct http_chunk *c, __u32 at) {
   if (!h || !t || !c)
     return 0;
-  struct http_reader r = {NULL, c, at & 0xffff, at >> 16};
+  struct http_reader r = http_begin(NULL, c, at & 0xffff, at >> 16);
   int value = HEAD_NONE;
   if (h->place < HEAD_AT_PATH || h->place == HEAD_AT_STAR)
     value = head_in_target(h, t, &r);

@@ -119,8 +119,9 @@ static __always_inline const struct match_field *match_field_of(struct image *im
   return page ? &page->field[cell % PAGE_CELLS] : NULL;
 }
 
-static __always_inline const struct pattern *pattern_of(struct image *im, const struct match *m,
+static __always_inline const struct pattern *pattern_of(const struct image *opened, const struct match *m,
                                                         __u32 number) {
+  struct image at = *opened, *im = &at;
   __u32 cell = m->patterns + number / 8;
   const struct page *page = page_of(im, cell);
   return page ? &page->pattern[cell % PAGE_CELLS * 8 + number % 8] : NULL;
@@ -133,24 +134,54 @@ static __always_inline const struct match_node *node_at(struct image *im, const 
   return page ? &page->graph[cell % PAGE_CELLS * 2 + number % 2] : NULL;
 }
 
+/* The way of a cell of the hash table that has the key, or that is free; MATCH_WAYS: none. */
+static __always_inline __u32 find_way(const struct match_entry *e, __u64 key) {
+  __u64 way = 0;
+  while (way < MATCH_WAYS && e[way].key != key && e[way].key)
+    way++;
+  return forget(way, key);
+}
+
+/* Looks for a key in the cells behind that which it belongs to. Returns the number of its entry and one more;
+ * 0: there is none. Rare, as that cell is hardly ever full. */
+__noinline int find_behind(__u64 key) {
+  struct image im;
+  const struct match *m = open_match(&im);
+  if (!m)
+    return 0;
+  for (__u32 i = 1; i < MATCH_CELLS; i++) {
+    __u32 cell = m->entries + (((__u32)key + i) & m->mask);
+    const struct page *page = page_of(&im, cell);
+    if (!page)
+      return 0;
+    const struct match_entry *e = &page->entry[cell % PAGE_CELLS * MATCH_WAYS];
+    __u32 way = find_way(e, key);
+    if (way < MATCH_WAYS)
+      return cell * MATCH_WAYS + way + 1;
+  }
+  return 0;
+}
+
 /* The entry with the key. NULL: there is none. */
-static __always_inline const struct match_entry *find_entry(struct image *im, const struct match *m,
+static __always_inline const struct match_entry *find_entry(const struct image *opened, const struct match *m,
                                                             __u64 key) {
-  __u32 home = key;
-  for (int i = 0; i < MATCH_CELLS; i++) {
-    __u32 cell = m->entries + ((home + i) & m->mask);
-    const struct page *page = page_of(im, cell);
+  struct image at = *opened, *im = &at;
+  __u32 cell = m->entries + ((__u32)key & m->mask);
+  const struct page *page = page_of(im, cell);
+  if (!page)
+    return NULL;
+  __u32 number = cell * MATCH_WAYS, way = find_way(&page->entry[cell % PAGE_CELLS * MATCH_WAYS], key);
+  if (way >= MATCH_WAYS) {
+    number = find_behind(key);
+    if (!number)
+      return NULL;
+    way = 0;
+    page = page_of(im, --number / MATCH_WAYS);
     if (!page)
       return NULL;
-    const struct match_entry *e = &page->entry[cell % PAGE_CELLS * MATCH_WAYS];
-    for (int way = 0; way < MATCH_WAYS; way++) {
-      if (!e[way].key)
-        return NULL;
-      if (e[way].key == key)
-        return &e[way];
-    }
   }
-  return NULL;
+  const struct match_entry *e = &page->entry[(number + way) % (PAGE_CELLS * MATCH_WAYS)];
+  return e->key == key ? e : NULL;
 }
 
 static __always_inline void note_rule(struct reading *r, __u32 rule) {
@@ -220,7 +251,7 @@ static __always_inline void note_entry(struct reading *r, __u32 field, const str
 /* What is looked up in by a function: what finds things, and the hash table, each with its own page. */
 struct tables {
   struct image im;
-  struct image entries;
+  struct image entries; /* at the first of the hash table's pages */
   const struct match *match;
   const struct match_field *field;
 };
@@ -232,6 +263,8 @@ static __always_inline bool open_tables(struct tables *t, __u32 field) {
     return false;
   t->field = match_field_of(&t->im, t->match, field);
   t->entries = t->im;
+  if (!page_of(&t->entries, t->match->entries))
+    return false;
   return t->field;
 }
 
@@ -239,7 +272,8 @@ static __always_inline bool open_tables(struct tables *t, __u32 field) {
 #define MATCH_STEPS 11
 
 /* The length at an index of the list that begins at a cell. */
-static __always_inline __u32 length_at(struct image *im, __u32 list, __u32 index) {
+static __always_inline __u32 length_at(const struct image *opened, __u32 list, __u32 index) {
+  struct image at = *opened, *im = &at;
   __u32 cell = list + index / 32;
   const struct page *page = page_of(im, cell);
   return page ? page->length[cell % PAGE_CELLS * 32 + index % 32] : 0;
@@ -259,7 +293,7 @@ struct search {
 static __always_inline void find_longest(struct reading *r, struct tables *t, struct search *s) {
   __u32 low = 0, high = s->count;
   for (int i = 0; i < MATCH_STEPS && low < high; i++) {
-    __u32 middle = (low + high) / 2, n = length_at(&t->im, s->lengths, middle);
+    __u32 middle = forget((low + high) / 2, s->lengths), n = length_at(&t->im, s->lengths, middle);
     const struct match_entry *e = NULL;
     if (n <= r->text.length) {
       __u64 hash =
@@ -269,43 +303,36 @@ static __always_inline void find_longest(struct reading *r, struct tables *t, st
     if (e) {
       s->rule = e->rule;
       s->to = e->to;
-      low = middle + 1;
+      low = forget(middle + 1, s->lengths);
     } else {
       high = middle;
     }
   }
 }
 
-/* The value's beginnings, and the value as a whole. Returns the pattern of the longest that leads on,
- * or 0. */
-__noinline int match_front(struct reading *r, __u32 field) {
+/* The value's beginnings, and the value as a whole (MATCH_PREFIX), or its ends (MATCH_SUFFIX). Returns the
+ * pattern of the longest that leads on, or 0. */
+__noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
   struct tables t;
   if (!r || !open_tables(&t, field))
     return 0;
   const struct match_field *f = t.field;
-  r->words = f->words;
-  r->longest_suffix = f->longest_suffix;
-  struct search s = {MATCH_PREFIX, field, f->prefixes, f->prefix_count, f->rule, f->pattern};
+  bool front = kind == MATCH_PREFIX;
+  struct search s = {kind, field, f->suffixes, f->suffix_count, NO_MATCH, 0};
+  if (front) {
+    r->words = f->words;
+    r->longest_suffix = f->longest_suffix;
+    s = (struct search){kind, field, f->prefixes, f->prefix_count, f->rule, f->pattern};
+  }
   find_longest(r, &t, &s);
   note_rule(r, s.rule);
   __u32 n = r->text.length;
-  if (!f->exact || n > MAX_LITERAL)
+  if (!front || !f->exact || n > MAX_LITERAL)
     return s.to;
   const struct match_entry *e =
       find_entry(&t.entries, t.match, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
   if (e)
     note_entry(r, field, e);
-  return s.to;
-}
-
-/* Its ends. Returns likewise. */
-__noinline int match_back(struct reading *r, __u32 field) {
-  struct tables t;
-  if (!r || !open_tables(&t, field))
-    return 0;
-  struct search s = {MATCH_SUFFIX, field, t.field->suffixes, t.field->suffix_count, NO_MATCH, 0};
-  find_longest(r, &t, &s);
-  note_rule(r, s.rule);
   return s.to;
 }
 
@@ -347,23 +374,28 @@ __noinline int match_suffixes(struct reading *r, __u32 field, __u32 number) {
   return 0;
 }
 
-/* Tries a suffix with all states that have been reached. */
-__noinline int match_tail(struct reading *r, __u32 field, __u32 tail) {
+/* Whether a suffix ends the pattern of a state that has been reached. */
+__noinline int match_pair(struct reading *r, __u32 field, __u32 tail, __u32 state) {
   struct tables t;
   if (!r || !open_tables(&t, field))
     return 0;
   const struct reached *suffix = &r->suffix[tail & (MAX_CHAIN - 1)];
-  for (__u32 i = 0; i < MAX_REACHED; i++) {
-    if (i >= r->reached_count)
-      break;
-    const struct reached *state = &r->reached[i];
-    if (state->end + suffix->end > r->text.length)
-      continue;
-    __u64 key = pair_key(t.match->seed, MATCH_TAIL, state->pattern, suffix->pattern);
-    const struct match_entry *e = find_entry(&t.entries, t.match, key);
-    if (e)
-      note_entry(r, field, e);
-  }
+  const struct reached *s = &r->reached[state & (MAX_REACHED - 1)];
+  if (s->end + suffix->end > r->text.length)
+    return 0;
+  __u64 key = pair_key(t.match->seed, MATCH_TAIL, s->pattern, suffix->pattern);
+  const struct match_entry *e = find_entry(&t.entries, t.match, key);
+  if (e)
+    note_entry(r, field, e);
+  return 0;
+}
+
+/* Tries a suffix with all states that have been reached. */
+__noinline int match_tail(struct reading *r, __u32 field, __u32 tail) {
+  if (!r)
+    return 0;
+  for (__u32 i = 0; i < MAX_REACHED && i < r->reached_count; i++)
+    match_pair(r, field, tail, i);
   return 0;
 }
 
@@ -408,28 +440,8 @@ __noinline int match_output(struct reading *r, __u32 state) {
   return e->to;
 }
 
-/* Words that end at one place. */
-#define MAX_OUTPUTS 16
-
-__noinline int match_words_at(struct reading *r, __u32 field, __u32 state, __u32 end) {
-  if (!r)
-    return 0;
-  for (int i = 0; i < MAX_OUTPUTS && state; i++) {
-    __u32 count = r->reached_count;
-    r->scan.word = 0;
-    state = match_output(r, state);
-    for (__u32 s = 0; s < MAX_REACHED && r->scan.word; s++) {
-      if (s >= count)
-        break;
-      match_word(r, field, s, end);
-    }
-  }
-  r->complex |= !!state;
-  return 0;
-}
-
 /* Bytes of which the automaton reads so many at once. */
-#define MATCH_RUN 64
+#define MATCH_RUN 16
 
 /* Reads on for words, up to one. Returns the state in which it ends; 0: none has, see scan.at. */
 __noinline int match_scan(struct reading *r) {
@@ -448,31 +460,47 @@ __noinline int match_scan(struct reading *r) {
     if (!states)
       return 0;
     state = states->state[(m->states + index / 16) % PAGE_CELLS * 16 + index % 16];
-    at++;
+    at = forget(at + 1, width);
     if (state & STATE_OUTPUT)
       break;
+    state = forget(state, width);
   }
   r->scan.at = at;
   r->scan.state = state & ~STATE_OUTPUT;
   return state & STATE_OUTPUT ? r->scan.state : 0;
 }
 
-/* Reads that a value may take. */
-#define MAX_SCANS (MAX_TEXT / MATCH_RUN + 64)
+/* Words that end at one place. */
+#define MAX_OUTPUTS 16
 
-/* Finds the words of the value. */
+/* Follows the word that ends with a state, in all the states reached before. Returns the next state with a
+ * word that ends there, which is a shorter one; 0: there is none. */
+__noinline int match_words_at(struct reading *r, __u32 field, __u32 state, __u32 end) {
+  if (!r)
+    return 0;
+  __u32 count = r->reached_count;
+  r->scan.word = 0;
+  state = match_output(r, state);
+  for (__u32 s = 0; s < MAX_REACHED && s < count && r->scan.word; s++)
+    match_word(r, field, s, end);
+  return state;
+}
+
+/* Scans that a value may take, and those of one turn: one loop within another is less to the verifier than
+ * one with as many turns. */
+#define MAX_SCANS (MAX_TEXT / MATCH_RUN + 64)
+#define SCAN_TURN 16
+
+/* Finds words of the value from r->scan.at on. */
 __noinline int match_words(struct reading *r, __u32 field) {
   if (!r)
     return 0;
-  r->scan.at = r->scan.state = 0;
-  for (int i = 0; i < MAX_SCANS; i++) {
-    if (r->scan.at >= r->text.length)
-      return 0;
+  for (int i = 0; i < SCAN_TURN && r->scan.at < r->text.length; i++) {
     __u32 state = match_scan(r);
-    if (state)
-      match_words_at(r, field, state, r->scan.at);
+    for (int o = 0; o < MAX_OUTPUTS && state; o++)
+      state = match_words_at(r, field, state, r->scan.at);
+    r->complex |= !!state;
   }
-  r->complex |= r->scan.at < r->text.length;
   return 0;
 }
 
@@ -500,23 +528,29 @@ static __always_inline void text_tails(struct text *t, __u64 seed, __u32 longest
 }
 
 /* Finds the patterns of a field that the text has. */
-__noinline int match_value(struct reading *r, __u32 field) {
-  if (!r)
-    return 0;
+static __always_inline void match_value(struct reading *r, __u32 field) {
   r->reached_count = r->suffix_count = r->words = r->longest_suffix = 0;
-  __u32 pattern = match_front(r, field);
+  __u32 pattern = match_ends(r, field, MATCH_PREFIX);
   if (pattern)
     match_prefixes(r, field, pattern);
-  if (r->words)
+  r->scan.at = r->scan.state = 0;
+  for (int i = 0; i < MAX_SCANS / SCAN_TURN && r->words && r->scan.at < r->text.length; i++)
     match_words(r, field);
+  r->complex |= r->words && r->scan.at < r->text.length;
   if (!r->longest_suffix)
-    return 0;
+    return;
   text_tails(&r->text, r->head.seed, r->longest_suffix);
-  pattern = match_back(r, field);
+  pattern = match_ends(r, field, MATCH_SUFFIX);
   if (pattern) {
     match_suffixes(r, field, pattern);
     match_tails(r, field);
   }
+}
+
+/* The same, where it is not called for each value of a head. */
+__noinline int match_text(struct reading *r, __u32 field) {
+  if (r)
+    match_value(r, field);
   return 0;
 }
 

@@ -46,8 +46,9 @@ static __always_inline __u32 field_of(struct reading *r, __u32 value) {
 __noinline int move_piece(struct work *w, __u32 by) {
   if (!w || !by)
     return 0;
-  for (__u32 i = 0; i < HTTP_CHUNK; i++)
-    w->chunk.byte[i] = w->chunk.byte[text_opaque(i + by) & (HTTP_CHUNK - 1)];
+  /* The last word may have bytes from behind the chunk, which nobody reads. */
+  for (__u32 i = 0; i < HTTP_CHUNK; i += 8)
+    *(http_u64 *)&w->chunk.byte[i] = *(http_u64 *)&w->chunk.byte[text_opaque(i + by) & (HTTP_CHUNK - 1)];
   return 0;
 }
 
@@ -70,33 +71,6 @@ __noinline int load_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
     return -1;
   __builtin_memcpy(&w->chunk, frame_of(slot) + from, HTTP_CHUNK);
   return move_piece(w, at - from);
-}
-
-/* Turns that are taken at once. */
-#define HEAD_TURNS 64
-
-/* Reads on in the piece at hand, up to a value that rules ask for. */
-__noinline int read_values(struct work *w) {
-  struct reading *r = the_reading();
-  if (!w || !r)
-    return READ_BAD;
-  __u32 pos = r->pos, end = r->end;
-  for (int i = 0; i < HEAD_TURNS && pos < end; i++) {
-    __u32 turn = head_turn(&r->head, &r->text, &w->chunk, end << 16 | pos);
-    __u32 value = turn >> HEAD_VALUE_SHIFT;
-    pos = turn & 0xffff;
-    r->pos = pos;
-    if (value == HEAD_END)
-      return READ_END;
-    if (value == HEAD_BAD)
-      return READ_BAD;
-    __u32 field = value ? field_of(r, value) : MAX_FIELDS;
-    if (field != MAX_FIELDS)
-      return field;
-    if (r->head.place == HEAD_AT_REST && !r->head.letters)
-      return READ_END; /* nothing is asked of what follows */
-  }
-  return pos < end ? READ_ON : READ_NEXT;
 }
 
 /* Prepares for a request of which no rules ask anything. */
@@ -136,7 +110,8 @@ __noinline int reading_begin(struct reading *r) {
 /* What reading a head takes at most in pieces, turns, of which few do not use a byte, and values that rules
  * ask for. */
 #define MAX_VALUES 256
-#define MAX_READINGS (MAX_SLOT_SIZE / HTTP_CHUNK + 2 * MAX_SLOT_SIZE / HEAD_TURNS + MAX_VALUES)
+#define MAX_READINGS                                                                                         \
+  (MAX_SLOT_SIZE / HTTP_CHUNK + 2 * MAX_SLOT_SIZE / HEAD_TURNS + MAX_VALUES + READING_TURN - 1)
 
 /* Gets the next piece. False: there is none, or it cannot be read. */
 static __always_inline bool next_piece(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node) {
@@ -148,28 +123,66 @@ static __always_inline bool next_piece(struct __sk_buff *skb, struct work *w, st
   return true;
 }
 
+/* Turns that are taken at once. */
+#define HEAD_TURNS 32
+
+/* Reads on in the piece at hand, up to a value that rules ask for. */
+static __always_inline int read_values(struct work *w, struct reading *r) {
+  __u32 pos = r->pos, end = r->end;
+  for (int i = 0; i < HEAD_TURNS && pos < end; i++) {
+    __u32 turn = head_turn(&r->head, &r->text, &w->chunk, end << 16 | pos);
+    __u32 value = turn >> HEAD_VALUE_SHIFT;
+    pos = turn & 0xffff;
+    r->pos = pos;
+    if (value == HEAD_END)
+      return READ_END;
+    if (value == HEAD_BAD)
+      return READ_BAD;
+    __u32 field = value ? field_of(r, value) : MAX_FIELDS;
+    if (field != MAX_FIELDS)
+      return field;
+    if (r->head.place == HEAD_AT_REST && !r->head.letters)
+      return READ_END; /* nothing is asked of what follows */
+  }
+  return pos < end ? READ_ON : READ_NEXT;
+}
+
+/* One reading: of the next piece if `value`, what the last one came to, says so, up to a value that rules ask
+ * for. Returns what it comes to. */
+__noinline int read_step(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node, __u32 value) {
+  if (!w || !r || (value == READ_NEXT && !next_piece(skb, w, r, node)))
+    return READ_BAD;
+  value = read_values(w, r);
+  if (value < MAX_FIELDS)
+    match_value(r, value);
+  else if (value == READ_FORWARDED)
+    on_forwarded(r);
+  return value;
+}
+
+/* Readings of one turn. */
+#define READING_TURN 32
+
+/* Goes on with some readings, as read_step() with one. */
+__noinline int read_turn(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node, __u32 value) {
+  for (int i = 0; i < READING_TURN && value < READ_END; i++)
+    value = read_step(skb, w, r, node, value);
+  return value;
+}
+
 /* Reads the head at w->reading, in the packet or, unless `node` is 0, in the frame in its slot. The rule is
  * in the reading. False: it may be read in two ways. */
 static __always_inline bool read_head(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node) {
   int value = READ_NEXT;
-  for (int i = 0; i < MAX_READINGS; i++) {
-    if (value == READ_NEXT && !next_piece(skb, w, r, node))
-      return false;
-    value = read_values(w);
-    if (value < MAX_FIELDS)
-      match_value(r, value);
-    else if (value == READ_FORWARDED)
-      on_forwarded(r);
-    if (value >= READ_END)
-      break;
-  }
+  for (int i = 0; i < MAX_READINGS / READING_TURN && value < READ_END; i++)
+    value = read_turn(skb, w, r, node, value);
   r->complex |= value < READ_END;
   if (value == READ_END && r->graph)
     walk_graph(r);
   return value != READ_BAD;
 }
 
-#define NAME_RUN 16
+#define NAME_RUN 8
 
 /* Adds bytes of a ClientHello's name, or of one of its protocols, to the text. Returns where it came to. */
 __noinline int copy_name(struct reading *r, __u32 from, __u32 end, __u32 field) {
@@ -229,11 +242,11 @@ static __always_inline void read_hello(struct __sk_buff *skb, struct work *w, st
     count_reason(REASON_NO_SNI, false, false);
   if (named && r->asks >> FIELD_SNI & 1) {
     read_name(r, 0, r->names.sni, FIELD_SNI);
-    match_value(r, FIELD_SNI);
+    match_text(r, FIELD_SNI);
   }
   r->pos = step == HTTP_END && r->asks >> FIELD_ALPN & 1 ? 0 : HELLO_NAME;
   for (int i = 0; i < MAX_PROTOCOLS && next_protocol(r); i++)
-    match_value(r, FIELD_ALPN);
+    match_text(r, FIELD_ALPN);
   if (r->graph)
     walk_graph(r);
 }

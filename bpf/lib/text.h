@@ -128,7 +128,7 @@ static const __u8 text_kinds[256] = {
 static __always_inline __u8 text_lower(__u8 b) { return b >= 'A' && b <= 'Z' ? b | 0x20 : b; }
 
 /* Bytes that a run takes at most. */
-#define TEXT_RUN 64
+#define TEXT_RUN 32
 
 /* Whether a run goes on over the byte: a path's slash behind a segment that surely stays. */
 static __always_inline bool path_passes(struct text *t, __u32 n, __u8 b) {
