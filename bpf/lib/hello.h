@@ -221,7 +221,7 @@ static __always_inline __u32 hello_skips(struct tls_names *n, __u32 most) {
 __noinline int hello_step(struct tls_names *n, const struct http_chunk *c, __u32 pos, __u32 length) {
   if (!n || !c || pos >= length)
     return 1;
-  struct http_reader r = {NULL, c, pos, length};
+  struct http_reader r = http_begin(NULL, c, pos, length);
   __u32 skipped = hello_skips(n, length - pos);
   if (skipped)
     return skipped;

@@ -200,6 +200,7 @@ static const __u8 http_first[HTTP_SETS][32] = {
 
 /* Eight bytes at once, the first in the lowest bits. BPF has no ctz, but a multiplication. */
 typedef __u64 __attribute__((may_alias)) http_u64;
+typedef __u32 __attribute__((may_alias)) http_u32;
 #define HTTP_EACH(byte) (0x0101010101010101ULL * (byte))
 #define HTTP_FOUR(a, b, c, d) ((__u32)(a) | (__u32)(b) << 8 | (__u32)(c) << 16 | (__u32)(d) << 24)
 #define HTTP_EIGHT(a, b, c, d, e, f, g, h) (HTTP_FOUR(a, b, c, d) | (__u64)HTTP_FOUR(e, f, g, h) << 32)
@@ -228,6 +229,7 @@ struct http_reader {
   const struct http_chunk *chunk;
   __u32 pos;
   __u32 length;
+  __u32 unknown; /* anything */
 };
 
 static __always_inline bool http_used_up(const struct http_reader *r) { return r->pos >= r->length; }
@@ -250,13 +252,20 @@ static __always_inline __u64 http_bytes(const struct http_reader *r) {
   return *(const http_u64 *)(r->chunk->byte + at) >> (over * 8 & 63);
 }
 
+/* A reader at a position of a chunk's so many bytes. */
+static __always_inline struct http_reader http_begin(struct http_head *h, const struct http_chunk *c,
+                                                     __u32 pos, __u32 length) {
+  struct http_reader r = {h, c, pos, length, *(const volatile http_u32 *)c->byte};
+  return r;
+}
+
 /* The number itself. The verifier follows each way that the code can go, and gives up one only
  * where it knows no more than it did when it was there before. So it is made to forget what
  * it found out of the number. */
 static __always_inline __u32 http_forget(const struct http_reader *r, __u32 number) {
-  number ^= r->length;
+  number ^= r->unknown;
   asm volatile("" : "+r"(number));
-  return number ^ r->length;
+  return number ^ r->unknown;
 }
 
 static __always_inline void http_advance(struct http_reader *r, __u32 n) {
@@ -285,6 +294,7 @@ static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
       break;
     r->pos = at + 16;
   }
+  r->pos = http_forget(r, r->pos);
   for (int i = 0; i < 2; i++) {
     __u64 found = http_below(http_bytes(r), least);
     http_advance(r, found ? http_zeros(found) : 8);
@@ -547,7 +557,7 @@ static __always_inline int http_length(struct http_reader *r, int place) {
 }
 
 /* Where the places are in which a byte at a time is read. */
-static __always_inline int http_rare(struct http_reader *r, int place) {
+static __always_inline int http_at_rare(struct http_reader *r, int place) {
   switch (place) {
   case HTTP_AT_START_LF:
     return http_lf(r, HTTP_AT_START);
@@ -571,6 +581,24 @@ static __always_inline int http_rare(struct http_reader *r, int place) {
     return http_length(r, place);
   }
   return place;
+}
+
+#define HTTP_PLACE_SHIFT 16
+
+/* Goes on in the places in which a byte at a time is read. Returns how far it came and the place there.
+ * Global, so that the verifier looks at these places once, and not for each way to them. */
+__noinline int http_rare_turn(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
+  if (!h || !c)
+    return 0;
+  struct http_reader r = http_begin(h, c, pos, length & 0xffff);
+  int place = http_at_rare(&r, length >> HTTP_PLACE_SHIFT);
+  return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
+}
+
+static __always_inline int http_rare(struct http_reader *r, int place) {
+  __u32 turn = http_rare_turn(r->head, r->chunk, r->pos, r->length | (__u32)place << HTTP_PLACE_SHIFT);
+  r->pos = turn & 0xffff;
+  return turn >> HTTP_PLACE_SHIFT;
 }
 
 /* Goes through the places in the order in which they mostly come, as far as the bytes at
@@ -599,12 +627,10 @@ static __always_inline int http_places(struct http_reader *r, int place) {
   return http_eol(r, HTTP_AT_LF, HTTP_AT_LINE);
 }
 
-#define HTTP_PLACE_SHIFT 16
-
 /* Places that a turn goes through at most. Of two one after the other at least one uses a
  * byte, which says how many turns a chunk takes; of those in
  * the request's chunks each uses one. */
-#define HTTP_TURN 8
+#define HTTP_TURN 3
 #define HTTP_TURNS (HTTP_CHUNK / (HTTP_TURN / 2))
 #define HTTP_CHUNK_TURNS (HTTP_CHUNK / HTTP_TURN)
 
@@ -614,11 +640,12 @@ static __always_inline int http_places(struct http_reader *r, int place) {
 __noinline int http_turn(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   if (!h || !c)
     return 0;
-  struct http_reader r = {h, c, pos, length};
+  struct http_reader r = http_begin(h, c, pos, length);
   int place = h->place;
   for (int i = 0; i < HTTP_TURN && place < HTTP_AT_END && !http_used_up(&r); i++) {
     place = http_forget(&r, http_places(&r, place));
     http_advance(&r, 0);
+    r.length = http_forget(&r, r.length);
   }
   h->place = place;
   return place << HTTP_PLACE_SHIFT | (__u16)r.pos;
@@ -751,7 +778,7 @@ static __always_inline int http_around(struct http_head *h, int place, __u8 b) {
 __noinline int http_chunk_turn(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   if (!h || !c)
     return 0;
-  struct http_reader r = {h, c, pos, length};
+  struct http_reader r = http_begin(h, c, pos, length);
   for (int i = 0; i < HTTP_TURN && h->place > HTTP_AT_LOST && !http_used_up(&r); i++) {
     __u32 skipped = http_skip(h, length - r.pos);
     if (!skipped) {
@@ -763,12 +790,31 @@ __noinline int http_chunk_turn(struct http_head *h, const struct http_chunk *c, 
   return h->place << HTTP_PLACE_SHIFT | (__u16)r.pos;
 }
 
+/* Turns that are taken at once: one loop within another is less to the verifier than one of as many turns. */
+#define HTTP_ROUND 16
+
+/* Goes on for some turns, as http_turn() for one. */
+__noinline int http_round(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
+  __u32 turn = pos;
+  for (int i = 0; i < HTTP_ROUND && (turn & 0xffff) < length && turn >> HTTP_PLACE_SHIFT < HTTP_AT_END; i++)
+    turn = http_turn(h, c, turn & 0xffff, length);
+  return turn;
+}
+
+/* The same in the chunks of a body. */
+__noinline int http_chunk_round(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
+  __u32 turn = pos | HTTP_AT_CHUNK << HTTP_PLACE_SHIFT;
+  for (int i = 0; i < HTTP_ROUND && (turn & 0xffff) < length && turn >> HTTP_PLACE_SHIFT > HTTP_AT_LOST; i++)
+    turn = http_chunk_turn(h, c, turn & 0xffff, length);
+  return turn;
+}
+
 /* Goes on from *pos until the head or the bytes end. Returns the place. */
 static __always_inline __u32 http_run(struct http_head *h, const struct http_chunk *c, __u32 *pos,
                                       __u32 length) {
   __u32 place = h->place;
-  for (int i = 0; i < HTTP_TURNS && *pos < length && place < HTTP_AT_END; i++) {
-    __u32 turn = http_turn(h, c, *pos, length);
+  for (int i = 0; i < HTTP_TURNS / HTTP_ROUND && *pos < length && place < HTTP_AT_END; i++) {
+    __u32 turn = http_round(h, c, *pos, length);
     *pos = turn & 0xffff;
     place = turn >> HTTP_PLACE_SHIFT;
   }
@@ -779,8 +825,8 @@ static __always_inline __u32 http_run(struct http_head *h, const struct http_chu
 static __always_inline __u32 http_run_chunks(struct http_head *h, const struct http_chunk *c, __u32 *pos,
                                              __u32 length) {
   __u32 place = h->place;
-  for (int i = 0; i < HTTP_CHUNK_TURNS && *pos < length && place > HTTP_AT_LOST; i++) {
-    __u32 turn = http_chunk_turn(h, c, *pos, length);
+  for (int i = 0; i < HTTP_CHUNK_TURNS / HTTP_ROUND && *pos < length && place > HTTP_AT_LOST; i++) {
+    __u32 turn = http_chunk_round(h, c, *pos, length);
     *pos = turn & 0xffff;
     place = turn >> HTTP_PLACE_SHIFT;
   }

@@ -101,7 +101,7 @@ static __always_inline __u32 proxy_skip(struct proxy_head *h, __u32 n) {
 __noinline int proxy_turn(struct proxy_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   if (!h || !c)
     return 0;
-  struct http_reader r = {NULL, c, pos, length};
+  struct http_reader r = http_begin(NULL, c, pos, length);
   for (int i = 0; i < PROXY_TURN && h->place < PROXY_AT_END && !http_used_up(&r); i++) {
     __u32 skipped = proxy_skip(h, length - r.pos);
     if (!skipped) {

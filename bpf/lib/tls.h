@@ -88,7 +88,7 @@ static __always_inline int tls_byte(struct tls_hello *h, __u8 b) {
 __noinline int tls_turn(struct tls_hello *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   if (!h || !c)
     return 0;
-  struct http_reader r = {NULL, c, pos, length};
+  struct http_reader r = http_begin(NULL, c, pos, length);
   for (int i = 0; i < TLS_TURN && h->place < TLS_AT_END && !http_used_up(&r); i++) {
     __u32 skipped = tls_skip(h, length - r.pos);
     if (!skipped) {
