@@ -82,18 +82,17 @@ static __always_inline int bench_end(bool done) {
 
 /* The class of its source. */
 __noinline int bench_classify(struct __sk_buff *skb, struct work *w) {
-  struct scene sc;
-  if (!w)
-    return 0;
-  sc.w = w;
-  sc.header = open_image(&sc.im);
-  const struct service *service = sc.header ? gate_service(&sc, w, skb->ifindex) : NULL;
-  return service && classify(&sc, service, w);
+  return w && classify(w, skb->ifindex);
 }
 
 /* Where it ends. */
 __noinline int bench_scan(struct __sk_buff *skb, struct work *w) {
   return w && read_request(skb, w, w->s.seq) == HTTP_END;
+}
+
+__noinline int bench_values(struct work *w) {
+  struct reading *r = the_reading();
+  return w && r ? read_values(w, r) : READ_BAD;
 }
 
 /* Its path, decoded and cleaned, and its hash. */
@@ -108,7 +107,7 @@ __noinline int bench_path(struct __sk_buff *skb, struct work *w) {
   for (int i = 0; i < MAX_READINGS && (value == READ_NEXT || value == READ_ON); i++) {
     if (value == READ_NEXT && !next_piece(skb, w, r, 0))
       return 0;
-    value = read_values(w);
+    value = bench_values(w);
   }
   return value == FIELD_PATH;
 }
@@ -147,7 +146,7 @@ __noinline int bench_find(struct work *w) {
   return w && set_flow_scene(&sc, w);
 }
 
-__noinline int bench_read_url(struct __sk_buff *skb, struct work *w) {
+static __always_inline int bench_read_url(struct __sk_buff *skb, struct work *w) {
   return bench_classify(skb, w) && bench_scan(skb, w) && bench_path(skb, w);
 }
 

@@ -71,6 +71,7 @@ int narthex_gate_steer(struct __sk_buff *skb) {
   __u64 now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc.room->lock);
   sc.room->control = c;
+  sc.room->limit = limit_of(sc.room, sc.config, now);
   advance(sc.room, sc.config, now);
   bpf_spin_unlock(&sc.room->lock);
   return TCX_NEXT;

@@ -41,7 +41,7 @@ static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   }
   if (step == HTTP_LOST) {
     w->now = bpf_ktime_get_ns();
-    return refuse(skb, sc, REJECT_MALFORMED, next);
+    return refuse(skb, w, REJECT_MALFORMED, next);
   }
   if (!note_read(sc, next))
     return drop(REASON_RACE);
@@ -347,5 +347,5 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return ON_UNFOLLOWED;
   set_mark(w, seq);
   int step = read_request(skb, w, seq);
-  return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, &sc, REJECT_MALFORMED, seq) : ON_TURN;
+  return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, w, REJECT_MALFORMED, seq) : ON_TURN;
 }

@@ -30,12 +30,10 @@ static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jif
 }
 
 /* Takes what is due out of the room's lists. */
-static __always_inline void pick_next(struct scene *sc, struct pick *k) {
+static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 slot) {
   struct room *r = sc->room;
   __u32 jiffies = bpf_jiffies64();
-  bpf_spin_lock(&r->lock);
-  advance(r, sc->config, sc->w->now);
-  reap_ghosts(r, sc->w->now);
+  lock_current(sc, slot, sc->w->now);
   find_due(sc, k, jiffies);
   struct node_link *l = link_of(sc->pool, k->node);
   k->class = l->class;
@@ -273,7 +271,7 @@ __noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
   if (!w || !open_scene(&sc, room))
     return TCX_DROP;
   w->now = bpf_ktime_get_ns();
-  pick_next(&sc, &k);
+  pick_next(&sc, &k, room);
   begin_tale(w);
   w->flow.room = room;
   w->flow.class = k.class;

@@ -142,44 +142,7 @@ __noinline int on_piece(struct __sk_buff *skb, struct work *w) {
     tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   if (node)
     free_node(sc.pool, node);
-  return fits ? settle(skb, &sc, fate) : refuse(skb, &sc, REJECT_TOO_LARGE, w->s.seq);
-}
-
-/* A head is whole, in its slot of so many bytes: takes its turn. */
-static __always_inline int try_turn(struct scene *sc, struct slot *slot, __u32 length) {
-  struct work *w = sc->w;
-  struct flow *f = sc->flow;
-  struct room *r = sc->room;
-  const struct room_config *c = sc->config;
-  __u32 node = w->flow.node;
-  int fate = FATE_LOST;
-  bpf_spin_lock(&r->lock);
-  struct node_link *l = link_of(sc->pool, node);
-  if (f->id == w->flow.id && f->state == FLOW_GATHERING && l->state == NODE_GATHERING) {
-    l->busy = 0;
-    advance(r, c, w->now);
-    reap_ghosts(r, w->now);
-    withdraw(r, sc->pool, node);
-    slot->length = length;
-    keep_tale(slot, w);
-    name_node(l, w);
-    struct class_room *q = class_of(r, w->flow.class);
-    q->arrived++;
-    fate = FATE_REJECT;
-    if (may_enter(r, c, w->flow.rank)) {
-      enter_flow(r, c, f, w);
-      fate = FATE_PASS;
-    } else if (make_place(r, sc->pool, c, w->flow.rank)) {
-      enqueue(r, sc->pool, node);
-      q->held++;
-      wait_flow(f, w, node, FLOW_HELD);
-      fate = FATE_HELD;
-    } else {
-      q->rejected[REJECT_QUEUE_FULL]++;
-    }
-  }
-  bpf_spin_unlock(&r->lock);
-  return fate;
+  return fits ? settle(skb, &sc, fate) : refuse(skb, w, REJECT_TOO_LARGE, w->s.seq);
 }
 
 /* Rejects a request that is in no list any more. */
@@ -190,7 +153,7 @@ static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc,
   free_node(sc->pool, node);
   if (mine)
     tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
-  return mine ? reject(skb, sc, begin) : drop(REASON_RACE);
+  return mine ? turn_away(skb, w, begin) : drop(REASON_RACE);
 }
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot w->grown
@@ -205,7 +168,7 @@ __noinline int on_whole(struct __sk_buff *skb, struct work *w) {
     return TCX_DROP;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->watch = 0;
-  int fate = try_turn(&sc, slot, w->grown - (w->s.length - w->keep));
+  int fate = take_turn(w, node, w->grown - (w->s.length - w->keep));
   if (fate == FATE_LOST) {
     unclaim(&sc);
     return drop(REASON_RACE);
@@ -253,7 +216,7 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   if (!why)
     return drop(REASON_RACE);
   w->s.length = came;
-  return refuse(skb, sc, why, begin);
+  return refuse(skb, w, why, begin);
 }
 
 /* A further segment while the head of the flow's request comes in pieces. */

@@ -73,10 +73,8 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
-  bpf_spin_lock(&r->lock);
+  lock_current(sc, w->flow.room, w->now);
   if (is_ready_for(r, f, w)) {
-    advance(r, c, w->now);
-    reap_ghosts(r, w->now);
     struct class_room *q = class_of(r, w->flow.class);
     q->arrived++;
     /* Into a full accept queue the stack would not take it, and its client might not send it again. */
@@ -116,16 +114,39 @@ static __always_inline bool is_followed_by_another(const struct work *w) {
   return w->flow.protocol == PROTOCOL_HTTP && w->flow.state != FLOW_PAUSED && exceeds(w);
 }
 
+/* Prepares the flow's request for its turn, whose head was put together in the node's slot of so many bytes
+ * and is whole now. Under the lock. */
+static __always_inline void end_gathering(struct scene *sc, struct slot *slot, __u32 node, __u32 length) {
+  link_of(sc->pool, node)->busy = 0;
+  withdraw(sc->room, sc->pool, node);
+  slot->length = length;
+  keep_tale(slot, sc->w);
+  class_of(sc->room, sc->w->flow.class)->arrived++;
+}
+
+/* Whether the flow gathers a head in that node. Under the lock. */
+static __always_inline bool is_gathered(struct scene *sc, __u32 node) {
+  const struct flow *f = sc->flow;
+  return f->id == sc->w->flow.id && f->state == FLOW_GATHERING &&
+         link_of(sc->pool, node)->state == NODE_GATHERING;
+}
+
 /* Puts a request, whose frame is in the node's slot, into the queue, or into service if that
- * has become possible. */
-static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node) {
-  struct work *w = sc->w;
+ * has become possible. `gathered`: 0, or what the slot's length is now that the head in it is whole. */
+__noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
+  struct scene scene, *sc = &scene;
+  struct slot *slot = slot_of(node);
+  if (!w || !slot || !set_flow_scene(sc, w))
+    return FATE_LOST;
+  struct flow *f = sc->flow;
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
-  bpf_spin_lock(&r->lock);
-  if (is_ready_for(r, f, w)) {
+  lock_current(sc, w->flow.room, w->now);
+  if (gathered ? is_gathered(sc, node) : is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
+    if (gathered)
+      end_gathering(sc, slot, node, gathered);
     name_node(link_of(sc->pool, node), w);
     if (may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
@@ -133,7 +154,7 @@ static __always_inline int try_wait(struct scene *sc, struct flow *f, __u32 node
     } else if (make_place(r, sc->pool, c, w->flow.rank)) {
       enqueue(r, sc->pool, node);
       q->held++;
-      if (is_followed_by_another(w))
+      if (!gathered && is_followed_by_another(w))
         w->flow.flags |= FLOW_ACKED;
       wait_flow(f, w, node, FLOW_HELD);
       fate = FATE_HELD;
@@ -207,7 +228,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
       fate = FATE_LOST;
     } else {
       note_kept(skb, w);
-      fate = try_wait(sc, sc->flow, node);
+      fate = take_turn(w, node, 0);
     }
     if (fate != FATE_HELD)
       free_node(sc->pool, node);

@@ -36,6 +36,28 @@ static __always_inline bool seems_due(struct room *r) {
   return true;
 }
 
+/* Moves a room on to this moment's epoch, and lets ghosts go whose time has come. */
+__noinline int catch_up(__u32 slot) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return 0;
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  advance(sc.room, sc.config, now);
+  reap_ghosts(sc.room, now);
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* Takes the room's lock, for what depends on the limit and on who is in service. That the room is behind is
+ * rare: the verifier looks at what is done about it once, and not wherever the lock is taken. */
+static __always_inline void lock_current(struct scene *sc, __u32 slot, __u64 now) {
+  if (is_behind(sc->room, sc->config, now))
+    catch_up(slot);
+  bpf_spin_lock(&sc->room->lock);
+  sc->room->limit = limit_of(sc->room, sc->config, now);
+}
+
 /* What there is to do. */
 enum due { DUE_NOTHING, DUE_NEXT, DUE_OVERDUE };
 
@@ -47,9 +69,7 @@ __noinline int what_is_due(__u32 slot) {
   __u64 now = bpf_ktime_get_ns();
   __u32 jiffies = bpf_jiffies64();
   int due = DUE_NOTHING;
-  bpf_spin_lock(&r->lock);
-  advance(r, sc.config, now);
-  reap_ghosts(r, now);
+  lock_current(&sc, slot, now);
   if (overdue_node(r, sc.pool, sc.config, now))
     due = DUE_OVERDUE;
   else if (r->doomed_head || next_node(r, sc.pool, sc.config, jiffies))

@@ -159,8 +159,10 @@ static __always_inline bool is_as_seen(const struct flow *f, const struct flow *
 
 /* Deletes a flow that is as it was seen, or only still has its id. False: another CPU was
  * faster. */
-static __always_inline bool delete_flow(const struct flow_key *key, struct flow *f, const struct flow *seen,
-                                        __u64 id, __u64 now) {
+__noinline int delete_flow(const struct flow_key *key, struct flow *f, const struct flow *seen, __u64 id,
+                           __u64 now) {
+  if (!key || !f)
+    return false;
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
   if (!r || !p || !id)

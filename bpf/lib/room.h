@@ -4,6 +4,7 @@
 #pragma once
 #include "../config.h"
 #include "../types.h"
+#include "packet.h"
 
 /* Key: slot of a service. Written by the programs under its lock; user space reads. Sized
  * for the services of the policy; user space refuses more. */
@@ -191,8 +192,6 @@ static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
   __u32 *entered = r->entered[epoch % EPOCHS];
   for (int i = 0; i < CLASS_SLOTS; i++) {
     __u32 n = entered[i];
-    if (!n)
-      continue;
     entered[i] = 0;
     r->in_service -= n;
     r->class[i].in_service -= n;
@@ -215,7 +214,6 @@ static __always_inline __u32 limit_of(const struct room *r, const struct room_co
 
 /* Moves on to the epoch of this moment. */
 static __always_inline void advance(struct room *r, const struct room_config *c, __u64 now) {
-  r->limit = limit_of(r, c, now);
   if ((__s64)(now - r->epoch_began) < (__s64)c->epoch)
     return;
   if (!r->in_service || !c->epoch) {
@@ -276,15 +274,26 @@ static __always_inline void lay(struct room *r, struct ghost *g) {
 
 #define MAX_REAPED 32
 
+/* Whether the first ghost is to go. */
+static __always_inline bool is_ghost_due(const struct room *r, __u64 now) {
+  const struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
+  return r->ghost_first != r->ghost_end && (!g->cookie || (__s64)(g->deadline - now) <= 0);
+}
+
 /* Lets ghosts go whose time has come, some at a time. */
 static __always_inline void reap_ghosts(struct room *r, __u64 now) {
   for (int i = 0; i < MAX_REAPED; i++) {
     struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
-    if (r->ghost_first == r->ghost_end || (g->cookie && (__s64)(g->deadline - now) > 0))
+    if (!is_ghost_due(r, now))
       return;
     lay(r, g);
     r->ghost_first++;
   }
+}
+
+/* Whether there is something for catch_up() to do. Without the lock. */
+static __always_inline bool is_behind(const struct room *r, const struct room_config *c, __u64 now) {
+  return (c->epoch && (__s64)(now - r->epoch_began) >= (__s64)c->epoch) || is_ghost_due(r, now);
 }
 
 /* What a class for which nothing is known yet is taken to need. */
@@ -305,7 +314,6 @@ static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u
   return number;
 }
 
-/* After advance(). */
 static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }
 
 /* Bits of the classes that are at their max. Without branches, which the verifier would have
@@ -324,9 +332,11 @@ static __always_inline __u32 at_max(const struct room *r, const struct room_conf
 }
 
 /* The first of the classes, by rank, among the first so many ranks; its bit, or 0. */
-static __always_inline __u32 first_by_rank(const struct room_config *c, __u32 classes, __u32 ranks) {
+static __always_inline __u32 first_by_rank(const struct room *r, const struct room_config *c, __u32 classes,
+                                           __u32 ranks) {
   if (!classes)
     return 0;
+  ranks = forget(ranks, r->in_service);
   for (__u32 i = 0; i < MAX_RANKS; i++) {
     if (i >= ranks)
       break;
@@ -358,8 +368,8 @@ static __always_inline const struct class_room *class_with(const struct room *r,
 static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 classes,
                                         __u32 ranks) {
   __u32 able = classes & ~at_max(r, c);
-  __u32 due = first_by_rank(c, able & r->due_classes, c->ranks);
-  return due ?: first_by_rank(c, able, ranks);
+  __u32 due = first_by_rank(r, c, able & r->due_classes, c->ranks);
+  return due ?: first_by_rank(r, c, able, ranks);
 }
 
 /* The node that is to be released next, 0 if there is no room or nobody. Where the server's
@@ -394,14 +404,15 @@ static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const 
     return r->gather_head;
   if (!r->waiting)
     return 0;
-  for (__u32 i = 0; i < CLASS_SLOTS; i++) {
-    if (!(r->waiting_classes & (1U << i)))
-      continue;
-    __u32 node = oldest(&r->class[i], p);
-    if (is_overdue(p, c->max_wait, node, now))
+  for (__u32 i = 0; i < MAX_RANKS && i < c->ranks; i++) {
+    __u32 class = c->rank[i].class;
+    __u32 node = r->waiting_classes & bit_of(class) ? oldest(class_of(r, class), p) : 0;
+    if (node && is_overdue(p, c->max_wait, node, now))
       return node;
   }
-  return 0;
+  __u32 gone = r->waiting_classes & ~c->classes; /* in the policy no more */
+  __u32 node = gone ? oldest(class_with(r, gone), p) : 0;
+  return node && is_overdue(p, c->max_wait, node, now) ? node : 0;
 }
 
 /* Accounts an admission of the class to the reserves. */
