@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guest is what a virtual machine's first process and those who boot it agree on.
+package guest
+
+// Task is what a machine is for.
+type Task struct {
+	Command []string
+	Dir     string   // where the command starts
+	Env     []string // beside the few variables that all commands have
+	Share   string   // folder that the command can write for those outside; none if empty
+	Modules string   // folder of the kernel's modules; set by the machine
+}
+
+// Where in the first files things are.
+const (
+	TaskFile   = "task.json"
+	ModulesDir = "modules"
+)
+
+// Numbers of the serial ports that lead outside.
+const (
+	OutputPort = 1 // what the command prints
+	StatusPort = 2 // its exit code, in the end
+)
+
+// Names of folders outside that the machine mounts.
+const (
+	RootTag  = "root"
+	ShareTag = "share"
+)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vm runs commands on stock Debian kernels: in virtual machines that see this machine's
+// files. What a command changes stays in its machine's memory, but for one shared folder.
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"narthex/test/vm/guest"
+)
+
+// Machine says how a virtual machine is.
+type Machine struct {
+	Kernel Kernel
+	Memory int       // MiB; 4096 if 0
+	CPUs   int       // 2 if 0
+	Output io.Writer // gets what the command prints
+}
+
+// consoleTail is how much of the console an error quotes, in bytes.
+const consoleTail = 4096
+
+// Run boots the machine, runs a command in it, and returns the command's exit code. The machine
+// is gone afterwards.
+func (m Machine) Run(ctx context.Context, task guest.Task) (code int, err error) {
+	dir, err := os.MkdirTemp("", "narthex-vm-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	task.Modules = m.Kernel.modules
+	initramfs := filepath.Join(dir, "initramfs")
+	if err := writeInitramfs(ctx, initramfs, m.Kernel, task); err != nil {
+		return 0, fmt.Errorf("make the first files of kernel %s: %w", m.Kernel.Version, err)
+	}
+	status, console := filepath.Join(dir, "status"), filepath.Join(dir, "console")
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(task, initramfs, status, console)...)
+	var complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = struct{ io.Writer }{m.Output}, &complaints // always a pipe, for QEMU opens it anew
+	runErr := cmd.Run()
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("run on kernel %s: %w", m.Kernel.Version, errors.Join(context.Cause(ctx), quote(console)))
+	}
+	text, err := os.ReadFile(status)
+	if err == nil {
+		code, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("kernel %s ended before the command did: %w", m.Kernel.Version,
+			errors.Join(runErr, errors.New(strings.TrimSpace(complaints.String())), quote(console)))
+	}
+	return code, nil
+}
+
+// quote is the end of a console as an error.
+func quote(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("its console:\n%s", text[max(0, len(text)-consoleTail):])
+}
+
+// arguments are those of QEMU.
+func (m Machine) arguments(task guest.Task, initramfs, status, console string) []string {
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", "q35", "-accel", accelerator(), "-cpu", "max",
+		"-m", strconv.Itoa(or(m.Memory, 4096)), "-smp", strconv.Itoa(or(m.CPUs, 2)),
+		"-kernel", m.Kernel.image, "-initrd", initramfs,
+		"-append", "console=ttyS0 panic=-1",
+		"-chardev", "file,id=console,path=" + console, "-serial", "chardev:console",
+		"-device", "virtio-serial-pci",
+		"-chardev", "file,id=output,append=on,path=/dev/stdout", "-device", "virtserialport,chardev=output,nr=" + strconv.Itoa(guest.OutputPort),
+		"-chardev", "file,id=status,path=" + status, "-device", "virtserialport,chardev=status,nr=" + strconv.Itoa(guest.StatusPort),
+		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + guest.RootTag,
+	}
+	if task.Share != "" {
+		args = append(args,
+			"-fsdev", "local,id=share,path="+task.Share+",security_model=none",
+			"-device", "virtio-9p-pci,fsdev=share,mount_tag="+guest.ShareTag)
+	}
+	return args
+}
+
+// accelerator is KVM where the processor has what it takes: the device alone may be there, and
+// run nothing. Without KVM everything takes some five to ten times longer.
+func accelerator() string {
+	flags, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil && virtualizes.Match(flags) && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
+		return "kvm"
+	}
+	return "tcg,thread=multi"
+}
+
+var virtualizes = regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`)
+
+func or(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
