@@ -49,8 +49,13 @@ static __always_inline __u32 copy(struct __sk_buff *skb, __u32 offset, struct ht
   __u32 n = skb->len - offset;
   if (n > HTTP_CHUNK)
     n = HTTP_CHUNK;
-  asm volatile("" : "+r"(n)); /* so that clang keeps the comparison, which is for the verifier */
-  if (n - 1 >= HTTP_CHUNK)
+  /* So that clang keeps both comparisons, which are for the verifier, as two: up to 6.12 it does not see
+   * that n is not 0 from n - 1. */
+  asm volatile("" : "+r"(n));
+  if (n > HTTP_CHUNK)
+    return 0;
+  asm volatile("" : "+r"(n));
+  if (!n)
     return 0;
   return bpf_skb_load_bytes(skb, offset, c->byte, n) ? 0 : n;
 }
@@ -105,8 +110,10 @@ int client_proxy_address(struct __sk_buff *skb) {
 /* Copies what is read into the text. Returns its length. */
 static __always_inline __u32 write(struct __sk_buff *skb, struct text *t) {
   __u32 n = skb->len - BEFORE;
+  if (n > MAX_TEXT)
+    return 0;
   asm volatile("" : "+r"(n));
-  if (n - 1 >= MAX_TEXT)
+  if (!n)
     return 0;
   return bpf_skb_load_bytes(skb, BEFORE, t->byte, n) ? 0 : n;
 }

@@ -47,8 +47,13 @@ static __always_inline int follow(struct __sk_buff *skb, bool skips) {
     if (!length)
       return HTTP_MORE;
     __u32 n = length < HTTP_CHUNK ? length : HTTP_CHUNK;
-    asm volatile("" : "+r"(n)); /* so that clang keeps the comparison, which is for the verifier */
-    if (n - 1 >= HTTP_CHUNK || bpf_skb_load_bytes(skb, offset, c->byte, n))
+    /* So that clang keeps both comparisons, which are for the verifier, as two: up to 6.12 it does not see
+     * that n is not 0 from n - 1. */
+    asm volatile("" : "+r"(n));
+    if (n > HTTP_CHUNK)
+      return HTTP_LOST;
+    asm volatile("" : "+r"(n));
+    if (!n || bpf_skb_load_bytes(skb, offset, c->byte, n))
       return HTTP_LOST;
     int step = scan(&hello, c, n, &bytes);
     used += bytes;
