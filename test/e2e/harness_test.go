@@ -30,35 +30,44 @@ import (
 	"narthex/internal/testnet/reexec"
 )
 
-// binary is the command under test.
+// binary is the command under test: what -narthex names, or what TestMain compiles.
 var binary string
 
 func TestMain(m *testing.M) {
 	reexec.Main()
+	flag.StringVar(&binary, "narthex", "", "`path` of the command to test; compiled if empty")
 	flag.Parse()
 	parallel := false
 	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
 	if !parallel {
 		_ = flag.Set("test.parallel", "4") // tests mostly wait
 	}
-	dir, err := os.MkdirTemp("", "narthex-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	binary = filepath.Join(dir, "narthex")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "narthex/cmd/narthex")
-	build.Stderr = os.Stderr
-	code := 1
-	if err := build.Run(); err == nil {
-		code = m.Run()
-		if err := closePlaces(); err != nil {
-			fmt.Fprintf(os.Stderr, "after the last test: %v\n", err)
-			code = 1
+	os.Exit(runTests(m))
+}
+
+// runTests runs the tests with the command, and returns the exit code.
+func runTests(m *testing.M) int {
+	if binary == "" {
+		dir, err := os.MkdirTemp("", "narthex-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "narthex")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "narthex/cmd/narthex")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintf(os.Stderr, "compile the command: %v\n", err)
+			return 1
 		}
 	}
-	os.RemoveAll(dir)
-	os.Exit(code)
+	code := m.Run()
+	if err := closePlaces(); err != nil {
+		fmt.Fprintf(os.Stderr, "after the last test: %v\n", err)
+		code = 1
+	}
+	return code
 }
 
 // patience bounds waits for what must happen soon; it is no figure.
