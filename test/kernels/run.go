@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"narthex/test/vm"
+	"narthex/test/vm/guest"
+)
+
+// compiled is a suite with the tests that are run of it.
+type compiled struct {
+	suite
+	program string
+	args    []string
+	wanted  string // regular expression of the tests
+	tests   []string
+}
+
+// compile compiles the command and the suites.
+func (p *plan) compile(ctx context.Context) error {
+	dir, err := filepath.Abs(p.dir)
+	if err != nil {
+		return err
+	}
+	p.dir = dir
+	bin := filepath.Join(dir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	for _, command := range []string{"cmd/narthex", "test/verifier"} {
+		if err := build(ctx, "build", filepath.Join(bin, filepath.Base(command)), "", command); err != nil {
+			return err
+		}
+	}
+	for _, s := range suites {
+		wanted := p.wanted(s)
+		if wanted == "" {
+			continue
+		}
+		c := compiled{suite: s, program: filepath.Join(bin, s.name()+".test"), wanted: wanted}
+		if s.args != "" {
+			c.args = strings.Fields(strings.ReplaceAll(s.args, "%s", bin))
+		}
+		if err := build(ctx, "test", c.program, s.tags, s.pkg); err != nil {
+			return err
+		}
+		list := exec.CommandContext(ctx, c.program, append(c.args, "-test.list", wanted)...)
+		list.Dir = s.pkg
+		out, err := list.Output()
+		if err != nil {
+			return fmt.Errorf("list the tests of %q: %w", s.pkg, err)
+		}
+		c.tests = strings.Fields(string(out))
+		p.suites = append(p.suites, c)
+	}
+	p.say("", "compiled")
+	return nil
+}
+
+// build compiles a command, or a package's tests.
+func build(ctx context.Context, what, to, tags, pkg string) error {
+	args := []string{what, "-buildvcs=false", "-o", to, "-tags", tags}
+	if what == "test" {
+		args = append(args, "-c")
+	}
+	if out, err := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %q: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// wanted is the regular expression of all of a suite's tests that checks take, empty if none do.
+func (p *plan) wanted(s suite) string {
+	var wanted []string
+	for _, c := range checks {
+		if c.pkg == s.pkg && c.wants(p.quick) != "" {
+			wanted = append(wanted, c.wants(p.quick))
+		}
+	}
+	return strings.Join(wanted, "|")
+}
+
+// bootTime is more than a machine needs to boot.
+const bootTime = 5 * time.Minute
+
+// boot runs everything on a kernel.
+func (p *plan) boot(ctx context.Context, kernel vm.Kernel) (*result, error) {
+	share := filepath.Join(p.dir, kernel.Series)
+	if err := errors.Join(os.RemoveAll(share), os.MkdirAll(share, 0o755)); err != nil {
+		return nil, err
+	}
+	script, limit := p.script(share)
+	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script), 0o755); err != nil {
+		return nil, err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	task := guest.Task{Command: []string{"/bin/sh", filepath.Join(share, "run")}, Dir: here, Share: share}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit+bootTime, fmt.Errorf("not done after %v", limit+bootTime))
+	defer cancel()
+	out := &lines{each: func(line string) { p.say(kernel.Series, "%s", line) }}
+	code, err := vm.Machine{Kernel: kernel, Memory: p.memory, Output: out}.Run(ctx, task)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the script on kernel %s ended with exit code %d", kernel.Version, code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.read(kernel, share)
+}
+
+// prologue is the beginning of what a machine runs.
+const prologue = `run() {
+  name=$1 dir=$2
+  shift 2
+  cd "$here/$dir"
+  began=$(date +%s) end=passed
+  "$@" >"$share/$name.log" 2>&1 || end=failed
+  echo "$name $end after $(($(date +%s) - began)) s"
+}
+run ` + loads + ` . sh -c '"$0" -json >"$1"' "$bin/verifier" "$share/programs.json"
+`
+
+// script is what a machine runs, and the longest that it can take. Each suite leaves a log; how
+// it ended follows from that.
+func (p *plan) script(share string) (text string, limit time.Duration) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "share=%s bin=%s here=$PWD\n%s", share, filepath.Join(p.dir, "bin"), prologue)
+	limit = 5 * time.Minute
+	for _, s := range p.suites {
+		limit += s.limit
+		fmt.Fprintf(&b, "run %s %s %s %s -test.v -test.timeout %v -test.run '%s'\n", s.name(), s.pkg,
+			s.program, strings.Join(s.args, " "), s.limit, s.wanted)
+	}
+	return b.String(), limit
+}
+
+// lines hands what is written on by lines.
+type lines struct {
+	each func(line string)
+	rest []byte
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		l.each(string(line))
+		l.rest = rest
+	}
+}
