@@ -18,6 +18,8 @@ EXPERIMENTARGS ?=
 SOAK      ?= 10m
 SEED      ?= 1
 SOAKARGS  ?=
+KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 newest
+KERNELARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -86,6 +88,11 @@ experiments: build ## the papers' experiments beside today's tools, a report; ON
 soak: build ## everything at once in front of the real binary, for SOAK=10m, SEED=1 (root)
 	@scripts/setup test
 	$(SUDO) go run ./experiments/soak -narthex bin/narthex -for $(SOAK) -seed $(SEED) $(SOAKARGS)
+
+.PHONY: kernels
+kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 newest" (root)
+	@scripts/setup kernels
+	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(KERNELARGS)
 
 .PHONY: model
 model: ## visit all states of the larger scenarios of the model (minutes, 12 GB)

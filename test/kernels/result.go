@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 
 	"narthex/test/vm"
@@ -29,6 +30,8 @@ type result struct {
 	Series   string            `json:"series"`
 	Programs []program         `json:"programs"`
 	Checks   map[string]string `json:"checks"`
+
+	why string // what failed tests printed
 }
 
 const (
@@ -49,13 +52,18 @@ func (p *plan) read(kernel vm.Kernel, share string) (*result, error) {
 		if err != nil {
 			return nil, err
 		}
-		outcomes := readLog(string(log))
+		outcomes, err := readLog(log)
+		if err != nil {
+			return nil, err
+		}
 		for _, c := range checks {
 			if c.pkg != s.pkg {
 				continue
 			}
 			if taken := c.takes(p.quick, s.tests); len(taken) > 0 {
-				r.Checks[c.name] = verdict(outcomes, taken)
+				said, why := verdict(outcomes, taken)
+				r.Checks[c.name] = said
+				r.why += why
 			}
 		}
 	}
@@ -99,62 +107,19 @@ func (r *result) worst() (worst program) {
 	return worst
 }
 
-// outcome is how a test ended.
-type outcome struct {
-	how    string // PASS, FAIL or SKIP
-	reason string // of a test that was skipped
-}
-
-var (
-	ended   = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) \(`)
-	skipped = regexp.MustCompile(`(?m)\A[^\n]*\n\s+\S+\.go:\d+: (.*)$`)
-)
-
-// readLog finds how each test ended.
-func readLog(log string) map[string]outcome {
-	outcomes := map[string]outcome{}
-	for _, m := range ended.FindAllStringSubmatchIndex(log, -1) {
-		o := outcome{how: log[m[2]:m[3]]}
-		if why := skipped.FindStringSubmatch(log[m[0]:]); why != nil && o.how == "SKIP" {
-			o.reason = why[1]
-		}
-		outcomes[log[m[4]:m[5]]] = o
-	}
-	return outcomes
-}
-
-// verdict is what is to be said of a check that took these tests.
-func verdict(outcomes map[string]outcome, taken []string) string {
-	var failed, lacks []string
-	for _, t := range taken {
-		switch o := outcomes[t]; o.how {
-		case "PASS":
-		case "SKIP":
-			lacks = append(lacks, o.reason)
-		case "FAIL":
-			failed = append(failed, t)
-		default:
-			failed = append(failed, t+" (did not end)")
-		}
-	}
-	switch {
-	case len(failed) > 0:
-		return fail + strings.Join(failed, ", ")
-	case len(lacks) > 0:
-		return missing + lacks[0]
-	}
-	return ok
-}
-
 // lacking are series that lack what newer kernels have. On others a test that skips has failed.
 var lacking = map[string]bool{"6.1": true}
 
 // failure is what a run fails for.
 func (r *result) failure() (err error) {
-	for name, v := range r.Checks {
+	for _, name := range slices.Sorted(maps.Keys(r.Checks)) {
+		v := r.Checks[name]
 		if strings.HasPrefix(v, fail) || strings.HasPrefix(v, missing) && !lacking[r.Series] {
-			err = errors.Join(err, fmt.Errorf("%s: %s: %s", r.Kernel, name, v))
+			err = errors.Join(err, fmt.Errorf("kernel %s: %s: %s", r.Kernel, name, v))
 		}
+	}
+	if err != nil && r.why != "" {
+		err = errors.Join(err, errors.New(r.why))
 	}
 	return err
 }

@@ -141,7 +141,7 @@ func (p *plan) script(share string) (text string, limit time.Duration) {
 	limit = 5 * time.Minute
 	for _, s := range p.suites {
 		limit += s.limit
-		fmt.Fprintf(&b, "run %s %s %s %s -test.v -test.timeout %v -test.run '%s'\n", s.name(), s.pkg,
+		fmt.Fprintf(&b, "run %s %s %s %s -test.v=test2json -test.timeout %v -test.run '%s'\n", s.name(), s.pkg,
 			s.program, strings.Join(s.args, " "), s.limit, s.wanted)
 	}
 	return b.String(), limit

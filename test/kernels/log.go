@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+)
+
+// outcome is how a test ended.
+type outcome struct {
+	how    string // pass, fail or skip; empty if it did not end
+	output []string
+}
+
+// readLog finds how each test ended, in what a test binary printed. What its parts printed is of
+// the test.
+func readLog(log []byte) (map[string]*outcome, error) {
+	convert := exec.Command("go", "tool", "test2json")
+	convert.Stdin = bytes.NewReader(log)
+	events, err := convert.Output()
+	if err != nil {
+		return nil, fmt.Errorf("read a test's output: %w", err)
+	}
+	outcomes := map[string]*outcome{}
+	for decoder := json.NewDecoder(bytes.NewReader(events)); ; {
+		var e struct{ Action, Test, Output string }
+		err := decoder.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return outcomes, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read a test's output: %w", err)
+		}
+		test, _, isPart := strings.Cut(e.Test, "/")
+		o := outcomes[test]
+		if o == nil {
+			o = &outcome{}
+			outcomes[test] = o
+		}
+		switch e.Action {
+		case "output":
+			o.output = append(o.output, e.Output)
+		case "pass", "fail", "skip":
+			if !isPart {
+				o.how = e.Action
+			}
+		}
+	}
+}
+
+var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+
+// reason is what a test said last.
+func (o *outcome) reason() (said string) {
+	for _, line := range o.output {
+		if m := logged.FindStringSubmatch(line); m != nil {
+			said = m[1]
+		}
+	}
+	return said
+}
+
+// quoted is how many lines of a failed test's output are shown; the log has all.
+const quoted = 40
+
+// quote is the end of what a test printed, but for how its parts went.
+func (o *outcome) quote() string {
+	var lines []string
+	for _, line := range o.output {
+		if !strings.HasPrefix(line, "=== ") && !strings.Contains(line, "--- PASS: ") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-quoted):], "")
+}
+
+// verdict is what is to be said of a check that took these tests, and why.
+func verdict(outcomes map[string]*outcome, taken []string) (said, why string) {
+	var failed, lacks []string
+	for _, t := range taken {
+		o := outcomes[t]
+		switch {
+		case o == nil || o.how == "":
+			failed = append(failed, t+" (did not end)")
+			if o != nil {
+				why += o.quote()
+			}
+		case o.how == "fail":
+			failed = append(failed, t)
+			why += o.quote()
+		case o.how == "skip":
+			lacks = append(lacks, o.reason())
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return fail + strings.Join(failed, ", "), why
+	case len(lacks) > 0:
+		return missing + lacks[0], ""
+	}
+	return ok, ""
+}

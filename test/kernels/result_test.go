@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const log = `=== RUN   TestA
+=== PAUSE TestA
+=== RUN   TestB
+    b_test.go:12: something
+--- FAIL: TestB (0.10s)
+    --- PASS: TestB/part (0.00s)
+=== RUN   TestC
+    c_test.go:5: the kernel has no tcx
+--- SKIP: TestC (0.00s)
+=== RUN   TestD
+    d_test.go:5: it goes well
+--- PASS: TestD (0.00s)
+=== CONT  TestA
+panic: runtime error
+`
+
+func TestVerdict(t *testing.T) {
+	outcomes, err := readLog([]byte(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for name, tests := range map[string][]string{
+		"good": {"TestD"}, "bad": {"TestB", "TestD"}, "lacking": {"TestC", "TestD"}, "broken": {"TestA"},
+	} {
+		got[name], _ = verdict(outcomes, tests)
+	}
+	want := map[string]string{
+		"good": "ok", "bad": "fail: TestB", "lacking": "missing: the kernel has no tcx", "broken": "fail: TestA (did not end)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A skipped test is a failure but where kernels are known to lack something.
+func TestFailure(t *testing.T) {
+	for _, c := range []struct {
+		series, verdict string
+		fails           bool
+	}{
+		{"6.12", ok, false}, {"6.12", missing + "x", true}, {"6.12", fail + "x", true}, {"6.1", missing + "x", false}, {"6.1", fail + "x", true},
+	} {
+		r := result{Series: c.series, Checks: map[string]string{"a": c.verdict}}
+		if got := r.failure() != nil; got != c.fails {
+			t.Errorf("%s on %s: %v", c.verdict, c.series, got)
+		}
+	}
+}
