@@ -51,7 +51,7 @@ var checks = []check{
 	{name: "packets in the kernel", pkg: "test/parser", tests: fromKernel},
 	{name: "rules in the kernel", pkg: "test/rules", tests: fromKernel},
 	{name: "TLS in the kernel", pkg: "test/tls", tests: fromKernel},
-	{name: "packet tests", pkg: "test/packet", tests: `.*`, quick: `Decisions|Pieces|Burst|Gate(FirstRequest|Gathers|Rejects|Order|NextRequest|Chunks|TLS|TCP|StripsSYNs)`},
+	{name: "packet tests", pkg: "test/packet", tests: `.*`, quick: `Decisions|Pieces|Burst|Gate(FirstRequest|Appends|Rejects|Order|NextRequest|Chunks|TLS|TCP|StripsSYNs)`},
 
 	{name: "SYN policing", pkg: "test/e2e", tests: `Traffic|JumboFrames|DecidedOnce|InterfacesComeAndGo`, quick: `DecidedOnce|JumboFrames`},
 	{name: "hold and order", pkg: "test/e2e", tests: `Room(Serves|Order|KeepAlive|HeadGathers|Reserve|UnderLoad)`, quick: `RoomOrder`},

@@ -113,7 +113,7 @@ var debianURI = regexp.MustCompile(`(?m)^(?:URIs:|deb )[^#\n]*?\b([a-z]+://[^ \n
 // mirror is this machine's mirror of Debian, or everybody's.
 func mirror() (string, error) {
 	if _, err := os.Stat(keyring); err != nil {
-		return "", errors.New("Debian's keys are missing: install debian-archive-keyring")
+		return "", errors.New("the keys of Debian are missing: install debian-archive-keyring")
 	}
 	files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
 	for _, f := range append(files, "/etc/apt/sources.list") {
