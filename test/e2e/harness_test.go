@@ -71,10 +71,11 @@ func runTests(m *testing.M) int {
 }
 
 // patience bounds waits for what must happen soon; it is no figure.
-const patience = 20 * time.Second
+const patience = time.Minute
 
-// startPatience bounds waits for the verifier, which several starts may share two cores for.
-const startPatience = time.Minute
+// startPatience bounds waits for the verifier, which several starts may share two cores for, or a
+// virtual machine that emulates its processor.
+const startPatience = 5 * time.Minute
 
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {

@@ -32,13 +32,13 @@ connections:
   - {name: others, rate: 1/m, burst: %d, per: source}
 `
 
-// tries opens connections from one source, each with one SYN, and returns how many came
-// through.
+// tries opens connections from one source, each with one SYN, for the kernel sends the next after
+// a second, and returns how many came through.
 func tries(t *testing.T, lab *testnet.Lab, n int) (connected int) {
 	t.Helper()
 	to := netip.AddrPortFrom(lab.ServerV4, 80)
 	for range n {
-		if _, err := get(lab.Client, to, "/", lab.ClientsV4[0], 200*time.Millisecond); err == nil {
+		if _, err := get(lab.Client, to, "/", lab.ClientsV4[0], 800*time.Millisecond); err == nil {
 			connected++
 		}
 	}

@@ -154,7 +154,7 @@ func (p *place) isAsBefore() bool {
 		return false
 	}
 	in.reload(fmt.Sprintf(idlePolicy, p.onLo()))
-	return within(2*time.Second, func() bool {
+	return within(10*time.Second, func() bool {
 		s := in.status()
 		return len(s.Overrides) == 0 && s.WaitingRoom.UsedFlows == 0 && s.WaitingRoom.FreeSlots == s.WaitingRoom.Slots
 	})

@@ -19,7 +19,7 @@ func TestRoomOutlivesTheDaemon(t *testing.T) {
 	t.Parallel()
 	for _, adopted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("adopted=%v", adopted), func(t *testing.T) {
-			r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
+			r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 50s}"}, origin.Config{})
 			b1 := r.queue(bronze, "/b1", 1)
 			b2 := r.queue(bronze, "/b2", 2)
 			r.stop(syscall.SIGKILL)
@@ -50,12 +50,12 @@ func TestRoomOutlivesTheDaemon(t *testing.T) {
 // A reload takes nobody's place, and new priorities count at once.
 func TestRoomReload(t *testing.T) {
 	t.Parallel()
-	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
+	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 50s}"}, origin.Config{})
 	b1 := r.queue(bronze, "/b1", 1)
 	g1 := r.queue(gold, "/g1", 2)
 	b2 := r.queue(bronze, "/b2", 3)
 	swapped := strings.NewReplacer("gold, priority: 1", "gold, priority: 2", "bronze, priority: 2", "bronze, priority: 1")
-	r.reload(swapped.Replace(roomPolicy{service: "queue: {max_wait: 10s}"}.String()))
+	r.reload(swapped.Replace(roomPolicy{service: "queue: {max_wait: 50s}"}.String()))
 	r.await(1, 3)
 	r.letGo("first")
 	for _, v := range []*visitor{first, b1, b2, g1} {
@@ -97,7 +97,7 @@ func TestRoomIsTakenAway(t *testing.T) {
 // More room lets in at once those who wait; less room holds back.
 func TestRoomSetConcurrency(t *testing.T) {
 	t.Parallel()
-	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 10s}"}, origin.Config{})
+	r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 50s}"}, origin.Config{})
 	b1 := r.queue(bronze, "/wait?for=b1", 1)
 	g1 := r.queue(gold, "/wait?for=g1", 2)
 	b2 := r.queue(bronze, "/b2", 3)

@@ -31,7 +31,9 @@ import (
 // roomPolicy is a policy with one service that has a waiting room. Fields are fragments of
 // YAML mappings.
 type roomPolicy struct {
-	service      string // beside name and listen; "concurrency: 1" if empty
+	// beside name and listen; "concurrency: 1" if empty. Nobody is rejected for max_wait in a
+	// test that does not set it, however slow the machine is.
+	service      string
 	gold, bronze string // beside name and priority
 }
 
@@ -39,6 +41,13 @@ func (p roomPolicy) String() string {
 	service := p.service
 	if !strings.Contains(service, "concurrency") {
 		service = join("concurrency: 1", service)
+	}
+	switch {
+	case strings.Contains(service, "max_wait"):
+	case strings.Contains(service, "queue: {"):
+		service = strings.Replace(service, "queue: {", "queue: {max_wait: 50s, ", 1)
+	default:
+		service = join(service, "queue: {max_wait: 50s}")
 	}
 	return fmt.Sprintf(`
 version: 1

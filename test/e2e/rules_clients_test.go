@@ -15,7 +15,7 @@ import (
 func (s *scene) connects(w who) bool {
 	connected := false
 	_ = s.client.Do(func() error {
-		conn, err := dial(s.addr(w), s.to, 500*time.Millisecond)
+		conn, err := dial(s.addr(w), s.to, 900*time.Millisecond)
 		if err == nil {
 			conn.Close()
 			connected = true
@@ -81,7 +81,7 @@ func TestRulesLearn(t *testing.T) {
 version: 1
 services:
   - {name: go, listen: ["*:80"], concurrency: 8}
-  - {name: tls, listen: ["*:443"], protocol: tls, concurrency: 8}
+  - {name: tls, listen: ["*:443"], protocol: tls, concurrency: 8, service_ends: close}
 classes:
   - {name: gold, priority: 1}
   - {name: bronze, priority: 2}

@@ -28,64 +28,92 @@ var suites = []suite{
 	{pkg: "test/rules", limit: 10 * time.Minute},
 	{pkg: "test/tls", limit: 5 * time.Minute},
 	{pkg: "test/packet", limit: 15 * time.Minute},
-	{pkg: "test/e2e", args: "-narthex %s/narthex", limit: 30 * time.Minute},
+	// One test after the other: they wait less there than they compute.
+	{pkg: "test/e2e", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},
 }
 
-// check is a line of the matrix: tests of one suite.
+// check is a line of the matrix: tests of one suite. A test is the regular expression of what
+// follows Test in its name; parts of tests follow behind slashes, as in go test -run.
 type check struct {
 	name  string
 	pkg   string
-	tests string // those that it takes, as a regular expression of what follows Test
-	quick string // those that CI takes; the same if empty
-	slow  bool   // CI takes none
+	tests []string
+	quick []string // those that CI runs, where it does not run all
+	slow  bool     // CI runs none
 }
 
 // fromKernel are tests of programs in the kernel. The rest of their packages tests the same
-// source compiled natively, and what the verifier says of the programs is checked by themselves.
-const fromKernel = `Kernel.*`
+// source compiled natively, and what the verifier says of the programs is checked by itself.
+var fromKernel = []string{`Kernel.*`}
+
+var everything = []string{`.*`}
 
 var checks = []check{
-	{name: "loader", pkg: "internal/datapath", tests: `.*`, slow: true},
+	{name: "loader", pkg: "internal/datapath", tests: everything, slow: true},
 	{name: "clients in the kernel", pkg: "test/client", tests: fromKernel},
 	{name: "HTTP in the kernel", pkg: "test/http", tests: fromKernel},
 	{name: "packets in the kernel", pkg: "test/parser", tests: fromKernel},
 	{name: "rules in the kernel", pkg: "test/rules", tests: fromKernel},
 	{name: "TLS in the kernel", pkg: "test/tls", tests: fromKernel},
-	{name: "packet tests", pkg: "test/packet", tests: `.*`, quick: `Decisions|Pieces|Burst|Gate(FirstRequest|Appends|Rejects|Order|NextRequest|Chunks|TLS|TCP|StripsSYNs)`},
+	{name: "packet tests", pkg: "test/packet", tests: everything, quick: []string{
+		"Decisions", "Pieces", "Burst", "GateFirstRequest", "GateRejects", "GateOrder", "GateNextRequest", "GateChunks", "GateStripsSYNs",
+	}},
 
-	{name: "SYN policing", pkg: "test/e2e", tests: `Traffic|JumboFrames|DecidedOnce|InterfacesComeAndGo`, quick: `DecidedOnce|JumboFrames`},
-	{name: "hold and order", pkg: "test/e2e", tests: `Room(Serves|Order|KeepAlive|HeadGathers|Reserve|UnderLoad)`, quick: `RoomOrder`},
-	{name: "request rules", pkg: "test/e2e", tests: `Rules(|Segments|Evasions|Forwarded|ProxyHeader)`, quick: `RulesForwarded`},
-	{name: "rejection", pkg: "test/e2e", tests: `Room(QueueFull|RejectsAsToldTo|RejectionOnTheWire|MaxWait|ServerRestarts)`, quick: `Room(QueueFull|RejectsAsToldTo)`},
-	{name: "learned identity", pkg: "test/e2e", tests: `Rules(Learn|Block)`, quick: `RulesLearn`},
-	{name: "tls", pkg: "test/e2e", tests: `RoomTLS(|Hellos|Gathers|Servers|Rejects)|RulesTLS`, quick: `RoomTLSRejects`},
-	{name: "tcp", pkg: "test/e2e", tests: `RoomTCP(|ServerSpeaksFirst|Idle|Rejects|Cookies)`, quick: `RoomTCPRejects`},
-	{name: "adoption after kill -9", pkg: "test/e2e", tests: `KilledDaemonIsAdopted|RoomOutlivesTheDaemon|NoGapWhileDaemonsComeAndGo`, quick: `RoomOutlivesTheDaemon`},
-	{name: "upgrade and reload", pkg: "test/e2e", tests: `OtherLayoutIsReplaced|ReloadUnderLoad|RoomReload`, quick: `OtherLayoutIsReplaced`},
-	{name: "detach leaves nothing", pkg: "test/e2e", tests: `StopDetaches|KeepAndDetach|RoomStop`, quick: `KeepAndDetach`},
+	{name: "SYN policing", pkg: "test/e2e", tests: []string{"Traffic", "JumboFrames", "DecidedOnce", "InterfacesComeAndGo"},
+		quick: []string{"Traffic/plain/offloads=true"}},
+	{name: "hold and order", pkg: "test/e2e", tests: []string{"RoomServes", "RoomOrder", "RoomKeepAlive", "RoomReserve"},
+		quick: []string{"RoomServes/nginx/plain/IPv4", "RoomOrder/plain/v6=false"}},
+	{name: "request rules", pkg: "test/e2e", tests: []string{"Rules", "RulesSegments", "RulesForwarded", "RulesProxyHeader"},
+		quick: []string{"RulesForwarded/v6=false"}},
+	{name: "rejection", pkg: "test/e2e", tests: []string{"RoomQueueFull", "RoomRejectsAsToldTo", "RoomMaxWait", "RoomServerRestarts"},
+		quick: []string{"RoomQueueFull", "RoomRejectsAsToldTo"}},
+	{name: "learned identity", pkg: "test/e2e", tests: []string{"RulesLearn", "RulesBlock"}, quick: []string{"RulesLearn"}},
+	{name: "tls", pkg: "test/e2e", tests: []string{"RoomTLS", "RoomTLSHellos", "RoomTLSServers", "RoomTLSRejects", "RulesTLS"},
+		quick: []string{"RoomTLS/plain/v6=false", "RoomTLSRejects/full"}},
+	{name: "tcp", pkg: "test/e2e", tests: []string{"RoomTCP", "RoomTCPServerSpeaksFirst", "RoomTCPRejects"},
+		quick: []string{"RoomTCP/speaks_first/plain/v6=false", "RoomTCPRejects/speaks_first"}},
+	{name: "adoption after kill -9", pkg: "test/e2e", tests: []string{"RoomOutlivesTheDaemon", "KilledDaemonIsAdopted"},
+		quick: []string{"RoomOutlivesTheDaemon/adopted=true"}},
+	{name: "upgrade and reload", pkg: "test/e2e", tests: []string{"OtherLayoutIsReplaced", "ReloadUnderLoad", "RoomReload"},
+		quick: []string{"OtherLayoutIsReplaced", "RoomReload"}},
+	{name: "detach leaves nothing", pkg: "test/e2e", tests: []string{"StopDetaches", "KeepAndDetach", "RoomStop"},
+		quick: []string{"KeepAndDetach"}},
 }
 
-// wants is the regular expression of the tests that a check takes, empty if there are none.
-func (c check) wants(quick bool) string {
-	if quick && c.slow {
-		return ""
-	}
-	if quick && c.quick != "" {
-		return `^Test(` + c.quick + `)$`
-	}
-	return `^Test(` + c.tests + `)$`
-}
-
-// takes returns the tests of a suite that a check takes.
-func (c check) takes(quick bool, tests []string) (taken []string) {
-	if c.wants(quick) == "" {
+// wants returns the tests that a check takes.
+func (c check) wants(quick bool) []string {
+	switch {
+	case quick && c.slow:
 		return nil
+	case quick && c.quick != nil:
+		return c.quick
 	}
-	wanted := regexp.MustCompile(c.wants(quick))
-	for _, t := range tests {
-		if wanted.MatchString(t) {
-			taken = append(taken, t)
+	return c.tests
+}
+
+// pattern is what go test -run wants for tests.
+func pattern(tests []string) string {
+	var all []string
+	for _, test := range tests {
+		var parts []string
+		for part := range strings.SplitSeq("Test"+test, "/") {
+			parts = append(parts, "^"+part+"$")
+		}
+		all = append(all, strings.Join(parts, "/"))
+	}
+	return strings.Join(all, "|")
+}
+
+// taken returns which of a suite's tests are taken.
+func taken(tests, suite []string) (names []string) {
+	for _, name := range suite {
+		for _, test := range tests {
+			whole, _, _ := strings.Cut(test, "/")
+			if regexp.MustCompile("^Test" + whole + "$").MatchString(name) {
+				names = append(names, name)
+				break
+			}
 		}
 	}
-	return taken
+	return names
 }

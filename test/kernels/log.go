@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -53,6 +55,28 @@ func readLog(log []byte) (map[string]*outcome, error) {
 			}
 		}
 	}
+}
+
+// readLogs finds how each test ended: of those that were run again the second time counts.
+func readLogs(first, again string) (map[string]*outcome, error) {
+	log, err := os.ReadFile(first)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, err := readLog(log)
+	if err != nil {
+		return nil, err
+	}
+	log, err = os.ReadFile(again)
+	if errors.Is(err, os.ErrNotExist) {
+		return outcomes, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	repeated, err := readLog(log)
+	maps.Copy(outcomes, repeated)
+	return outcomes, err
 }
 
 var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)

@@ -48,20 +48,13 @@ func (p *plan) read(kernel vm.Kernel, share string) (*result, error) {
 	r := &result{Kernel: kernel.Version, Series: kernel.Series, Checks: map[string]string{}}
 	r.Checks[loads] = r.readPrograms(share)
 	for _, s := range p.suites {
-		log, err := os.ReadFile(filepath.Join(share, s.name()+".log"))
-		if err != nil {
-			return nil, err
-		}
-		outcomes, err := readLog(log)
+		outcomes, err := readLogs(filepath.Join(share, s.name()+".log"), filepath.Join(share, s.name()+".again.log"))
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range checks {
-			if c.pkg != s.pkg {
-				continue
-			}
-			if taken := c.takes(p.quick, s.tests); len(taken) > 0 {
-				said, why := verdict(outcomes, taken)
+			if names := taken(c.wants(p.quick), s.names); c.pkg == s.pkg && len(names) > 0 {
+				said, why := verdict(outcomes, names)
 				r.Checks[c.name] = said
 				r.why += why
 			}

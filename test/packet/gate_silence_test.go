@@ -34,7 +34,7 @@ func (c *client) looks(want change) {
 	time.Sleep(silence)
 	f := c.frame(c.bare())
 	c.r.expects(c.t, want, func() {
-		for range 100 {
+		for range 10 {
 			c.r.run(c.t, c.r.in, f, 0).is(c.t, tcxNext, f)
 		}
 	})
