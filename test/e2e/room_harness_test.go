@@ -45,9 +45,9 @@ func (p roomPolicy) String() string {
 	switch {
 	case strings.Contains(service, "max_wait"):
 	case strings.Contains(service, "queue: {"):
-		service = strings.Replace(service, "queue: {", "queue: {max_wait: 50s, ", 1)
+		service = strings.Replace(service, "queue: {", "queue: {max_wait: 20s, ", 1)
 	default:
-		service = join(service, "queue: {max_wait: 50s}")
+		service = join(service, "queue: {max_wait: 20s}")
 	}
 	return fmt.Sprintf(`
 version: 1
