@@ -124,6 +124,8 @@ func verdict(outcomes map[string]*outcome, taken []string) (said, why string) {
 		}
 	}
 	switch {
+	case len(taken) == 0:
+		return fail + "no test has this check's names", ""
 	case len(failed) > 0:
 		return fail + strings.Join(failed, ", "), why
 	case len(lacks) > 0:

@@ -53,11 +53,13 @@ func (p *plan) read(kernel vm.Kernel, share string) (*result, error) {
 			return nil, err
 		}
 		for _, c := range checks {
-			if names := taken(c.wants(p.quick), s.names); c.pkg == s.pkg && len(names) > 0 {
-				said, why := verdict(outcomes, names)
-				r.Checks[c.name] = said
-				r.why += why
+			wants := c.wants(p.quick)
+			if c.pkg != s.pkg || len(wants) == 0 {
+				continue
 			}
+			said, why := verdict(outcomes, taken(wants, s.names))
+			r.Checks[c.name] = said
+			r.why += why
 		}
 	}
 	return r, nil

@@ -31,12 +31,13 @@ func TestVerdict(t *testing.T) {
 	}
 	got := map[string]string{}
 	for name, tests := range map[string][]string{
-		"good": {"TestD"}, "bad": {"TestB", "TestD"}, "lacking": {"TestC", "TestD"}, "broken": {"TestA"},
+		"good": {"TestD"}, "bad": {"TestB", "TestD"}, "lacking": {"TestC", "TestD"}, "broken": {"TestA"}, "empty": {},
 	} {
 		got[name], _ = verdict(outcomes, tests)
 	}
 	want := map[string]string{
 		"good": "ok", "bad": "fail: TestB", "lacking": "missing: the kernel has no tcx", "broken": "fail: TestA (did not end)",
+		"empty": "fail: no test has this check's names",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
