@@ -30,6 +30,7 @@ var suites = []suite{
 	{pkg: "test/packet", limit: 15 * time.Minute},
 	// One test after the other: they wait less there than they compute.
 	{pkg: "test/e2e", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},
+	{pkg: "test/devices", tags: "vm", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},
 }
 
 // check is a line of the matrix: tests of one suite. A test is the regular expression of what
@@ -78,6 +79,8 @@ var checks = []check{
 		quick: []string{"OtherLayoutIsReplaced", "RoomReload"}},
 	{name: "detach leaves nothing", pkg: "test/e2e", tests: []string{"StopDetaches", "KeepAndDetach", "RoomStop"},
 		quick: []string{"KeepAndDetach"}},
+	{name: "network devices", pkg: "test/devices", tests: []string{"Devices", "VRF", "NetkitL3"}, slow: true},
+	{name: "firewall rules", pkg: "test/devices", tests: []string{"Firewalls", "Dropped.*", "Redirected"}, slow: true},
 }
 
 // wants returns the tests that a check takes.
