@@ -18,7 +18,7 @@ EXPERIMENTARGS ?=
 SOAK      ?= 10m
 SEED      ?= 1
 SOAKARGS  ?=
-KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 newest
+KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 7.2 newest
 KERNELARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
