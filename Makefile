@@ -18,8 +18,13 @@ EXPERIMENTARGS ?=
 SOAK      ?= 10m
 SEED      ?= 1
 SOAKARGS  ?=
-KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 7.2 newest
-KERNELARGS ?=
+UPDATE    ?=
+FUNCTIONS ?=
+VERIFIERARGS ?=
+
+# Instructions of the verifier's: programs that take more are marked; the build fails.
+VERIFIER_LIMIT ?= 300000
+VERIFIER_FAIL  ?= 950000
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -42,10 +47,11 @@ demo: build ## show an unmodified server protected from a greedy client (root)
 	@$(SUDO) bin/narthex demo $(DEMOARGS)
 
 .PHONY: test
-test: ## all checks: generated files, lint, all tests, two minutes of soak (root)
+test: ## all checks: generated files, lint, verifier, all tests, two minutes of soak (root)
 	@scripts/setup test
 	scripts/generate-check
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory verifier
 	@scripts/test
 
 .PHONY: lint
@@ -60,6 +66,12 @@ lint: ## gofmt, go vet, staticcheck, clang-format
 generate: ## compile the eBPF programs (clang-19), write the manual pages
 	@scripts/setup lint
 	go generate ./...
+
+.PHONY: verifier
+verifier: ## what the kernel's verifier makes of each program; UPDATE=1 accepts it, FUNCTIONS=1 says more (root)
+	@scripts/setup build
+	$(SUDO) go run ./test/verifier -limit $(VERIFIER_LIMIT) -fail $(VERIFIER_FAIL) \
+	  $(if $(UPDATE),-update test/verifier/baseline.json) $(if $(FUNCTIONS),-functions) $(VERIFIERARGS)
 
 .PHONY: bench
 bench: build ## nanoseconds per decision, then the figures of a running Narthex (30 min, root)
