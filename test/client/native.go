@@ -3,10 +3,6 @@
 // Package client runs what the data path reads of who a client is and what it asks for, namely the
 // names in a ClientHello, addresses in text and the PROXY protocol's header, on this machine and in
 // the kernel, and compares what it says with plain Go, net/netip and crypto/tls.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package client
 
 /*
@@ -21,6 +17,7 @@ import (
 	"net/netip"
 	"unsafe"
 
+	_ "narthex/test/source" // compile again when bpf/ changes
 	"narthex/test/twin"
 )
 

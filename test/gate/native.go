@@ -4,10 +4,6 @@
 // own: a clock, clients that send what they like, a stack with sockets, a server behind it. What
 // the gate does there is compared with a model of a flow in plain Go, and with what must hold
 // whatever happens.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package gate
 
 /*
@@ -21,6 +17,7 @@ import (
 	"unsafe"
 
 	"narthex/internal/policy"
+	_ "narthex/test/source" // compile again when bpf/ changes
 )
 
 // Verdicts.

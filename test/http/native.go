@@ -2,10 +2,6 @@
 
 // Package http runs the data path's HTTP scanner on this machine and in the kernel, and
 // compares what it says with plain Go that was written from RFC 9112, and with net/http.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package http
 
 /*
@@ -19,6 +15,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	_ "narthex/test/source" // compile again when bpf/ changes
 	"narthex/test/twin"
 )
 

@@ -3,10 +3,6 @@
 // Package parser runs the data path's C code on this machine, where a test can do what the
 // verifier and a kernel do not allow: call it a million times on hostile bytes and compare
 // what it says with plain Go that was written from the RFCs.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package parser
 
 /*
@@ -19,6 +15,8 @@ import (
 	"fmt"
 	"net/netip"
 	"unsafe"
+
+	_ "narthex/test/source" // compile again when bpf/ changes
 )
 
 // kinds and reasons translate the C enumerations.

@@ -3,10 +3,6 @@
 // Package rules runs the source that reads heads of requests and finds their rules on this
 // machine and in the kernel, and compares what it says with plain Go: what package httphead
 // reads, and the first rule that matches one by one.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package rules
 
 /*
@@ -19,6 +15,7 @@ import (
 	"unsafe"
 
 	"narthex/internal/httphead"
+	_ "narthex/test/source" // compile again when bpf/ changes
 )
 
 // chunkSize is the most that is read at once.

@@ -3,10 +3,6 @@
 // Package tls runs the data path's scanner for the beginning of a TLS connection on this
 // machine and in the kernel, and compares what it says with plain Go, and with what TLS
 // clients send.
-//
-// The .h files here that are links to files below bpf/ are not included by their names here.
-// They make the go command rebuild this package when one of them changes, which it would not
-// do for a file outside of the package's folder.
 package tls
 
 /*
@@ -18,6 +14,7 @@ import "C"
 import (
 	"unsafe"
 
+	_ "narthex/test/source" // compile again when bpf/ changes
 	"narthex/test/twin"
 )
 

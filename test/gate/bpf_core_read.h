@@ -1,1 +1,0 @@
-../../bpf/headers/bpf/bpf_core_read.h

@@ -1,1 +1,0 @@
-../../bpf/hooks/egress.h

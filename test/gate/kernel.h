@@ -1,1 +1,0 @@
-../../bpf/headers/kernel.h

@@ -1,1 +1,0 @@
-../../bpf/narthex.bpf.c

@@ -1,1 +1,0 @@
-../../bpf/gate/release.h

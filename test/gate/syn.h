@@ -1,1 +1,0 @@
-../../bpf/hooks/syn.h

@@ -1,1 +1,0 @@
-../../bpf/headers/bpf/bpf_endian.h
