@@ -176,9 +176,14 @@ func Terminate(p *os.Process, done <-chan struct{}) error {
 // gives up when ended is closed: the server is gone.
 func (n *Namespace) awaitListener(addr netip.AddrPort, ended <-chan struct{}) error {
 	deadline := time.Now().Add(startTimeout)
+	to := addr
+	if addr.Addr() == netip.IPv6Unspecified() {
+		// Both families, for which the dialer would leave this thread, and so the namespace.
+		to = netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
+	}
 	for {
 		err := n.Do(func() error {
-			conn, err := net.DialTimeout("tcp", addr.String(), time.Second)
+			conn, err := net.DialTimeout("tcp", to.String(), time.Second)
 			if err == nil {
 				conn.Close()
 			}
