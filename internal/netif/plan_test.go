@@ -189,6 +189,11 @@ func TestPlanTargets(t *testing.T) {
 			want:  []string{"eth0"},
 		},
 		{
+			name:  "an ifb, which shapes what another interface receives",
+			links: []Link{ether(2, "eth0"), ether(3, "ifb0", kind("ifb"))},
+			want:  []string{"eth0"},
+		},
+		{
 			name:  "a loop in a torn snapshot, entered from outside",
 			links: []Link{ether(2, "a", vlan(3), bare), ether(3, "b", vlan(2), bare), ether(4, "c", vlan(3))},
 			want:  []string{"c"},
@@ -242,12 +247,13 @@ func TestPlanLeavesOutWhatHasNoEthernetHeader(t *testing.T) {
 
 func TestPlanNamedInterfaceThatCannotBePoliced(t *testing.T) {
 	plan := NewPlan(Snapshot{Links: []Link{
-		ether(2, "eth0"), ether(3, "tun0", kind("tun"), noEthernet), ether(4, "vrf0", kind("vrf")),
-	}}, []Want{{Service: "web", Interfaces: []string{"eth7", "tun0", "eth0", "vrf0"}}})
+		ether(2, "eth0"), ether(3, "tun0", kind("tun"), noEthernet), ether(4, "vrf0", kind("vrf")), ether(5, "ifb0", kind("ifb")),
+	}}, []Want{{Service: "web", Interfaces: []string{"eth7", "tun0", "eth0", "vrf0", "ifb0"}}})
 	want := []string{
 		`web: interface "eth7" does not exist: create it or correct ` + "`interfaces` in the policy",
 		`web: interface "tun0" has no Ethernet header: name the device that carries it instead, or take it out of ` + "`interfaces`",
 		`web: interface "vrf0" is a VRF: name the interfaces in it instead`,
+		`web: interface "ifb0" is an ifb: name the interfaces whose packets take a turn by it instead`,
 	}
 	var got []string
 	for _, a := range plan.Absent {

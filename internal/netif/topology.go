@@ -81,7 +81,7 @@ func (t *topology) wanted(w Want, p *Plan) set {
 	found := set{}
 	for _, l := range t.links {
 		switch {
-		case l.Loopback || l.Kind == "vrf" || t.swallowed(l):
+		case l.Loopback || l.Kind == "vrf" || l.Kind == "ifb" || t.swallowed(l):
 		case !l.Up && !l.HasAddress: // one that is down keeps its IPv4 addresses, and what is attached
 		case !l.HasAddress:
 			t.leaveOutBare(l)
@@ -109,6 +109,8 @@ func (t *topology) named(w Want, p *Plan) set {
 			p.absent(w, name, ErrMissing{name})
 		case l.Kind == "vrf":
 			p.absent(w, name, fmt.Errorf("interface %q is a VRF: name the interfaces in it instead", name))
+		case l.Kind == "ifb":
+			p.absent(w, name, fmt.Errorf("interface %q is an ifb: name the interfaces whose packets take a turn by it instead", name))
 		case !l.Ethernet:
 			p.absent(w, name, fmt.Errorf("interface %q has no Ethernet header: name the device that carries it instead, or take it out of `interfaces`", name))
 		default:
