@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build vm
+
+package devices
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"narthex/internal/datapath"
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+)
+
+// modes are what an interface is attached as.
+type modes map[string]datapath.Mode
+
+const (
+	native  = datapath.ModeNative
+	generic = datapath.ModeGeneric
+	tcx     = datapath.ModeTCX
+)
+
+// kinds are ways for frames from the client to the server's address.
+var kinds = []struct {
+	name    string
+	build   func(s *scene)
+	service string // beside the rest of the service
+	want    modes
+}{
+	{name: "veth", build: plain, want: modes{"eth0": native}},
+	{name: "veth, tcx", build: plain, service: ", xdp: off", want: modes{"eth0": tcx}},
+
+	{name: "VLAN", build: vlan, want: modes{"eth0.10": tcx}},
+	{name: "VLAN, tags in the frame", build: func(s *scene) {
+		vlan(s)
+		s.both("ethtool -K eth0 txvlan off rxvlan off")
+	}, want: modes{"eth0.10": tcx}},
+	{name: "VLAN above an address", build: func(s *scene) { vlan(s); s.below() }, want: modes{"eth0": native}},
+	{name: "VLAN above an address, tcx", build: func(s *scene) { vlan(s); s.below() },
+		service: ", xdp: off", want: modes{"eth0": tcx}},
+	{name: "VLAN above an address, generic XDP", build: func(s *scene) { vlan(s); s.below() },
+		service: ", xdp: generic", want: modes{"eth0": generic}},
+	{name: "802.1ad and 802.1Q", build: vlans, want: modes{"eth0.20.10": tcx}},
+	{name: "802.1ad and 802.1Q above an address", build: func(s *scene) { vlans(s); s.below() }, want: modes{"eth0": native}},
+	{name: "802.1ad and 802.1Q above an address, tcx", build: func(s *scene) { vlans(s); s.below() },
+		service: ", xdp: off", want: modes{"eth0": tcx}},
+
+	{name: "bond, active-backup", build: bond("active-backup"), want: modes{"bond0": tcx}},
+	{name: "bond, balance-rr", build: bond("balance-rr"), want: modes{"bond0": tcx}},
+	{name: "bond, native XDP", build: bond("balance-rr"), service: ", xdp: native", want: modes{"bond0": native}},
+	{name: "VLAN above a bond", build: func(s *scene) {
+		bond("active-backup")(s)
+		s.both("ip link add link bond0 name bond0.10 up type vlan id 10")
+		s.serverDev, s.clientDev = "bond0.10", "bond0.10"
+	}, want: modes{"bond0.10": tcx}},
+
+	{name: "bridge", build: bridge, want: modes{"br0": tcx}},
+	{name: "bridge, at its port", build: bridge, service: ", interfaces: [eth0]", want: modes{"eth0": native}},
+	{name: "bridge, at its port by tcx", build: bridge, service: ", interfaces: [eth0], xdp: off", want: modes{"eth0": tcx}},
+	{name: "VLAN of a bridge", build: func(s *scene) {
+		bridge(s)
+		s.run(s.server, "ip link set br0 type bridge vlan_filtering 1")
+		s.run(s.server, "bridge vlan add dev eth0 vid 10")
+		s.run(s.server, "bridge vlan add dev br0 vid 10 self")
+		s.run(s.server, "ip link add link br0 name br0.10 up type vlan id 10")
+		s.run(s.client, "ip link add link eth0 name eth0.10 up type vlan id 10")
+		s.serverDev, s.clientDev = "br0.10", "eth0.10"
+	}, want: modes{"br0.10": tcx}},
+
+	{name: "team", build: team, want: modes{"team0": tcx}},
+
+	{name: "macvlan", build: stacked("macvlan mode bridge"), want: modes{"up0": tcx}},
+	{name: "macvlan beside an address", build: func(s *scene) { stacked("macvlan mode bridge")(s); s.below() },
+		want: modes{"eth0": native, "up0": tcx}},
+	{name: "ipvlan, L2", build: stacked("ipvlan mode l2"), want: modes{"up0": tcx}},
+	{name: "ipvlan, L2, above an address", build: func(s *scene) { stacked("ipvlan mode l2")(s); s.below() },
+		want: modes{"eth0": native}},
+	{name: "ipvlan, L3", build: stackedL3("ipvlan mode l3"), want: modes{"up0": tcx}},
+	{name: "ipvlan, L3S", build: stackedL3("ipvlan mode l3s"), want: modes{"eth0": native}},
+
+	{name: "VRF", build: vrf, want: modes{"eth0": native}},
+	{name: "VRF, tcx", build: vrf, service: ", xdp: off", want: modes{"eth0": tcx}},
+
+	{name: "ingress by way of ifb", build: ifb, want: modes{"eth0": native}},
+	{name: "ingress by way of ifb, tcx", build: ifb, service: ", xdp: off", want: modes{"eth0": tcx}},
+
+	{name: "netkit", build: netkit, want: modes{"nk0": tcx}},
+}
+
+func TestDevices(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			s := newScene(t)
+			k.build(s)
+			s.settle()
+			s.protects(policy(k.service), k.want)
+		})
+	}
+}
+
+func plain(s *scene) { s.connect(testnet.Dev) }
+
+// below gives the server's lowest device an address, too, so that it is policed there.
+func (s *scene) below() {
+	s.t.Helper()
+	s.run(s.server, "ip addr add 10.79.0.1/24 dev eth0")
+}
+
+func vlan(s *scene) {
+	plain(s)
+	s.both("ip link add link eth0 name eth0.10 up type vlan id 10")
+	s.serverDev, s.clientDev = "eth0.10", "eth0.10"
+}
+
+func vlans(s *scene) {
+	plain(s)
+	s.both("ip link add link eth0 name eth0.20 up type vlan proto 802.1ad id 20",
+		"ip link add link eth0.20 name eth0.20.10 up type vlan id 10")
+	s.serverDev, s.clientDev = "eth0.20.10", "eth0.20.10"
+}
+
+// bond joins the namespaces by two pairs, each side's bonded.
+func bond(mode string) func(s *scene) {
+	return func(s *scene) {
+		s.connect("port0")
+		s.connect("port1")
+		s.both("ip link add bond0 type bond miimon 100 mode " + mode)
+		for _, port := range []string{"port0", "port1"} {
+			s.both("ip link set "+port+" down", "ip link set "+port+" master bond0", "ip link set "+port+" up")
+		}
+		s.both("ip link set bond0 up")
+		s.serverDev, s.clientDev = "bond0", "bond0"
+	}
+}
+
+func bridge(s *scene) {
+	plain(s)
+	nettest.Check(s.t, s.server.AddBridge("br0", testnet.Dev))
+	s.serverDev = "br0"
+}
+
+// stacked puts a device above the server's that gets its frames from it.
+func stacked(kind string) func(s *scene) {
+	return func(s *scene) {
+		plain(s)
+		s.run(s.server, "ip link add link eth0 name up0 up type "+kind)
+		s.serverDev = "up0"
+	}
+}
+
+// stackedL3 does so with a device that does not speak ARP.
+func stackedL3(kind string) func(s *scene) {
+	return func(s *scene) {
+		stacked(kind)(s)
+		mac, err := s.server.MAC(testnet.Dev)
+		nettest.Check(s.t, err)
+		nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, serverV4, mac))
+		nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, serverV6, mac))
+		mac, err = s.client.MAC(testnet.Dev)
+		nettest.Check(s.t, err)
+		for _, w := range []who{gold, bronze} {
+			nettest.Check(s.t, s.server.AddNeighbour(testnet.Dev, w.address(serverV4), mac))
+			nettest.Check(s.t, s.server.AddNeighbour(testnet.Dev, w.address(serverV6), mac))
+		}
+		// What it sends is routed once more, from the device below.
+		s.run(s.server, "ip route add 10.78.0.0/16 dev eth0 metric 2000")
+		s.run(s.server, "ip route add fd78::/64 dev eth0 metric 2000")
+	}
+}
+
+// vrf puts the server's device into a VRF, for which the listener need not be bound to it.
+func vrf(s *scene) {
+	plain(s)
+	s.run(s.server, "ip link add vrf0 up type vrf table 10")
+	s.run(s.server, "ip link set eth0 master vrf0")
+	nettest.Check(s.t, s.server.Sysctl("ipv4/tcp_l3mdev_accept", "1"))
+}
+
+// ifb has what the server receives take a turn by another device, where it could be shaped.
+func ifb(s *scene) {
+	plain(s)
+	s.run(s.server, "ip link add ifb0 up type ifb")
+	s.run(s.server, "ip addr add fe80::1/64 dev ifb0") // as it has on most machines
+	s.run(s.server, "tc qdisc add dev eth0 handle ffff: ingress")
+	s.run(s.server, "tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0")
+}
+
+// netkit joins the namespaces by a pair of netkit devices with Ethernet headers, as containers are.
+func netkit(s *scene) {
+	addNetkit(s, netlink.NETKIT_MODE_L2)
+}
+
+func addNetkit(s *scene, mode netlink.NetkitMode) {
+	s.t.Helper()
+	nettest.Check(s.t, s.server.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "nk0"
+		pair := &netlink.Netkit{LinkAttrs: attrs, Mode: mode, Policy: netlink.NETKIT_POLICY_FORWARD, PeerPolicy: netlink.NETKIT_POLICY_FORWARD}
+		peer := netlink.NewLinkAttrs()
+		peer.Name = "nk1"
+		pair.SetPeerAttrs(&peer)
+		return netlink.LinkAdd(pair)
+	}))
+	s.run(s.server, "ip link set nk1 netns "+s.client.Name())
+	s.run(s.server, "ip link set nk0 up")
+	s.run(s.client, "ip link set nk1 up")
+	s.serverDev, s.clientDev = "nk0", "nk1"
+}
