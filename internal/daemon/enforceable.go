@@ -119,7 +119,9 @@ func (f *enforceable) overridden(path string) bool {
 func (f *enforceable) wants() []netif.Want {
 	wants := make([]netif.Want, len(f.tables.Services))
 	for i, s := range f.tables.Services {
-		wants[i] = netif.Want{Service: s.Name, Interfaces: s.Interfaces, XDP: s.XDP}
+		wants[i] = netif.Want{
+			Service: s.Name, Interfaces: s.Interfaces, XDP: s.XDP, Requests: s.Room.Ruled || f.tables.HasRoom(i),
+		}
 	}
 	return wants
 }

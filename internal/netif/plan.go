@@ -16,6 +16,7 @@ type Want struct {
 	Service    string
 	Interfaces []string // empty: those with an address
 	XDP        policy.XDPMode
+	Requests   bool // it decides about requests or connections, not about SYNs alone
 }
 
 // Target is an interface to police and the services, by their position among the
@@ -88,6 +89,7 @@ func NewPlan(snap Snapshot, wants []Want) Plan {
 		t.mindPorts(&target)
 		p.Targets = append(p.Targets, target)
 	}
+	p.noteVRF(t, wants, wanted)
 	p.noteBare(t, services)
 	slices.SortFunc(p.Targets, func(a, b Target) int { return a.Index - b.Index })
 	slices.Sort(p.Notes)
@@ -145,6 +147,18 @@ func xdpMode(wants []Want, on []int) (mode policy.XDPMode, conflict bool) {
 
 func (p *Plan) leaveOut(l Link) {
 	p.note(fmt.Sprintf("interface %q has no Ethernet header: it is left out", l.Name))
+}
+
+// noteVRF names interfaces in a VRF whose services have requests to decide. The sockets of a VRF are bound
+// to it, and the kernel finds none of these for a program that asks on one of its interfaces.
+func (p *Plan) noteVRF(t *topology, wants []Want, wanted []set) {
+	for i, w := range wants {
+		for index := range wanted[i] {
+			if l := t.byIndex[index]; w.Requests && t.byIndex[l.Master].Kind == "vrf" {
+				p.note(fmt.Sprintf("interface %q is in VRF %q: SYNs are policed there, but requests go by undecided", l.Name, t.byIndex[l.Master].Name))
+			}
+		}
+	}
 }
 
 // noteBare names interfaces without an address by which services may still be reached:

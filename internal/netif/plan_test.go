@@ -267,6 +267,20 @@ func TestPlanNamedInterfaceThatCannotBePoliced(t *testing.T) {
 	}
 }
 
+func TestPlanNotesVRF(t *testing.T) {
+	links := []Link{ether(2, "eth0"), ether(3, "eth0.10", vlan(2), port(4)), ether(4, "vrf0", kind("vrf"))}
+	for _, requests := range []bool{false, true} {
+		var want []string
+		if requests {
+			want = []string{`interface "eth0.10" is in VRF "vrf0": SYNs are policed there, but requests go by undecided`}
+		}
+		plan := NewPlan(Snapshot{Links: links}, []Want{{Service: "web", Requests: requests}})
+		if diff := cmp.Diff(want, plan.Notes); diff != "" {
+			t.Errorf("requests=%v: notes (-want +got):\n%s", requests, diff)
+		}
+	}
+}
+
 func TestPlanServicesWithDifferentInterfaces(t *testing.T) {
 	plan := NewPlan(Snapshot{Links: []Link{
 		ether(2, "eth0"), ether(3, "eth0.10", vlan(2)), ether(4, "eth1"),
