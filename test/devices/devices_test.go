@@ -5,6 +5,8 @@
 package devices
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -81,9 +83,6 @@ var kinds = []struct {
 	{name: "ipvlan, L3", build: stackedL3("ipvlan mode l3"), want: modes{"up0": tcx}},
 	{name: "ipvlan, L3S", build: stackedL3("ipvlan mode l3s"), want: modes{"eth0": native}},
 
-	{name: "VRF", build: vrf, want: modes{"eth0": native}},
-	{name: "VRF, tcx", build: vrf, service: ", xdp: off", want: modes{"eth0": tcx}},
-
 	{name: "ingress by way of ifb", build: ifb, want: modes{"eth0": native}},
 	{name: "ingress by way of ifb, tcx", build: ifb, service: ", xdp: off", want: modes{"eth0": tcx}},
 
@@ -100,6 +99,48 @@ func TestDevices(t *testing.T) {
 			s.protects(policy(k.service), k.want)
 		})
 	}
+}
+
+// In a VRF SYNs are policed, and requests pass: the kernel does not find the sockets that they go to.
+func TestVRF(t *testing.T) {
+	for service, mode := range map[string]datapath.Mode{"": native, ", xdp: off": tcx} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			plain(s)
+			s.run(s.server, "ip link add vrf0 up type vrf table 10")
+			s.run(s.server, "ip link set eth0 master vrf0")
+			nettest.Check(t, s.server.Sysctl("ipv4/tcp_l3mdev_accept", "1"))
+			s.settle()
+			s.enforce(policy(service), modes{"eth0": mode})
+			s.syns()
+			for _, to := range s.families() {
+				s.visit(bronze, to, "/wait?for="+to.Addr().String())
+				s.visit(bronze, to, "/").wants(http.StatusOK)
+			}
+			s.in.counted("bronze", datapath.Counts{Passed: s.visits[bronze]})
+			note := `interface "eth0" is in VRF "vrf0": SYNs are policed there, but requests go by undecided`
+			if notes := s.in.status().Notes; !slices.Contains(notes, note) {
+				t.Errorf("the status says %q", notes)
+			}
+			s.in.stop()
+			s.reached()
+		})
+	}
+}
+
+// A netkit device that has no Ethernet header is left out, and the status says so.
+func TestNetkitL3(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	addNetkit(s, netlink.NETKIT_MODE_L3)
+	s.settle()
+	s.enforce(policy(""), modes{})
+	note := `interface "nk0" has no Ethernet header: it is left out`
+	if notes := s.in.status().Notes; !slices.Contains(notes, note) {
+		t.Errorf("the status says %q", notes)
+	}
+	s.reached()
 }
 
 func plain(s *scene) { s.connect(testnet.Dev) }
@@ -170,14 +211,6 @@ func stackedL3(kind string) func(s *scene) {
 		s.run(s.server, "ip route add 10.78.0.0/16 dev eth0 metric 2000")
 		s.run(s.server, "ip route add fd78::/64 dev eth0 metric 2000")
 	}
-}
-
-// vrf puts the server's device into a VRF, for which the listener need not be bound to it.
-func vrf(s *scene) {
-	plain(s)
-	s.run(s.server, "ip link add vrf0 up type vrf table 10")
-	s.run(s.server, "ip link set eth0 master vrf0")
-	nettest.Check(s.t, s.server.Sysctl("ipv4/tcp_l3mdev_accept", "1"))
 }
 
 // ifb has what the server receives take a turn by another device, where it could be shaped.

@@ -181,6 +181,9 @@ func (in *instance) stop() {
 	if in.cmd == nil {
 		return
 	}
+	if status, err := in.ask(); in.t.Failed() && err == nil {
+		in.t.Logf("packets by reason at the end: %+v; notes: %q", status.Reasons, status.Notes)
+	}
 	cmd := in.cmd
 	in.cmd = nil
 	_ = cmd.Process.Signal(syscall.SIGTERM)

@@ -55,6 +55,7 @@ type scene struct {
 	t                    *testing.T
 	server, client       *testnet.Namespace
 	serverDev, clientDev string // the devices with the addresses
+	port                 uint16 // that clients ask for
 	in                   *instance
 	visits               map[who]uint64 // connections so far, while there is a daemon
 }
@@ -63,7 +64,7 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{t: t, server: nettest.Namespace(t, "server"), client: nettest.Namespace(t, "client"), visits: map[who]uint64{}}
-	s.serverDev, s.clientDev = testnet.Dev, testnet.Dev
+	s.serverDev, s.clientDev, s.port = testnet.Dev, testnet.Dev, 80
 	// Devices get the addresses that a test gives them, and no link-local one, which counts, too.
 	nettest.Check(t, s.server.Sysctl("ipv6/conf/default/addr_gen_mode", "1"))
 	return s
@@ -127,14 +128,14 @@ func (s *scene) settle() {
 }
 
 // families are the addresses of the server.
-func families() []netip.AddrPort {
-	return []netip.AddrPort{netip.AddrPortFrom(serverV4, 80), netip.AddrPortFrom(serverV6, 80)}
+func (s *scene) families() []netip.AddrPort {
+	return []netip.AddrPort{netip.AddrPortFrom(serverV4, s.port), netip.AddrPortFrom(serverV6, s.port)}
 }
 
 // reached waits until the server answers without Narthex; a device may take a moment to forward.
 func (s *scene) reached() {
 	s.t.Helper()
-	for _, to := range families() {
+	for _, to := range s.families() {
 		var err error
 		if !within(patience, func() bool {
 			_, err = fetch(s.client, bronze.address(to.Addr()), to, "/", 2*time.Second)
@@ -164,7 +165,7 @@ func (s *scene) syns() {
 	dst, err := s.server.MAC(s.serverDev)
 	nettest.Check(s.t, err)
 	raw := nettest.Sender(s.t, s.client, s.clientDev)
-	for _, to := range families() {
+	for _, to := range s.families() {
 		for i := range byte(each) {
 			from := netip.AddrFrom4([4]byte{198, 18, 0, i})
 			if to.Addr().Is6() {
@@ -362,10 +363,10 @@ func (s *scene) protects(text string, want map[string]datapath.Mode) {
 	s.t.Helper()
 	s.enforce(text, want)
 	s.syns()
-	for _, to := range families() {
+	for _, to := range s.families() {
 		s.queue(to)
 	}
-	s.counts(uint64(len(families())))
+	s.counts(uint64(len(s.families())))
 	s.in.stop()
 	s.reached()
 }
