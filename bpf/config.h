@@ -17,3 +17,6 @@ volatile const __u32 gate_mark = 0;
 
 /* Cookie of the network namespace that is attached to. */
 volatile const __u64 net_cookie = 0;
+
+/* 1: the kernel has bpf_rdonly_cast() and bpf_cast_to_kern_ctx(). */
+volatile const __u8 has_casts = 1;

@@ -272,7 +272,7 @@ struct sock_common {
   __be16 skc_dport;
   __u16 skc_num;
   unsigned short skc_family;
-  volatile unsigned char skc_state;
+  unsigned char skc_state;
   possible_net_t skc_net;
   struct in6_addr skc_v6_daddr;
   struct in6_addr skc_v6_rcv_saddr;

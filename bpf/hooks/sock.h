@@ -33,8 +33,9 @@ static __always_inline void key_address(__u64 to[2], const struct in6_addr *a) {
 
 /* A socket's port, also when it has given it back: then skc_num is 0 already. */
 static __always_inline __u16 port_of(const struct sock *sk) {
-  const struct inet_sock *i = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct inet_sock));
-  return bpf_ntohs(i->inet_sport);
+  bool direct = has_casts;
+  struct inet_sock *i = KERNEL_OBJECT(direct, sk, struct inet_sock);
+  return bpf_ntohs(KERNEL_FIELD(direct, i, inet_sport));
 }
 
 static __always_inline void socket_key(struct flow_key *k, const struct sock *sk) {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Checksums of packets that we make or change (RFC 1071). */
 #pragma once
-#include "../headers/bpf/bpf_core_read.h"
+#include "cast.h"
 #include "work.h"
-
-extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
 /* Bytes of a segment up to which a checksum is verified; beyond there are only segments
  * that were merged by the kernel, which has verified them. */
@@ -61,10 +59,13 @@ static __always_inline __u16 sum_pseudo(const struct flow_key *k, __u32 tcp_size
 /* Where the device is to begin the sum of a frame whose checksum was left to it, as an offset
  * in the frame; 0: the bytes hold the checksum. */
 static __always_inline __u32 partial_from(struct __sk_buff *skb) {
-  struct sk_buff *k = bpf_cast_to_kern_ctx(skb);
-  if (BPF_CORE_READ_BITFIELD(k, ip_summed) != CHECKSUM_PARTIAL)
+  bool direct = has_casts;
+  struct sk_buff *k = direct ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
+  __u64 left = direct ? BPF_CORE_READ_BITFIELD(k, ip_summed) : BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed);
+  if (left != CHECKSUM_PARTIAL)
     return 0;
-  return k->csum_start - (__u32)(k->data - k->head);
+  __u32 headroom = KERNEL_FIELD(direct, k, data) - KERNEL_FIELD(direct, k, head);
+  return KERNEL_FIELD(direct, k, csum_start) - headroom;
 }
 
 /* Whether the segment is as its sender made it, as far as a checksum tells. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the stack knows of a connection. */
 #pragma once
+#include "cast.h"
 #include "work.h"
-
-extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
 static __always_inline void make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
   if (!k->v6) {
@@ -24,33 +23,39 @@ static __always_inline void make_tuple(struct bpf_sock_tuple *t, const struct fl
 }
 
 /* Reads the listener that a connection is to be accepted from. */
-static __always_inline void read_listener(struct endpoint *out, const void *listener) {
-  const struct sock *sk = bpf_rdonly_cast(listener, bpf_core_type_id_kernel(struct sock));
-  out->crowded = sk->sk_ack_backlog > sk->sk_max_ack_backlog; /* as sk_acceptq_is_full() */
-  out->orphaned = sk->__sk_common.skc_state != BPF_TCP_LISTEN;
+static __always_inline void read_listener(struct endpoint *out, const void *listener, bool direct) {
+  struct sock *sk = KERNEL_OBJECT(direct, listener, struct sock);
+  __u32 backlog = KERNEL_FIELD(direct, sk, sk_ack_backlog);
+  out->crowded = backlog > KERNEL_FIELD(direct, sk, sk_max_ack_backlog); /* as sk_acceptq_is_full() */
+  out->orphaned = KERNEL_FIELD(direct, sk, __sk_common.skc_state) != BPF_TCP_LISTEN;
+}
+
+/* Reads the socket of a connection that is established. */
+static __always_inline void read_established(struct endpoint *out, const void *sk, bool direct) {
+  struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
+  out->sequence = KERNEL_FIELD(direct, t, rcv_nxt);
+  out->answer = KERNEL_FIELD(direct, t, snd_nxt);
+  out->window = KERNEL_FIELD(direct, t, rcv_wup) + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
+  out->silent = !KERNEL_FIELD(direct, t, bytes_received);
+  out->unsent = KERNEL_FIELD(direct, t, write_seq) != out->answer;
+  out->gap = KERNEL_FIELD(direct, t, out_of_order_queue.rb_node) != NULL;
 }
 
 /* Reads the socket. Casts, because the helpers for it refuse the request sockets of MPTCP
  * listeners, and the verifier the way to the listener. */
 static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *sk) {
+  bool direct = has_casts;
   out->state = sk->state;
   if (out->state == BPF_TCP_LISTEN)
-    read_listener(out, sk);
-  if (out->state == BPF_TCP_ESTABLISHED || out->state == BPF_TCP_CLOSE_WAIT) {
-    const struct tcp_sock *t = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
-    out->sequence = t->rcv_nxt;
-    out->answer = t->snd_nxt;
-    out->window = t->rcv_wup + t->rcv_wnd - t->rcv_nxt;
-    out->silent = !t->bytes_received;
-    out->unsent = t->write_seq != t->snd_nxt;
-    out->gap = t->out_of_order_queue.rb_node != NULL;
-  }
+    read_listener(out, sk, direct);
+  if (out->state == BPF_TCP_ESTABLISHED || out->state == BPF_TCP_CLOSE_WAIT)
+    read_established(out, sk, direct);
   if (out->state != BPF_TCP_NEW_SYN_RECV)
     return;
-  const struct tcp_request_sock *r = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
-  out->sequence = r->rcv_isn + 1;
-  out->answer = r->snt_isn + 1;
-  read_listener(out, r->req.req.__req_common.skc_listener);
+  struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
+  out->sequence = KERNEL_FIELD(direct, r, rcv_isn) + 1;
+  out->answer = KERNEL_FIELD(direct, r, snt_isn) + 1;
+  read_listener(out, KERNEL_FIELD(direct, r, req.req.__req_common.skc_listener), direct);
 }
 
 static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {

@@ -38,8 +38,10 @@ enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_TCP_SOCK, CORE_REQUEST_SOCK
       struct tcp_sock *: CORE_TCP_SOCK,                                                                      \
       struct tcp_request_sock *: CORE_REQUEST_SOCK)
 #define BPF_CORE_READ_BITFIELD(s, field) ((s)->field)
+#define BPF_CORE_READ_BITFIELD_PROBED(s, field) ((s)->field)
 
 static void *k_map_lookup_elem(void *map, const void *key);
+static long k_probe_read_kernel(void *to, __u32 size, const void *from);
 static long k_map_update_elem(void *map, const void *key, const void *value, __u64 flags);
 static long k_map_delete_elem(void *map, const void *key);
 static void k_spin_lock(struct bpf_spin_lock *lock);
@@ -77,6 +79,7 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_redirect k_redirect
 #define bpf_clone_redirect k_clone_redirect
 #define bpf_skb_load_bytes k_skb_load_bytes
+#define bpf_probe_read_kernel k_probe_read_kernel
 #define bpf_skb_store_bytes k_skb_store_bytes
 #define bpf_skb_pull_data k_skb_pull_data
 #define bpf_skb_change_tail k_skb_change_tail
@@ -825,6 +828,13 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   if (s->state == BPF_TCP_NEW_SYN_RECV)
     k->request.req.req.__req_common.skc_listener = (struct sock *)kernel_socket(s->listener);
   return k;
+}
+
+/* The world has casts, so that nobody asks for copies. */
+static long k_probe_read_kernel(void *to, __u32 size, const void *from __attribute__((unused))) {
+  fault("a copy of what a cast shows");
+  memset(to, 0, size);
+  return -KERNEL_EFAULT;
 }
 
 void *bpf_rdonly_cast(const void *object, __u32 type) {

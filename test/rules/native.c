@@ -20,12 +20,15 @@
 #define __BPF_CORE_READ_H__
 #define bpf_core_type_id_kernel(type) 0
 #define BPF_CORE_READ_BITFIELD(s, field) ((s)->field)
+#define BPF_CORE_READ_BITFIELD_PROBED(s, field) ((s)->field)
 
 static void *k_map_lookup_elem(void *map, const void *key);
 static long k_skb_load_bytes(const void *skb, __u32 offset, void *to, __u32 length);
+static long k_probe_read_kernel(void *to, __u32 size, const void *from);
 static __u32 k_get_smp_processor_id(void) { return 0; }
 #define bpf_map_lookup_elem k_map_lookup_elem
 #define bpf_skb_load_bytes k_skb_load_bytes
+#define bpf_probe_read_kernel k_probe_read_kernel
 #define bpf_get_smp_processor_id k_get_smp_processor_id
 
 #include "config.h"
@@ -34,6 +37,11 @@ static __u32 k_get_smp_processor_id(void) { return 0; }
 #include "native.h"
 
 void *bpf_cast_to_kern_ctx(void *ctx) { return ctx; }
+
+static long k_probe_read_kernel(void *to, __u32 size, const void *from) {
+  memcpy(to, from, size);
+  return 0;
+}
 
 static struct page *image_pages;
 static __u32 image_count;
