@@ -20,3 +20,7 @@ volatile const __u64 net_cookie = 0;
 
 /* 1: the kernel has bpf_rdonly_cast() and bpf_cast_to_kern_ctx(). */
 volatile const __u8 has_casts = 1;
+
+/* 1: keys and values of maps may be in any memory that a function is given, not only in its stack,
+ * in packets and in maps. */
+volatile const __u8 has_memory_keys = 1;

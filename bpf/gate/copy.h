@@ -30,7 +30,7 @@ static __always_inline __u32 copy_head(struct __sk_buff *skb, const struct work 
   c->skip = 0;
   if (!w->grown) {
     __u32 n = w->s.length > named ? BOUND(w->s.length - named, MIRROR_HEAD) : 0;
-    return n && !bpf_skb_load_bytes(skb, w->s.data + named, c->head, n) ? n : 0;
+    return n && !bpf_skb_load_bytes(skb, w->s.data + named, c->head, AMOUNT(n, MIRROR_HEAD)) ? n : 0;
   }
   struct slot *slot = slot_of(w->flow.node);
   __u32 at = slot ? slot->data + named : 0;

@@ -26,10 +26,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next, body = w->flow.body;
   w->flow.next = w->flow.body = w->next = w->s.seq;
-  long failed = bpf_map_update_elem(&flows, &w->key, &w->flow, BPF_NOEXIST);
+  const struct work *own = work_in_map(w);
+  long failed = own ? bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST) : -1;
   w->flow.next = next;
   w->flow.body = body;
-  sc.flow = bpf_map_lookup_elem(&flows, &w->key);
+  sc.flow = find_by_key(&flows, &w->key);
   if (!failed && sc.flow)
     return on_request(skb, &sc, step);
   if (sc.flow)
@@ -43,11 +44,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
 __noinline int see_off(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
-  struct farewell *f = bpf_map_lookup_elem(&farewells, &w->key);
+  struct farewell *f = find_by_key(&farewells, &w->key);
   if (!f || (w->s.flags & TCP_ACK && w->s.ack - f->seq > f->end - f->seq))
     return TCX_NEXT; /* there is none, or it is of another connection */
   if (w->s.flags & TCP_RST) {
-    bpf_map_delete_elem(&farewells, &w->key);
+    delete_by_key(&farewells, &w->key);
     return drop(REASON_FAREWELL);
   }
   bool resets = f->text == REPLY_RESET;
@@ -83,7 +84,7 @@ static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w)
 /* A reset of a connection whose request was released, and which the stack has not made a socket of: it
  * dropped the request, and its client does not send it again. There is no socket whose end would say so. */
 __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
-  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   if (!f)
     return TCX_NEXT;
   w->flow = *f;
@@ -105,7 +106,7 @@ __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
  * made a socket of it, the request is what it is to make one of. */
 __noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
-  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   if (!f)
     return TCX_NEXT;
   w->flow = *f;
@@ -143,13 +144,13 @@ static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, co
 /* Whether the connection was ended here, and the stack has not heard of it: the reset is behind this packet,
  * or was lost. A farewell of another connection between the same ports is of other numbers. */
 static __always_inline bool is_ended(const struct work *w, const struct endpoint *sock) {
-  const struct farewell *f = bpf_map_lookup_elem(&farewells, &w->key);
+  const struct farewell *f = find_by_key(&farewells, &w->key);
   return f && f->client - sock->sequence <= 2 * MAX_SLOT_SIZE;
 }
 
 /* Bytes of a connection that was ended here: its client is told again, and so is the stack. */
 static __always_inline int end_again(struct __sk_buff *skb, struct work *w) {
-  const struct farewell *f = w ? bpf_map_lookup_elem(&farewells, &w->key) : NULL;
+  const struct farewell *f = w ? find_by_key(&farewells, &w->key) : NULL;
   if (!f)
     return TCX_DROP;
   count_reason(REASON_FAREWELL, true, false);

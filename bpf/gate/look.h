@@ -131,7 +131,7 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return MAX_SERVICES;
   w->found.due = false;
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
+  struct flow *f = find_by_key(&flows, &w->look.key);
   if (!f || f->id != w->look.id)
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;
@@ -154,7 +154,7 @@ __noinline int act_on_look(struct work *w) {
   struct scene sc;
   if (!w || !open_scene(&sc, w->flow.room))
     return 0;
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
+  struct flow *f = find_by_key(&flows, &w->look.key);
   if (!f)
     return 0;
   struct finding *found = &w->found;

@@ -43,7 +43,7 @@ __noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
   __u32 start = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - start, MAX_OPTIONS), at = 0;
   w->used = 0;
   __builtin_memset(w->chunk.byte, 0, 64);
-  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, size))
+  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS)))
     return 0;
   __builtin_memcpy(before_it, w->chunk.byte, MAX_OPTIONS);
   for (int i = 0; i < MAX_OPTIONS; i++) {
@@ -54,7 +54,7 @@ __noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
   if (!w->used)
     return 0;
   __s64 diff = bpf_csum_diff((void *)before_it, MAX_OPTIONS, (void *)w->chunk.byte, MAX_OPTIONS, 0);
-  if (bpf_skb_store_bytes(skb, start, w->chunk.byte, size, 0) ||
+  if (bpf_skb_store_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS), 0) ||
       bpf_l4_csum_replace(skb, w->s.l4 + 16, 0, diff, 0))
     count_reason(REASON_CLONE_FAULT, false, false);
   return 0;
@@ -79,15 +79,15 @@ static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
 
 /* A new connection begins where the table may still have one whose end was missed. */
 __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
-  struct endpoint sock;
+  struct endpoint sock = {};
   if (!w)
     return 0;
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
+  struct flow *f = find_by_key(&flows, &w->key);
   if (!f)
     return 0;
   __u64 id = f->id;
   if (!id) /* another CPU deletes it, or could not */
-    bpf_map_delete_elem(&flows, &w->key);
+    delete_by_key(&flows, &w->key);
   if (!id || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
     return 0;
   int state = find_socket(skb, &w->key, &sock);
@@ -106,7 +106,7 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
 __noinline int would_end(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
-  const struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
+  const struct flow *f = find_by_key(&flows, &w->key);
   bool waits = f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
   if (waits || (f && is_arriving(f, bpf_ktime_get_ns())))
     return 1;

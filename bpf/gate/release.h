@@ -169,7 +169,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   if (!slot)
     return TCX_DROP;
   struct work *w = sc->w;
-  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  struct flow *f = find_by_key(&flows, &slot->key);
   __u64 id = slot->flow;
   if (!f || f->id != id) { /* its client has gone */
     free_node(sc->pool, k->node);
@@ -211,7 +211,7 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
     return TCX_DROP;
   struct work *w = sc->w;
   __u64 id = slot->flow;
-  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  struct flow *f = find_by_key(&flows, &slot->key);
   struct endpoint *sock = &w->socket;
   find_socket(skb, &slot->key, sock);
   if (f && f->id == id && f->flags & FLOW_NEW && sock->crowded) {
@@ -243,7 +243,7 @@ static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, c
   if (!slot)
     return TCX_DROP;
   struct work *w = sc->w;
-  struct flow *f = bpf_map_lookup_elem(&flows, &slot->key);
+  struct flow *f = find_by_key(&flows, &slot->key);
   bool mine = false;
   w->watch = 0;
   bpf_spin_lock(&sc->room->lock);

@@ -54,7 +54,8 @@ __noinline int read_interim(struct __sk_buff *skb, struct work *w) {
   __u32 at = w->used;
   w->answer.status = 0;
   __u32 n = BOUND(w->s.length - at, HTTP_CHUNK);
-  if (at >= w->s.length || n == 0 || bpf_skb_load_bytes(skb, w->s.data + at, &w->chunk, n))
+  if (at >= w->s.length || n == 0 ||
+      bpf_skb_load_bytes(skb, w->s.data + at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
     return 0;
   read_answer(&w->answer, &w->chunk, n);
   if (w->answer.status < 100 || w->answer.status >= 200 || w->answer.status == 101)

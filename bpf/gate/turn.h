@@ -220,7 +220,7 @@ static __always_inline bool set_claimed_scene(struct scene *sc, struct work *w) 
   sc->w = w;
   if (!open_scene(sc, w->flow.room))
     return false;
-  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
+  sc->flow = find_by_key(&flows, &w->key);
   if (sc->flow)
     return true;
   unclaim(sc);

@@ -15,7 +15,7 @@ static __always_inline bool is_forged(struct __sk_buff *skb, struct work *w, con
 
 /* A segment whose client gives up a request that waits, by FIN or RST. */
 __noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
-  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   struct slot *slot = f ? slot_of(w->flow.node) : NULL;
   if (!slot)
     return TCX_DROP;

@@ -9,7 +9,7 @@
 /* A segment of a flow in the table. */
 __noinline int on_flow_out(struct __sk_buff *skb, struct work *w) {
   struct scene sc = {.w = w};
-  struct flow *f = w ? bpf_map_lookup_elem(&flows, &w->key) : NULL;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   return f ? on_answer(skb, &sc, f) : TCX_NEXT;
 }
 

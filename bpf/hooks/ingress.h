@@ -141,7 +141,7 @@ static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w)
     return TCX_NEXT; /* no stack takes it */
   if (w->s.flags & TCP_URG)
     calm(skb, w);
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->key);
+  struct flow *f = find_by_key(&flows, &w->key);
   int verdict = TCX_NEXT;
   if (f && !changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
     w->flow.room = f->room;

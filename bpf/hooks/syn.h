@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* SYN policing where frames come in: XDP, or tcx where an interface has no room for it. */
 #pragma once
+#include "../lib/amount.h"
 #include "../lib/decide.h"
 
 /* A frame's first bytes when they are not in one piece. Key 0. */
@@ -28,7 +29,7 @@ __noinline int parse_pieces(struct xdp_md *ctx, struct packet *p, __u32 length) 
   length = BOUND(length, MAX_HEADERS);
   if (length < sizeof(struct ethhdr))
     return pass(p, REASON_MALFORMED);
-  if (bpf_xdp_load_bytes(ctx, 0, bytes, length))
+  if (bpf_xdp_load_bytes(ctx, 0, bytes, AMOUNT(length, MAX_HEADERS)))
     return pass(p, REASON_PULL_FAULT);
   struct view v = {bytes, bytes + length};
   return parse(&v, p);

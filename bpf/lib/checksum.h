@@ -24,7 +24,7 @@ __noinline int sum_piece(struct __sk_buff *skb, struct work *w) {
   __u32 left = w->sum.left, n = BOUND(left, HTTP_CHUNK);
   if (n == 0)
     return 0;
-  if (bpf_skb_load_bytes(skb, w->sum.at, &w->chunk, n))
+  if (bpf_skb_load_bytes(skb, w->sum.at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
     return -1;
   __u8 *end = (__u8 *)&w->chunk + n;
   end[0] = end[1] = end[2] = 0;

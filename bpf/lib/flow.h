@@ -2,6 +2,7 @@
 /* What is known of a connection, and the changes of its state. */
 #pragma once
 #include "http.h"
+#include "keys.h"
 #include "proxy.h"
 #include "room.h"
 #include "segment.h"
@@ -178,6 +179,6 @@ __noinline int delete_flow(const struct flow_key *key, struct flow *f, const str
   if (node)
     free_node(p, node);
   if (mine)
-    bpf_map_delete_elem(&flows, key);
+    delete_by_key(&flows, key);
   return mine;
 }

@@ -60,7 +60,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!slot || !checksum_holds(skb, w))
     return -1;
   __u32 length = BOUND(w->s.data + w->keep, slot_size);
-  if (length < w->s.data || !length || bpf_skb_load_bytes(skb, 0, frame_of(slot), length))
+  if (length < w->s.data || !length || bpf_skb_load_bytes(skb, 0, frame_of(slot), AMOUNT(length, slot_size)))
     return -1;
   __u32 flags_at = BOUND(w->s.l4 + 13, MAX_HEADERS);
   bool whole = length == w->s.data + w->s.length;
@@ -103,7 +103,7 @@ __noinline int append_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
     n = BOUND(left, APPEND_PIECE);
   else if (length <= slot_size - APPEND_LEAST)
     n = BOUND(left, APPEND_LEAST);
-  if (!n || bpf_skb_load_bytes(skb, w->reading.at, frame_of(slot) + length, n))
+  if (!n || bpf_skb_load_bytes(skb, w->reading.at, frame_of(slot) + length, AMOUNT(n, APPEND_PIECE)))
     return 0;
   w->reading.at += n;
   w->reading.left = left - n;
@@ -196,7 +196,8 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
     return -1;
   __u32 length = BOUND(slot->length, slot_size);
   if (!length || bpf_skb_change_tail(skb, length, 0) ||
-      bpf_skb_store_bytes(skb, 0, frame_of(slot), length, BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+      bpf_skb_store_bytes(skb, 0, frame_of(slot), AMOUNT(length, slot_size),
+                          BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
     return -1;
   struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length};
   if (!slot->sealed && seal(skb, &x, &slot->key, w))

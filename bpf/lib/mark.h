@@ -22,7 +22,9 @@ struct {
 /* Notes what has been read of w->flow's chunks up to a sequence number. */
 static __always_inline void set_mark(struct work *w, __u32 seq) {
   struct mark_key key = {.flow = w->flow.id, .seq = seq};
-  bpf_map_update_elem(&chunk_marks, &key, &w->flow.head, BPF_ANY);
+  const struct work *own = work_in_map(w);
+  if (own)
+    bpf_map_update_elem(&chunk_marks, &key, &own->flow.head, BPF_ANY);
 }
 
 /* Makes w->flow.head what had been read up to there. False: that is not known. */

@@ -62,7 +62,7 @@ __noinline int load_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
   w->reading.at = at + n;
   w->reading.left -= n;
   if (!node)
-    return bpf_skb_load_bytes(skb, at, &w->chunk, n) ? -1 : 0;
+    return bpf_skb_load_bytes(skb, at, &w->chunk, AMOUNT(n, HTTP_CHUNK)) ? -1 : 0;
   struct slot *slot = slot_of(node);
   if (!slot)
     return -1;

@@ -63,7 +63,9 @@ static __always_inline int put_text(struct __sk_buff *skb, const struct emission
   const struct header *h = open_image(&im);
   const struct room_config *c = h ? room_config(&im, h, slot) : NULL;
   __u32 n = BOUND(e->length, ANSWER_SIZE);
-  return !c || !n || bpf_skb_store_bytes(skb, at, c->answer, n, BPF_F_RECOMPUTE_CSUM) ? -1 : 0;
+  return !c || !n || bpf_skb_store_bytes(skb, at, c->answer, AMOUNT(n, ANSWER_SIZE), BPF_F_RECOMPUTE_CSUM)
+             ? -1
+             : 0;
 }
 
 static __always_inline int put_ipv4(struct __sk_buff *skb, const struct emission *e) {
@@ -201,7 +203,7 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
   skb->mark = 0;
   struct farewell f = {
       .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
-  bpf_map_update_elem(&farewells, &r->key, &f, BPF_ANY);
+  put_by_key(&farewells, &r->key, &f);
   set_answer(e, r);
   if (!sent || emit(skb, w, r->room)) {
     count_reason(REASON_CLONE_FAULT, true, false);

@@ -56,7 +56,7 @@ __noinline int follow_piece(struct __sk_buff *skb, struct work *w) {
   __u32 n = BOUND(left, HTTP_CHUNK);
   if (n == 0)
     return HTTP_MORE;
-  if (bpf_skb_load_bytes(skb, at, &w->chunk, n))
+  if (bpf_skb_load_bytes(skb, at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
     return HTTP_LOST;
   if (w->flow.flags & FLOW_PROXIED)
     proxy = follow_proxy(w, n);

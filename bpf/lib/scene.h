@@ -45,7 +45,7 @@ static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
   sc->w = w;
   if (!open_scene(sc, w->flow.room))
     return false;
-  sc->flow = bpf_map_lookup_elem(&flows, &w->key);
+  sc->flow = find_by_key(&flows, &w->key);
   return sc->flow;
 }
 

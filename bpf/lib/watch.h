@@ -53,7 +53,7 @@ static __always_inline void push_watch(struct work *w, __u64 now) {
   if (!full)
     return;
   count_reason(REASON_UNWATCHED, false, false);
-  struct flow *f = bpf_map_lookup_elem(&flows, &w->look.key);
+  struct flow *f = find_by_key(&flows, &w->look.key);
   if (f && f->id == w->look.id)
     f->watched = 0;
 }

@@ -2,6 +2,7 @@
 /* Memory of a program's run. A clone that is sent meets the programs again before the send
  * returns, so that a CPU has several runs at once, one within another. */
 #pragma once
+#include "amount.h"
 #include "answer.h"
 #include "endpoint.h"
 #include "event.h"
@@ -164,6 +165,14 @@ static __always_inline __u32 run_level(void) {
   __u32 zero = 0;
   const __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
   return depth ? *depth - 1 : MAX_NESTING;
+}
+
+/* The run's own memory, from where it may be put into maps. */
+static __always_inline struct work *work_in_map(struct work *w) {
+  if (has_memory_keys)
+    return w;
+  __u32 level = run_level();
+  return bpf_map_lookup_elem(&works, &level);
 }
 
 /* Tells what became of the request of w->flow. */

@@ -1,0 +1,1 @@
+../../bpf/lib/amount.h
