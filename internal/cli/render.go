@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
 )
 
 // mostRules is how many rules fit a screen.
@@ -53,6 +54,9 @@ func printHead(b *strings.Builder, s api.Status) {
 	fmt.Fprintf(b, "policy %s (%s) since %s\n", s.Policy.File, shortHash(s.Policy.Hash), s.Policy.Loaded.Local().Format(time.DateTime))
 	printChange(b, s, time.Now())
 	fmt.Fprintf(b, "sources %d of %d, maps %.1f MiB\n", s.Sources.Used, s.Sources.Size, float64(s.MapBytes)/(1<<20))
+	if len(s.Missing) > 0 {
+		fmt.Fprintf(b, "the kernel lacks %s\n", datapath.MissingText(s.Missing))
+	}
 	if len(s.Capabilities) > 0 {
 		fmt.Fprintf(b, "capabilities %s\n", strings.Join(s.Capabilities, " "))
 	}

@@ -49,9 +49,13 @@ nothing is attached that was not before.`,
 	flags.StringVar(&cfg.Metrics, "metrics", "", "serve the dashboard and metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
 	sizes := addSizes(cmd, &cfg)
+	without := flags.StringSlice("without", nil, "features that the kernel is taken not to have, for tests")
+	if err := flags.MarkHidden("without"); err != nil {
+		panic(err)
+	}
 	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
 	complete(cmd, "log-level", func(string) []string { return []string{"debug", "info", "warn", "error"} })
-	cmd.PreRunE = func(*cobra.Command, []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		if cfg.Policy == "" {
 			return errors.New("no policy is named: use `narthex run --policy FILE`")
 		}
@@ -66,6 +70,9 @@ nothing is attached that was not before.`,
 			return fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
 		}
 		cfg.Log = newLogger(env, min)
+		if cfg.Without, err = datapath.ParseFeatures(*without); err != nil {
+			return fmt.Errorf("--without: %w", err)
+		}
 		return t.resolve()
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -16,6 +16,7 @@ import (
 type Datapath interface {
 	Adopted() bool
 	Notes() []string
+	Missing() []datapath.Missing
 	Apply(datapath.State) error
 	Attachments() []datapath.Attachment
 	Stats() (datapath.Stats, error)

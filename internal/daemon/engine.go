@@ -353,12 +353,27 @@ func (e *engine) currentNotes() []string {
 	if e.took != "" {
 		notes = append(notes, e.took)
 	}
+	notes = append(notes, e.unenforced()...)
 	notes = append(notes, e.plan.Notes...)
 	for _, a := range e.plan.Absent {
 		notes = append(notes, fmt.Sprintf("service %q: %v", a.Service, a.Err))
 	}
 	if e.trouble != nil {
 		notes = append(notes, e.trouble.Error())
+	}
+	return notes
+}
+
+// unenforced says of each service what of its policy the kernel lacks the means for.
+func (e *engine) unenforced() []string {
+	lacking := slices.ContainsFunc(e.dp.Missing(), func(m datapath.Missing) bool { return m.Feature == datapath.FeatureGate })
+	var notes []string
+	if t := e.tablesInForce(); lacking && t != nil {
+		for i := range t.Services {
+			if datapath.HasGate(&t.Services[i]) {
+				notes = append(notes, fmt.Sprintf("service %q: its limit and the request rules are not enforced, for which this kernel lacks the means", t.Services[i].Name))
+			}
+		}
 	}
 	return notes
 }

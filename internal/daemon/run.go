@@ -24,16 +24,17 @@ import (
 // Config says what to run.
 type Config struct {
 	Instance string
-	Policy   string // path of the policy file
-	NetNS    string // name or path of a network namespace, empty for that of the process
-	RunDir   string // where the lock is
-	Socket   string // path of the control socket
-	Metrics  string // address for metrics, empty for none
-	Keep     bool   // leave the policy enforced at the end
-	Sources  int    // per-source buckets; 0, as with the next three, for the default
-	Slots    int    // requests that can wait at once
-	SlotSize int    // bytes of the longest that can
-	Flows    int    // connections that can be followed at once
+	Policy   string             // path of the policy file
+	NetNS    string             // name or path of a network namespace, empty for that of the process
+	RunDir   string             // where the lock is
+	Socket   string             // path of the control socket
+	Metrics  string             // address for metrics, empty for none
+	Keep     bool               // leave the policy enforced at the end
+	Without  []datapath.Feature // what the kernel is taken not to have, for tests
+	Sources  int                // per-source buckets; 0, as with the next three, for the default
+	Slots    int                // requests that can wait at once
+	SlotSize int                // bytes of the longest that can
+	Flows    int                // connections that can be followed at once
 	Version  string
 	Log      *slog.Logger
 
@@ -152,7 +153,7 @@ func (d *daemon) closeListeners() {
 func (d *daemon) enforce(network Network, first *enforceable) error {
 	dp, err := d.open(network, datapath.Config{
 		Instance: d.cfg.Instance, Log: d.log, Services: len(first.tables.Services),
-		Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows,
+		Sources: d.cfg.Sources, Slots: d.cfg.Slots, SlotSize: d.cfg.SlotSize, Flows: d.cfg.Flows, Without: d.cfg.Without,
 	}, len(first.tables.Rules)+len(first.policy.Requests))
 	if err != nil {
 		return err
@@ -174,8 +175,11 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 		return errors.Join(err, d.end(dp.Adopted()))
 	}
 	now := d.engine.current // perhaps another one: what is to be confirmed, or was taken back
-	for _, w := range now.warningLines() {
+	for _, w := range append(now.warningLines(), d.engine.unenforced()...) {
 		d.log.Warn(w)
+	}
+	if missing := dp.Missing(); len(missing) > 0 {
+		d.log.Warn("the kernel lacks features", "missing", datapath.MissingText(missing))
 	}
 	d.log.Info("in force", "policy", now.file, "hash", shortHash(now.tables.Hash),
 		"services", len(now.tables.Services), "rules", len(now.tables.Rules), "request_rules", len(now.policy.Requests), "adopted", dp.Adopted())

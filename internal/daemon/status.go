@@ -61,6 +61,7 @@ func (d *daemon) status() (api.Status, error) {
 		Overrides: api.List(slices.Clone(e.current.overrides)),
 		Sources:   api.SourcesStatus(sources),
 		MapBytes:  bytes,
+		Missing:   api.List(e.dp.Missing()),
 		Notes:     api.List(notes),
 		Warnings:  e.current.warningLines(),
 

@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/policy"
@@ -28,6 +24,7 @@ const (
 	ModeNative  Mode = "native"
 	ModeGeneric Mode = "generic"
 	ModeTCX     Mode = "tcx"
+	ModeTC      Mode = "tc" // a filter of traffic control, where the kernel has no tcx
 )
 
 // Attachment is an interface that is being policed.
@@ -38,10 +35,13 @@ type Attachment struct {
 	Reason string // why not a better mode, empty if there is none
 }
 
-// attached is an attachment and its link.
+// isXDP reports whether the program is in front of the stack.
+func (m Mode) isXDP() bool { return m == ModeNative || m == ModeGeneric }
+
+// attached is an attachment and what keeps it.
 type attached struct {
 	Attachment
-	link link.Link
+	hook hook
 }
 
 // Attachments returns what is being policed, by index of the interface.
@@ -57,7 +57,7 @@ func (in *Instance) Attachments() []Attachment {
 	return all
 }
 
-// modes returns the modes to try for an interface, the best first.
+// modes returns the modes to try for an interface, the best first. In place of tcx it may become tc.
 func modes(x policy.XDPMode) []Mode {
 	switch x {
 	case policy.XDPNative:
@@ -73,10 +73,18 @@ func modes(x policy.XDPMode) []Mode {
 }
 
 func (o *objects) program(m Mode) *ebpf.Program {
-	if m == ModeTCX {
-		return o.NarthexTcxSyn
+	if m.isXDP() {
+		return o.NarthexXdpSyn
 	}
-	return o.NarthexXdpSyn
+	return o.NarthexTcxSyn
+}
+
+// may reports whether an interface may be attached to as it is.
+func (m Mode) may(x policy.XDPMode) bool {
+	if m == ModeTC {
+		m = ModeTCX
+	}
+	return slices.Contains(modes(x), m)
 }
 
 // attachMissing attaches to the targets that are not attached in a mode that they may
@@ -87,7 +95,7 @@ func (c *change) attachMissing() error {
 		i := slices.IndexFunc(c.in.policed, func(a attached) bool { return a.Index == t.Index })
 		if i >= 0 {
 			c.in.policed[i].Name = t.Name
-			if slices.Contains(modes(t.XDP), c.in.policed[i].Mode) {
+			if c.in.policed[i].Mode.may(t.XDP) {
 				continue
 			}
 			failed = errors.Join(failed, c.replace(c.in.policed[i], t))
@@ -101,7 +109,7 @@ func (c *change) attachMissing() error {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		c.undo = append(c.undo, func() error { a.detach(); return nil })
+		c.undo = append(c.undo, a.hook.remove)
 		c.added = append(c.added, a)
 	}
 	return failed
@@ -109,30 +117,32 @@ func (c *change) attachMissing() error {
 
 // replace attaches to an interface in another mode than it has.
 func (c *change) replace(was attached, t Target) error {
-	if was.Mode != ModeTCX && !slices.Contains(modes(t.XDP), ModeTCX) {
+	if was.Mode.isXDP() && !slices.Contains(modes(t.XDP), ModeTCX) {
 		return c.replaceXDP(was, t)
 	}
-	// XDP and tcx go together: the old goes when the new state is in force.
+	// XDP and traffic control go together: the old goes when the new state is in force.
 	now, err := c.attach(t)
 	if err != nil {
 		return err
 	}
-	c.undo = append(c.undo, func() error { now.detach(); return nil })
-	c.done = append(c.done, func() { c.in.forget(was); was.detach() })
+	c.undo = append(c.undo, now.hook.remove)
+	c.done = append(c.done, func() { c.in.forget(was); c.in.warn(was.hook.remove()) })
 	c.added = append(c.added, now)
 	return nil
 }
 
 // replaceXDP changes between native and generic XDP. An interface has but one of them, so
-// tcx polices in between.
+// traffic control polices in between.
 func (c *change) replaceXDP(was attached, t Target) error {
-	between, err := c.in.objects.attachAs(ModeTCX, was.Index)
+	between, err := c.in.objects.attachFirst(c.in.pins, t.Name, was.Index, []Mode{ModeTCX})
 	if err != nil {
 		return fmt.Errorf("changing the mode of interface %q: %w", t.Name, err)
 	}
-	defer between.Close()
+	defer func() { c.in.warn(between.hook.remove()) }()
 	c.in.forget(was)
-	was.detach()
+	if err := was.hook.remove(); err != nil {
+		return err
+	}
 	back := func() error {
 		old, err := c.in.objects.attachFirst(c.in.pins, t.Name, t.Index, []Mode{was.Mode})
 		if err == nil {
@@ -144,7 +154,7 @@ func (c *change) replaceXDP(was attached, t Target) error {
 	if err != nil {
 		return errors.Join(err, back())
 	}
-	c.undo = append(c.undo, func() error { now.detach(); return back() })
+	c.undo = append(c.undo, func() error { return errors.Join(now.hook.remove(), back()) })
 	c.added = append(c.added, now)
 	return nil
 }
@@ -163,20 +173,16 @@ func (o *objects) attachFirst(p pins, name string, index int, modes []Mode) (att
 	var reasons []string
 	var last error
 	for _, m := range modes {
-		l, err := o.attachAs(m, index)
+		h, err := o.attachAs(p, m, index)
 		if err != nil {
 			reasons = append(reasons, whyNot(m, err))
 			last = err
 			continue
 		}
-		a := attached{Attachment{name, index, m, strings.Join(reasons, "; ")}, l}
-		path := filepath.Join(p.linkDir(), a.linkName())
-		_ = os.Remove(path) // of an interface that had the index before
-		if err := l.Pin(path); err != nil {
-			_ = l.Close()
-			return a, fmt.Errorf("pinning the link to interface %q: %w", name, err)
+		if _, ok := h.(*filterHook); ok {
+			m = ModeTC
 		}
-		return a, nil
+		return attached{Attachment{name, index, m, strings.Join(reasons, "; ")}, h}, nil
 	}
 	return attached{}, &attachError{name, reasons, last}
 }
@@ -194,14 +200,18 @@ func (e *attachError) Error() string {
 
 func (e *attachError) Unwrap() error { return e.last }
 
-func (o *objects) attachAs(m Mode, index int) (link.Link, error) {
+func (o *objects) attachAs(p pins, m Mode, index int) (hook, error) {
+	prog := o.program(m)
+	if prog == nil {
+		return nil, o.lackOf(m)
+	}
 	switch m {
 	case ModeNative:
-		return link.AttachXDP(link.XDPOptions{Program: o.program(m), Interface: index, Flags: link.XDPDriverMode})
+		return attachXDP(prog, index, link.XDPDriverMode, p.hookPath(string(m), index))
 	case ModeGeneric:
-		return link.AttachXDP(link.XDPOptions{Program: o.program(m), Interface: index, Flags: link.XDPGenericMode})
+		return attachXDP(prog, index, link.XDPGenericMode, p.hookPath(string(m), index))
 	}
-	return link.AttachTCX(link.TCXOptions{Program: o.program(m), Interface: index, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	return o.attachTraffic(p, prog, index, sideSYN, nil)
 }
 
 // whyNot says in words why a mode is not possible.
@@ -217,24 +227,13 @@ func whyNot(m Mode, err error) string {
 	return fmt.Sprintf("%s XDP: %v", m, err)
 }
 
-// linkName is the name of the link's pin: the index, since names may have dots, which
-// bpffs refuses, and change.
-func (a attached) linkName() string { return fmt.Sprintf("%s_%d", a.Mode, a.Index) }
-
-func parseLinkName(name string) (a attached, ok bool) {
-	mode, index, _ := strings.Cut(name, "_")
-	a.Mode = Mode(mode)
-	a.Index, _ = strconv.Atoi(index)
-	return a, a.Index > 0 && slices.Contains([]Mode{ModeNative, ModeGeneric, ModeTCX}, a.Mode)
-}
-
 // detachUnwanted lets go interfaces that are no target.
 func (in *Instance) detachUnwanted(targets []Target) {
 	in.policed = slices.DeleteFunc(in.policed, func(a attached) bool {
 		wanted := slices.ContainsFunc(targets, func(t Target) bool { return t.Index == a.Index })
 		if !wanted {
 			in.log.Debug("detached", "interface", a.Name, "mode", a.Mode)
-			a.detach()
+			in.warn(a.hook.remove())
 		}
 		return !wanted
 	})
@@ -242,76 +241,32 @@ func (in *Instance) detachUnwanted(targets []Target) {
 
 // forget takes an attachment off the list.
 func (in *Instance) forget(a attached) {
-	in.policed = slices.DeleteFunc(in.policed, func(b attached) bool { return b.link == a.link })
+	in.policed = slices.DeleteFunc(in.policed, func(b attached) bool { return b.hook == a.hook })
 }
 
-// detach removes pin and link.
-func (a attached) detach() {
-	_ = a.link.Unpin()
-	_ = a.link.Detach()
-	_ = a.link.Close()
-}
-
-// dropGone removes the pins of links whose interface no longer exists; the kernel has
+// dropGone removes what is left of attachments whose interface no longer exists; the kernel has
 // detached them.
 func dropGone(list []attached) []attached {
 	return slices.DeleteFunc(list, func(a attached) bool {
-		if index, err := linkedIndex(a.link); err != nil || index == a.Index {
-			return false
+		gone := a.hook.isGone(a.Index)
+		if gone {
+			_ = a.hook.remove()
 		}
-		a.detach()
-		return true
+		return gone
 	})
 }
 
-// dropElsewhere removes links that are not on the interface with their index in the
+// dropElsewhere removes attachments that are not on the interface with their index in the
 // calling thread's namespace: an interface keeps link and index when it moves to another
 // namespace, and a new one may get its index here.
 func dropElsewhere(list []attached) []attached {
 	return slices.DeleteFunc(dropGone(list), func(a attached) bool {
-		if a.here() {
+		if a.hook.isAt(a.Index) {
 			return false
 		}
-		a.detach()
+		_ = a.hook.remove()
 		return true
 	})
-}
-
-// here reports whether the interface has the link's program. Where that cannot be told it
-// is taken to have it.
-func (a attached) here() bool {
-	if a.Mode == ModeTCX {
-		return onTCX(a.link, a.Index, ebpf.AttachTCXIngress)
-	}
-	info, err := a.link.Info()
-	if err != nil {
-		return true
-	}
-	l, err := netlink.LinkByIndex(a.Index)
-	if err != nil {
-		return !errors.As(err, new(netlink.LinkNotFoundError))
-	}
-	x := l.Attrs().Xdp
-	if x == nil || !x.Attached {
-		return false
-	}
-	several := x.AttachMode > nl.XDP_ATTACHED_HW // in more than one mode, and the identifiers elsewhere
-	return several || ebpf.ProgramID(x.ProgId) == info.Program
-}
-
-// linkedIndex returns the interface that a link is attached to, 0 for none.
-func linkedIndex(l link.Link) (int, error) {
-	info, err := l.Info()
-	if err != nil {
-		return 0, err
-	}
-	if x := info.XDP(); x != nil {
-		return int(x.Ifindex), nil
-	}
-	if t := info.TCX(); t != nil {
-		return int(t.Ifindex), nil
-	}
-	return 0, nil
 }
 
 // Pinned reports whether an instance of that name is in the kernel, and to how many
@@ -321,14 +276,14 @@ func Pinned(root, instance string) (exists bool, interfaces int, err error) {
 	if exists, err = p.exist(); !exists || err != nil {
 		return false, 0, err
 	}
-	links, err := p.loadLinks()
-	for _, a := range links {
-		_ = a.link.Close()
+	all, err := p.loadHooks()
+	for _, a := range all {
+		a.hook.close()
 	}
-	return true, len(links), err
+	return true, len(all), err
 }
 
-// Remove takes the instance out of the kernel: links, programs, maps and pins. Close
+// Remove takes the instance out of the kernel: links, filters, programs, maps and pins. Close
 // first. It works also on what a crash left behind, and is no error if there is nothing.
 // The result says whether there was anything.
 func Remove(root, instance string) (found bool, err error) {
@@ -337,12 +292,13 @@ func Remove(root, instance string) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if links, err := p.loadLinks(); err == nil {
-		for _, a := range links {
-			a.detach()
+	var restoring error
+	if all, err := p.loadHooks(); err == nil {
+		for _, a := range all {
+			restoring = errors.Join(restoring, a.hook.remove())
 		}
 	}
-	restoring := p.removeGates()
+	restoring = errors.Join(restoring, p.removeGates())
 	if err := p.retire(); err != nil {
 		return found, errors.Join(restoring, err)
 	}

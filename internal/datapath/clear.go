@@ -49,7 +49,7 @@ func (in *Instance) clearLeft(s *State) error {
 	}
 	followed := map[int]bool{}
 	for i := range s.Tables.Services {
-		if hasGate(&s.Tables.Services[i]) {
+		if HasGate(&s.Tables.Services[i]) {
 			followed[int(in.slots.byName[s.Tables.Services[i].Name])] = true
 		}
 	}

@@ -37,6 +37,9 @@ func (in *Instance) Steer(service int, c Control) error {
 	if err != nil {
 		return err
 	}
+	if !in.objects.hasGate() {
+		return nil // there is nothing to steer
+	}
 	to := newControl(c, at)
 	opts := &ebpf.RunOptions{
 		Data:    unsafe.Slice((*byte)(unsafe.Pointer(&to)), unsafe.Sizeof(to)),

@@ -44,6 +44,7 @@ type Config struct {
 	SlotSize int          // bytes of a slot; 0: DefaultSlotSize, or what an adopted instance has
 	Services int          // services that there is to be room for at least
 	Flows    int          // connections that can be followed at once; 0: DefaultFlows, or what an adopted instance has
+	Without  []Feature    // what the kernel is taken not to have
 	Log      *slog.Logger // nil discards
 }
 
@@ -55,6 +56,7 @@ type Instance struct {
 	sources  int // as configured
 	memory   Config
 	services int // that there has to be room for
+	features features
 
 	mu       sync.Mutex
 	objects  *objects // in force, or what the next Apply puts in force
@@ -105,7 +107,7 @@ func Open(cfg Config, rules int) (*Instance, error) {
 	if err := supported(); err != nil {
 		return nil, err
 	}
-	in := &Instance{pins: newPins(cfg.Root, cfg.Instance), log: cfg.Log, sources: cfg.Sources, memory: cfg, services: cfg.Services}
+	in := &Instance{pins: newPins(cfg.Root, cfg.Instance), log: cfg.Log, sources: cfg.Sources, memory: cfg, services: cfg.Services, features: newFeatures(cfg.Without)}
 	if in.log == nil {
 		in.log = slog.New(slog.DiscardHandler)
 	}
@@ -126,6 +128,13 @@ func (in *Instance) Notes() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.notes)
+}
+
+// Missing returns what the kernel lacks, as far as it has been tried.
+func (in *Instance) Missing() []Missing {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.features.missing()
 }
 
 // Apply puts a state in force: each packet is decided by the old policy or by the new
@@ -175,7 +184,7 @@ func (in *Instance) Close() error {
 		return nil
 	}
 	for _, a := range in.policed {
-		_ = a.link.Close()
+		a.hook.close()
 	}
 	in.closeGates()
 	err := in.objects.close()

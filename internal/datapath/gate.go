@@ -5,12 +5,8 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -21,23 +17,19 @@ import (
 type gate struct {
 	name    string
 	index   int
-	in, out link.Link // out of a gate that a crash left half is nil, or in
+	in, out hook // out of a gate that a crash left half is nil, or in
 }
-
-const (
-	gateIn  = "gatein"
-	gateOut = "gateout"
-)
-
-func gatePin(side string, index int) string { return fmt.Sprintf("%s_%d", side, index) }
 
 // wantsGate reports whether a target has a service with a waiting room.
 func (s *State) wantsGate(t Target) bool {
-	return slices.ContainsFunc(t.Services, func(i int) bool { return hasGate(&s.Tables.Services[i]) })
+	return slices.ContainsFunc(t.Services, func(i int) bool { return HasGate(&s.Tables.Services[i]) })
 }
 
 // attachGates puts the gate on the targets that want one and have none.
 func (c *change) attachGates() error {
+	if !c.objects.hasGate() {
+		return nil // what is not enforced is said
+	}
 	var failed error
 	for _, t := range c.state.Targets {
 		if !c.state.wantsGate(t) || slices.ContainsFunc(c.in.gates, func(g gate) bool { return g.index == t.Index }) {
@@ -48,7 +40,7 @@ func (c *change) attachGates() error {
 			continue // it has just gone
 		}
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, fmt.Errorf("attaching the waiting room to interface %q: %w", t.Name, err))
 			continue
 		}
 		c.undo = append(c.undo, func() error { return g.detach(c.objects.Journal) })
@@ -57,31 +49,26 @@ func (c *change) attachGates() error {
 	return failed
 }
 
-// policing returns the link of SYN policing at an interface's tcx ingress, nil if it is not
-// there.
-func (c *change) policing(index int) link.Link {
+// policing returns what polices SYNs in an interface's traffic control, nil if nothing does.
+func (c *change) policing(index int) hook {
 	for _, a := range append(slices.Clone(c.in.policed), c.added...) {
-		if a.Index == index && a.Mode == ModeTCX {
-			return a.link
+		if a.Index == index && !a.Mode.isXDP() {
+			return a.hook
 		}
 	}
 	return nil
 }
 
 // attachGate puts the programs before all others, what they send not being for others to judge;
-// but behind the SYN policing that is in tcx, which is to see a flood first.
-func (o *objects) attachGate(p pins, t Target, policing link.Link) (g gate, err error) {
+// but behind the SYN policing that is in traffic control, which is to see a flood first.
+func (o *objects) attachGate(p pins, t Target, policing hook) (g gate, err error) {
 	g = gate{name: t.Name, index: t.Index}
 	if err := openLoopback(t.Name, o.Journal); err != nil {
 		return g, err
 	}
-	first := link.Head()
-	if policing != nil {
-		first = link.AfterLink(policing)
-	}
-	g.in, err = attachTCX(p, o.NarthexGateIn, ebpf.AttachTCXIngress, gateIn, t, first)
+	g.in, err = o.attachTraffic(p, o.NarthexGateIn, t.Index, sideIn, policing)
 	if err == nil {
-		g.out, err = attachTCX(p, o.NarthexGateOut, ebpf.AttachTCXEgress, gateOut, t, link.Head())
+		g.out, err = o.attachTraffic(p, o.NarthexGateOut, t.Index, sideOut, nil)
 	}
 	if err != nil {
 		return g, errors.Join(err, g.detach(o.Journal))
@@ -89,45 +76,20 @@ func (o *objects) attachGate(p pins, t Target, policing link.Link) (g gate, err 
 	return g, nil
 }
 
-func attachTCX(p pins, prog *ebpf.Program, at ebpf.AttachType, side string, t Target, where link.Anchor) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: t.Index, Attach: at, Anchor: where})
-	if err != nil {
-		return nil, fmt.Errorf("attaching the waiting room to interface %q: %w", t.Name, err)
-	}
-	if err := pinLink(l, filepath.Join(p.linkDir(), gatePin(side, t.Index))); err != nil {
-		return nil, errors.Join(fmt.Errorf("pinning the waiting room's link to interface %q: %w", t.Name, err), l.Close())
-	}
-	return l, nil
+func (g gate) hooks() []hook {
+	return slices.DeleteFunc([]hook{g.in, g.out}, func(h hook) bool { return h == nil })
 }
 
-// pinLink pins a link in place of what is pinned there.
-func pinLink(l link.Link, path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return l.Pin(path)
-}
-
-func (g gate) links() []link.Link {
-	return slices.DeleteFunc([]link.Link{g.in, g.out}, func(l link.Link) bool { return l == nil })
-}
-
-// detach removes pins and links, and puts back what was changed for them.
+// detach removes pins and hooks, and puts back what was changed for them.
 func (g gate) detach(journal *ebpf.Map) error {
-	for _, l := range g.links() {
-		release(l)
+	var all error
+	for _, h := range g.hooks() {
+		all = errors.Join(all, h.remove())
 	}
 	if g.name == loopback {
-		return closeLoopback(journal)
+		all = errors.Join(all, closeLoopback(journal))
 	}
-	return nil
-}
-
-// release removes a link and its pin.
-func release(l link.Link) {
-	_ = l.Unpin()
-	_ = l.Detach()
-	_ = l.Close()
+	return all
 }
 
 // switchGates makes the attached programs those of the objects.
@@ -135,10 +97,10 @@ func (in *Instance) switchGates() error {
 	var all error
 	for _, g := range in.gates {
 		if g.in != nil {
-			all = errors.Join(all, updateLink(g.in, in.objects.NarthexGateIn, g.name))
+			all = errors.Join(all, g.update(g.in, in.objects.NarthexGateIn))
 		}
 		if g.out != nil {
-			all = errors.Join(all, updateLink(g.out, in.objects.NarthexGateOut, g.name))
+			all = errors.Join(all, g.update(g.out, in.objects.NarthexGateOut))
 		}
 	}
 	if len(in.sockets) == 0 {
@@ -160,43 +122,69 @@ func (in *Instance) switchGates() error {
 	return errors.Join(all, err)
 }
 
-func updateLink(l link.Link, prog *ebpf.Program, name string) error {
-	if err := l.Update(prog); err != nil && !errors.Is(err, unix.ENOLINK) { // the interface may just have gone
-		return fmt.Errorf("replacing the waiting room's program on interface %q: %w", name, err)
+func (g gate) update(h hook, prog *ebpf.Program) error {
+	if err := h.update(prog); err != nil {
+		return fmt.Errorf("replacing the waiting room's program on interface %q: %w", g.name, err)
 	}
 	return nil
 }
 
-// isGatePin reports whether a pin is one side of a gate, and on which interface.
-func isGatePin(name string) (side string, index int, ok bool) {
-	side, number, _ := strings.Cut(name, "_")
-	index, _ = strconv.Atoi(number)
-	return side, index, index > 0 && (side == gateIn || side == gateOut)
-}
-
-// gatePins calls a function with each pinned link of gates and of what watches sockets.
-func (p pins) gatePins(do func(name string, l link.Link)) error {
-	entries, err := os.ReadDir(p.linkDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading pinned links: %w", err)
-	}
-	for _, e := range entries {
-		if _, _, ok := isGatePin(e.Name()); !ok && !slices.Contains(socketPins, e.Name()) {
+// gateHooks returns what is pinned of gates, by the index of their interface.
+func (p pins) gateHooks() (map[int]*gate, error) {
+	names, err := p.pinnedHooks()
+	gates := map[int]*gate{}
+	for _, name := range names {
+		kind, index, _, ok := parseHookName(name)
+		if !ok || kind != sideIn.pin && kind != sideOut.pin {
 			continue
 		}
-		l, err := link.LoadPinnedLink(filepath.Join(p.linkDir(), e.Name()), nil)
-		if err != nil {
-			return fmt.Errorf("opening pinned link %q: %w", e.Name(), err)
+		g := gates[index]
+		if g == nil {
+			g = &gate{name: interfaceName(index), index: index}
+			gates[index] = g
 		}
-		do(e.Name(), l)
+		s, place := sideIn, &g.in
+		if kind == sideOut.pin {
+			s, place = sideOut, &g.out
+		}
+		if *place, err = p.openHook(name, s); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	return gates, err
+}
+
+// socketLinks opens what is pinned of what watches sockets.
+func (p pins) socketLinks() ([]socketLink, error) {
+	names, err := p.pinnedHooks()
+	var all []socketLink
+	for _, name := range names {
+		if !slices.Contains(socketPins, name) {
+			continue
+		}
+		l, err := link.LoadPinnedLink(filepath.Join(p.linkDir(), name), nil)
+		if err != nil {
+			return nil, fmt.Errorf("opening pinned link %q: %w", name, err)
+		}
+		all = append(all, socketLink{name, l})
+	}
+	return all, err
 }
 
 // removeGates detaches all gates, also what a crash left of them, and puts back what was
 // changed for them.
 func (p pins) removeGates() error {
-	err := p.gatePins(func(_ string, l link.Link) { release(l) })
+	gates, err := p.gateHooks()
+	for _, g := range gates {
+		for _, h := range g.hooks() {
+			err = errors.Join(err, h.remove())
+		}
+	}
+	links, opening := p.socketLinks()
+	for _, l := range links {
+		release(l.link)
+	}
+	err = errors.Join(err, opening)
 	journal, opening := p.loadPinnedMap(narthexMapJournal)
 	if journal == nil {
 		return errors.Join(err, opening)
@@ -207,57 +195,34 @@ func (p pins) removeGates() error {
 
 // loadGates opens what is pinned of gates and of what watches sockets.
 func (in *Instance) loadGates() error {
-	gates := map[int]*gate{}
-	err := in.pins.gatePins(func(name string, l link.Link) {
-		side, index, ok := isGatePin(name)
-		if !ok {
-			in.sockets = append(in.sockets, socketLink{name, l})
-			return
-		}
-		if gates[index] == nil {
-			gates[index] = &gate{name: interfaceName(index), index: index}
-		}
-		if side == gateIn {
-			gates[index].in = l
-		} else {
-			gates[index].out = l
-		}
-	})
+	gates, err := in.pins.gateHooks()
+	if err != nil {
+		return err
+	}
+	if len(gates) > 0 && !in.objects.hasGate() {
+		return fmt.Errorf("the waiting rooms in force cannot be taken over: %w; \"narthex detach\" removes them", in.objects.lacks(FeatureGate))
+	}
+	if in.sockets, err = in.pins.socketLinks(); err != nil {
+		return err
+	}
 	for _, g := range gates {
 		in.gates = append(in.gates, *g)
 	}
 	in.gates = dropGatesElsewhere(in.gates)
-	return err
+	return nil
 }
 
 // dropGatesElsewhere removes gates that are not, or not wholly, on the interface with their
 // index in the calling thread's namespace.
 func dropGatesElsewhere(list []gate) []gate {
 	return slices.DeleteFunc(list, func(g gate) bool {
-		whole := g.in != nil && g.out != nil && onTCX(g.in, g.index, ebpf.AttachTCXIngress) && onTCX(g.out, g.index, ebpf.AttachTCXEgress)
+		whole := g.in != nil && g.out != nil && g.in.isAt(g.index) && g.out.isAt(g.index)
 		if !whole {
-			for _, l := range g.links() {
-				release(l)
+			for _, h := range g.hooks() {
+				_ = h.remove()
 			}
 		}
 		return !whole
-	})
-}
-
-// onTCX reports whether a link is at the interface in the calling thread's namespace. Where
-// that cannot be told it is taken to be.
-func onTCX(l link.Link, index int, at ebpf.AttachType) bool {
-	info, err := l.Info()
-	if err != nil {
-		return true
-	}
-	q, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
-	if err != nil {
-		return !errors.Is(err, unix.ENODEV)
-	}
-	return slices.ContainsFunc(q.Programs, func(p link.AttachedProgram) bool {
-		id, ok := p.LinkID()
-		return ok && id == info.ID
 	})
 }
 
@@ -279,8 +244,8 @@ func (in *Instance) detachUnwantedGates(s *State) {
 
 func (in *Instance) closeGates() {
 	for _, g := range in.gates {
-		for _, l := range g.links() {
-			_ = l.Close()
+		for _, h := range g.hooks() {
+			h.close()
 		}
 	}
 	for _, s := range in.sockets {

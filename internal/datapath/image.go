@@ -237,7 +237,7 @@ func (l *layout) writeServices(im *image) {
 	service := func(cell, i int, g narthexGuard) {
 		from := &l.tables.Services[i]
 		put(im, cell, &narthexService{
-			Guard: g, Slot: l.slots.byName[from.Name], Group: l.groups[i], Shadow: flag(from.Shadow), Gate: flag(hasGate(from)),
+			Guard: g, Slot: l.slots.byName[from.Name], Group: l.groups[i], Shadow: flag(from.Shadow), Gate: flag(HasGate(from)),
 			RootV4: l.rules.entry(from.RootV4), RootV6: l.rules.entry(from.RootV6),
 			TrustedV4: l.rules.entry(from.Trusted.RootV4), TrustedV6: l.rules.entry(from.Trusted.RootV6), Learned: uint32(l.learned[i]),
 		})

@@ -16,8 +16,6 @@ import (
 	"strconv"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
 // minRules is how many rules a new instance has room for at least.
@@ -26,6 +24,7 @@ const minRules = 1024
 // objects are the programs and maps of an instance.
 type objects struct {
 	narthexObjects
+	features
 	// unswitched: the attached programs are others, which go on until the links are switched.
 	unswitched bool
 	retired    map[string]*ebpf.Map // maps of theirs that these objects replace
@@ -98,7 +97,7 @@ func (in *Instance) adopt(rules int) error {
 	}
 	in.notes, in.adopted = notes, true
 	in.imageGen = generation(in.objects.retired[imageName])
-	if in.policed, err = in.pins.loadLinks(); err != nil {
+	if in.policed, err = in.pins.loadHooks(); err != nil {
 		return err
 	}
 	return in.loadGates()
@@ -140,21 +139,21 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 	if err := in.size(spec, existing, rules); err != nil {
 		return nil, err
 	}
+	if err := in.features.setKernel(spec); err != nil {
+		return nil, err
+	}
 	mark, err := in.setGate(spec, existing)
 	if err != nil {
 		return nil, err
 	}
 	reused, retired := in.sortOut(spec, existing)
-	o := &objects{unswitched: existing != nil, retired: retired}
-	err = loadObjects(spec, reused, &o.narthexObjects)
+	o := &objects{features: in.features, unswitched: existing != nil, retired: retired}
+	err = o.loadObjects(spec, reused)
 	for _, m := range reused {
 		closeMap(m) // the objects have duplicates
 	}
 	if err != nil {
-		for _, m := range retired {
-			closeMap(m)
-		}
-		return nil, loadError(err)
+		return nil, errors.Join(loadError(err), o.close())
 	}
 	// Without the slots of old, identifiers of rules begin anew and must not meet old tags.
 	if reused[narthexMapSourceSecret] == nil || existing[narthexMapRuleSlots] == nil {
@@ -186,14 +185,6 @@ func (in *Instance) sortOut(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 		}
 	}
 	return reused, retired
-}
-
-func loadError(err error) error {
-	var ve *ebpf.VerifierError
-	if errors.As(err, &ve) {
-		return fmt.Errorf("the kernel's verifier refuses a program, please report it: %+v", ve)
-	}
-	return fmt.Errorf("loading eBPF programs: %w", err)
 }
 
 // size sets the sizes of maps that depend on the policy and the configuration. Maps do
@@ -286,21 +277,15 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 	}
 }
 
+// programs are all that are loaded.
 func (o *objects) programs() map[string]*ebpf.Program {
-	return map[string]*ebpf.Program{
-		narthexProgNarthexXdpSyn:      o.NarthexXdpSyn,
-		narthexProgNarthexTcxSyn:      o.NarthexTcxSyn,
-		narthexProgNarthexGateIn:      o.NarthexGateIn,
-		narthexProgNarthexGateOut:     o.NarthexGateOut,
-		narthexProgNarthexGateReset:   o.NarthexGateReset,
-		narthexProgNarthexGateSteer:   o.NarthexGateSteer,
-		narthexProgNarthexGateSweep:   o.NarthexGateSweep,
-		narthexProgNarthexGateTick:    o.NarthexGateTick,
-		narthexProgNarthexSockRelease: o.NarthexSockRelease,
-		narthexProgNarthexSockState:   o.NarthexSockState,
-		narthexProgNarthexSockMissed:  o.NarthexSockMissed,
-		narthexProgNarthexSockops:     o.NarthexSockops,
+	all := map[string]*ebpf.Program{}
+	for name, place := range o.places() {
+		if *place != nil {
+			all[name] = *place
+		}
 	}
+	return all
 }
 
 // pin pins maps and programs in place of what is pinned there.
@@ -326,8 +311,7 @@ func (in *Instance) switchLinks(before *slots) error {
 	}
 	var all error
 	for _, a := range in.policed {
-		err := a.link.Update(in.objects.program(a.Mode))
-		if err != nil && !errors.Is(err, unix.ENOLINK) { // the interface may just have gone
+		if err := a.hook.update(in.objects.program(a.Mode)); err != nil {
 			all = errors.Join(all, fmt.Errorf("replacing the program on interface %q: %w", a.Name, err))
 		}
 	}
@@ -358,26 +342,28 @@ func (p pins) loadMaps() (map[string]*ebpf.Map, error) {
 	return all, nil
 }
 
-// loadLinks opens the pinned links and removes those whose interface is gone.
-func (p pins) loadLinks() ([]attached, error) {
-	entries, err := os.ReadDir(p.linkDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading pinned links: %w", err)
+// loadHooks opens what polices SYNs, and removes what is left of that of interfaces that are gone.
+func (p pins) loadHooks() ([]attached, error) {
+	names, err := p.pinnedHooks()
+	if err != nil {
+		return nil, err
 	}
 	var all []attached
-	for _, e := range entries {
-		path := filepath.Join(p.linkDir(), e.Name())
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			return nil, fmt.Errorf("opening pinned link %q: %w", path, err)
-		}
-		a, ok := parseLinkName(e.Name())
-		if !ok {
-			_ = l.Close()
+	for _, name := range names {
+		mode, index, _, ok := parseHookName(name)
+		m := Mode(mode)
+		if !ok || !slices.Contains([]Mode{ModeNative, ModeGeneric, ModeTCX, ModeTC}, m) {
 			continue
 		}
-		a.link = l
-		all = append(all, a)
+		s := sideSYN
+		if m.isXDP() {
+			s = side{}
+		}
+		h, err := p.openHook(name, s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, attached{Attachment{Index: index, Mode: m}, h})
 	}
 	return dropGone(all), nil
 }

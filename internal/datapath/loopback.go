@@ -83,9 +83,15 @@ func restoreLoopback(journal *ebpf.Map) error {
 	if err != nil {
 		return nil // nothing was changed
 	}
+	return atNamespace(inode, func() error { return closeLoopback(journal) })
+}
+
+// atNamespace calls a function in the network namespace with an inode. In one that exists no more there is
+// nothing to do.
+func atNamespace(inode uint64, do func() error) error {
 	// To enter one's own takes a privilege, too, which a daemon has given up.
 	if here, err := namespaceInode("/proc/thread-self/ns/net"); err == nil && here == inode {
-		return closeLoopback(journal)
+		return do()
 	}
 	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
@@ -94,7 +100,7 @@ func restoreLoopback(journal *ebpf.Map) error {
 	}
 	for _, path := range paths {
 		if at, err := namespaceInode(path); err == nil && at == inode {
-			return inNamespace(path, func() error { return closeLoopback(journal) })
+			return inNamespace(path, do)
 		}
 	}
 	return nil

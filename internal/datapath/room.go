@@ -218,6 +218,9 @@ func (o *objects) resetRoom(slot uint32) error {
 
 // resetClass starts the counters of a class anew, in all rooms.
 func (o *objects) resetClass(slot uint32) error {
+	if !o.hasGate() {
+		return nil // nobody has counted
+	}
 	for room := range o.Rooms.MaxEntries() {
 		if err := runOn(o.NarthexGateReset, skbContext{Cb: [5]uint32{room, slot}}); err != nil {
 			return err
@@ -230,7 +233,7 @@ func (o *objects) resetClass(slot uint32) error {
 func gatePorts(services []policy.ServiceTable) map[uint32]uint64 {
 	bits := map[uint32]uint64{}
 	for i := range services {
-		if !hasGate(&services[i]) {
+		if !HasGate(&services[i]) {
 			continue
 		}
 		for _, l := range services[i].Listen {

@@ -21,9 +21,9 @@ const (
 	leftoverWait = 2 * time.Second
 )
 
-// hasGate reports whether the requests or connections of a service go through a waiting room,
+// HasGate reports whether the requests or connections of a service go through a waiting room,
 // be it one in which nobody ever waits, or have to do with request rules.
-func hasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
+func HasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
 
 // roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
 // service let go whoever still waits there.

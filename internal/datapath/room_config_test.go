@@ -134,7 +134,7 @@ func TestGatePorts(t *testing.T) {
 		t.Errorf("ports %v, want %v", got, want)
 	}
 	for i, want := range []bool{true, false, true} {
-		if got := hasGate(&services[i]); got != want {
+		if got := HasGate(&services[i]); got != want {
 			t.Errorf("service %d has a gate: %v, want %v", i, got, want)
 		}
 	}

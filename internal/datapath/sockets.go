@@ -75,8 +75,8 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 			return fmt.Errorf("attaching the program %q, which follows the server's sockets: %w", pin, err)
 		}
 		in.sockets = append(in.sockets, socketLink{pin, l})
-		if err := pinLink(l, filepath.Join(in.pins.linkDir(), pin)); err != nil {
-			return fmt.Errorf("pinning the link %q: %w", pin, err)
+		if _, err := pinLink(l, ebpf.AttachNone, filepath.Join(in.pins.linkDir(), pin)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -84,7 +84,7 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 
 // followSockets attaches them if there is a gate that needs them, and else lets them go.
 func (in *Instance) followSockets(s *State) error {
-	wanted := s.socketPins()
+	wanted := in.socketPins(s)
 	in.sockets = slices.DeleteFunc(in.sockets, func(l socketLink) bool {
 		if slices.Contains(wanted, l.pin) {
 			return false
@@ -98,10 +98,13 @@ func (in *Instance) followSockets(s *State) error {
 	return in.attachSockets(missing)
 }
 
-// socketPins returns which of the programs are needed.
-func (s *State) socketPins() []string {
-	if !slices.ContainsFunc(s.Targets, s.wantsGate) {
+// socketPins returns which of the programs that there are are needed.
+func (in *Instance) socketPins(s *State) []string {
+	if len(in.gates) == 0 || !slices.ContainsFunc(s.Targets, s.wantsGate) {
 		return nil
+	}
+	if in.objects.lacks(FeatureCgroup) != nil {
+		return []string{pinSockState, pinSockMissed}
 	}
 	return slices.Clone(socketPins)
 }

@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Oldest kernel on which everything that the programs use exists: tcx came with 6.6.
-const minMajor, minMinor = 6, 6
-
 // unsupportedError is an error that says by itself what is missing, and is ErrUnsupported.
 type unsupportedError struct{ error }
 
@@ -24,26 +21,10 @@ func unsupported(format string, args ...any) error {
 
 // supported says in one sentence what is missing to load the programs.
 func supported() error {
-	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return fmt.Errorf("reading the kernel's version: %w", err)
-	}
-	release := unix.ByteSliceToString(uts.Release[:])
-	if olderThan(release, minMajor, minMinor) {
-		return unsupported("kernel %s is too old: Narthex needs Linux %d.%d or newer", release, minMajor, minMinor)
-	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
 		return unsupported("the kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with CONFIG_DEBUG_INFO_BTF=y")
 	}
 	return privileged()
-}
-
-func olderThan(release string, major, minor int) bool {
-	var haveMajor, haveMinor int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &haveMajor, &haveMinor); n != 2 {
-		return false // loading will tell
-	}
-	return haveMajor < major || haveMajor == major && haveMinor < minor
 }
 
 // privileged says which capability is missing.

@@ -25,6 +25,9 @@ func (in *Instance) Sweep() error {
 	if in.objects == nil {
 		return errors.New("instance is closed")
 	}
+	if !in.objects.hasGate() {
+		return nil
+	}
 	t, err := now()
 	if err != nil {
 		return err

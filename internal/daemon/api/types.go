@@ -39,11 +39,13 @@ type Status struct {
 	Sources   SourcesStatus              `json:"sources"`
 	MapBytes  uint64                     `json:"map_bytes"`
 	// WaitingRoom is the memory that all waiting rooms share.
-	WaitingRoom PoolStatus    `json:"waiting_room"`
-	Notes       []string      `json:"notes"`    // what is not as one might expect
-	Warnings    []string      `json:"warnings"` // on the policy file
-	Events      EventsStatus  `json:"events"`
-	Reloads     ReloadsStatus `json:"reloads"`
+	WaitingRoom PoolStatus `json:"waiting_room"`
+	// Missing is what the kernel lacks, and what that means.
+	Missing  []datapath.Missing `json:"missing"`
+	Notes    []string           `json:"notes"`    // what is not as one might expect
+	Warnings []string           `json:"warnings"` // on the policy file
+	Events   EventsStatus       `json:"events"`
+	Reloads  ReloadsStatus      `json:"reloads"`
 	// Capabilities are those that the daemon holds, such as CAP_BPF.
 	Capabilities []string `json:"capabilities"`
 }

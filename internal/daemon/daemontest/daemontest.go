@@ -134,6 +134,8 @@ type Path struct {
 	journal map[string]string
 
 	controls map[int]datapath.Control // by service
+
+	Lacks []datapath.Missing // of the kernel
 }
 
 // Adopted reports whether the instance was there.
@@ -141,6 +143,9 @@ func (p *Path) Adopted() bool { return p.adopted }
 
 // Notes returns none.
 func (p *Path) Notes() []string { return nil }
+
+// Missing is what the test says that the kernel lacks.
+func (p *Path) Missing() []datapath.Missing { return p.Lacks }
 
 // Close says that it was called.
 func (p *Path) Close() error {
