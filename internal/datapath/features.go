@@ -129,8 +129,9 @@ func (o *objects) hasGate() bool { return o.NarthexGateIn != nil }
 
 // lackOf returns why there is no program for a mode.
 func (o *objects) lackOf(m Mode) error {
+	f := FeatureTraffic
 	if m.isXDP() {
-		return o.lacks(FeatureXDP)
+		f = FeatureXDP
 	}
-	return o.lacks(FeatureTraffic)
+	return fmt.Errorf("this kernel has no program for it: %s", firstLine(o.lacks(f)))
 }
