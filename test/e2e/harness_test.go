@@ -33,6 +33,9 @@ import (
 // binary is the command under test: what -narthex names, or what TestMain compiles.
 var binary string
 
+// without are features that the kernel is taken not to have in all tests.
+var without = flag.String("without", "", "`features` that the kernel is taken not to have, such as tcx,casts,memory-keys")
+
 func TestMain(m *testing.M) {
 	reexec.Main()
 	flag.StringVar(&binary, "narthex", "", "`path` of the command to test; compiled if empty")
@@ -180,6 +183,9 @@ func newInstance(t *testing.T, ns *testnet.Namespace, text string, args ...strin
 func instanceOf(ns *testnet.Namespace, file string, args ...string) *instance {
 	in := &instance{name: fmt.Sprintf("e2e-%d-%d", os.Getpid(), instances.Add(1)), file: file}
 	in.args = append([]string{"run", "--policy", file, "--instance", in.name, "--netns", ns.Name()}, args...)
+	if *without != "" {
+		in.args = append(in.args, "--without", *without)
+	}
 	return in
 }
 

@@ -6,10 +6,12 @@ package packet
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +26,9 @@ import (
 
 // root keeps the tests' pins apart from those of a Narthex that runs here.
 const root = datapath.Root + "-test"
+
+// without are features that the kernel is taken not to have in all tests.
+var without = flag.String("without", "", "`features` that the kernel is taken not to have, such as casts,memory-keys")
 
 // instances counts those that were loaded.
 var instances atomic.Int32
@@ -96,11 +101,22 @@ func loadConfig(t testing.TB, cfg datapath.Config, text string, targets ...datap
 	return s
 }
 
+// leftOut returns what -without names.
+func leftOut() (all []datapath.Feature) {
+	for f := range strings.SplitSeq(*without, ",") {
+		all = append(all, datapath.Feature(f))
+	}
+	return all
+}
+
 // open makes an instance, which the process has under a name of its own.
 func open(cfg datapath.Config) (*subject, error) {
 	cfg.Root, cfg.Instance = root, fmt.Sprintf("packet-%d-%d", os.Getpid(), instances.Add(1))
 	if _, err := datapath.Remove(root, cfg.Instance); err != nil {
 		return nil, err
+	}
+	if *without != "" {
+		cfg.Without = append(cfg.Without, leftOut()...)
 	}
 	in, err := datapath.Open(cfg, 0)
 	if err != nil {
