@@ -24,7 +24,7 @@ VERIFIERARGS ?=
 
 # Instructions of the verifier's: programs that take more are marked; the build fails.
 VERIFIER_LIMIT ?= 300000
-VERIFIER_FAIL  ?= 950000
+VERIFIER_FAIL  ?= 400000
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d

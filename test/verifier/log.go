@@ -54,6 +54,18 @@ func subprograms(all asm.Instructions) []subprogram {
 	return subs
 }
 
+// set gives functions their figures by name: those that the verifier finds unreachable are gone.
+func set(subs []subprogram, names []string, figures []int, field func(*subprogram) *int) {
+	if len(names) != len(figures) {
+		return
+	}
+	for i, name := range names {
+		if at := slices.IndexFunc(subs, func(s subprogram) bool { return s.name == name }); at >= 0 {
+			*field(&subs[at]) = figures[i]
+		}
+	}
+}
+
 // deepest returns how many bytes of stack a function and all that it calls take at most. The
 // kernel rounds each frame up, as newer ones do, to 16 bytes.
 func deepest(subs []subprogram, at int) int {
@@ -79,14 +91,16 @@ type stats struct {
 	processed int
 	verifyMS  float64
 	frames    []int // bytes of stack by subprogram
-	self      []int // instructions processed by subprogram; only newer kernels say them
+	// Only newer kernels say these, by subprogram as well.
+	names []string
+	self  []int // instructions processed
 }
 
 var (
 	processedLine = regexp.MustCompile(`(?m)^\s*processed (\d+) insns`)
 	timeLine      = regexp.MustCompile(`(?m)^verification time (\d+) usec`)
 	stackLine     = regexp.MustCompile(`(?m)^stack depth (\d+(?:\+\d+)*)`)
-	subprogLine   = regexp.MustCompile(`(?m)^subprog (\d+) \(.*\binsns_self (\d+) .*\bstack (\d+)`)
+	subprogLine   = regexp.MustCompile(`(?m)^subprog \d+ \((.*)\) .*\binsns_self (\d+) .*\bstack (\d+)`)
 	statistics    = regexp.MustCompile(`^(processed|verification time|stack depth|subprog) `)
 )
 
@@ -99,13 +113,10 @@ func parseStats(log string) (s stats) {
 		s.verifyMS = us / 1000
 	}
 	subs := subprogLine.FindAllStringSubmatch(log, -1)
-	for i, m := range subs {
-		if m[1] != strconv.Itoa(i) {
-			break // not in the order that we know
-		}
+	for _, m := range subs {
 		self, _ := strconv.Atoi(m[2])
 		frame, _ := strconv.Atoi(m[3])
-		s.self, s.frames = append(s.self, self), append(s.frames, frame)
+		s.names, s.self, s.frames = append(s.names, m[1]), append(s.self, self), append(s.frames, frame)
 	}
 	if m := stackLine.FindStringSubmatch(log); m != nil && len(subs) == 0 {
 		for frame := range strings.SplitSeq(m[1], "+") {
@@ -121,8 +132,7 @@ func parseStats(log string) (s stats) {
 var step = regexp.MustCompile(`^(?:from \d+ to )?(\d+)(?: \(speculative execution\))?: (?:\([0-9a-f]{2}\) |safe)`)
 
 // countSteps counts the instructions that the detailed log lists by the subprogram that they are in.
-func countSteps(log string, subs []subprogram) []int {
-	self := make([]int, len(subs))
+func countSteps(log string, subs []subprogram) {
 	for line := range strings.SplitSeq(log, "\n") {
 		m := step.FindStringSubmatch(line)
 		if m == nil {
@@ -130,7 +140,6 @@ func countSteps(log string, subs []subprogram) []int {
 		}
 		at, _ := strconv.Atoi(m[1])
 		i := sort.Search(len(subs), func(i int) bool { return subs[i].start > at }) - 1
-		self[i]++
+		subs[i].self++
 	}
-	return self
 }

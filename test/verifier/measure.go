@@ -90,31 +90,30 @@ func load(spec *ebpf.CollectionSpec, name string, reused map[string]*ebpf.Map, f
 	p := program{Name: name}
 	subs := subprograms(spec.Programs[name].Instructions)
 	start := time.Now()
-	log, xlated, err := loadLog(spec, name, reused, ebpf.LogLevelStats, statsRoom)
+	loaded, err := loadLog(spec, name, reused, ebpf.LogLevelStats, statsRoom)
 	p.LoadMS = float64(time.Since(start).Microseconds()) / 1000
 	if err != nil {
 		p.Error = lastLine(err)
 		p.Processed = parseStats(fmt.Sprintf("%+v", err)).processed
 		return p
 	}
-	s := parseStats(log)
-	p.Processed, p.VerifyMS, p.Xlated = s.processed, s.verifyMS, xlated
-	if len(s.frames) == len(subs) {
-		for i := range subs {
-			subs[i].frame = s.frames[i]
-		}
-		p.Stack = deepest(subs, 0)
+	s := parseStats(loaded.log)
+	p.Processed, p.VerifyMS, p.Xlated = s.processed, s.verifyMS, loaded.xlated
+	if s.names == nil {
+		s.names = loaded.functions
 	}
+	set(subs, s.names, s.frames, func(s *subprogram) *int { return &s.frame })
+	p.Stack = deepest(subs, 0)
 	switch {
-	case len(s.self) == len(subs):
-		setCounts(subs, s.self)
+	case s.self != nil:
+		set(subs, s.names, s.self, func(s *subprogram) *int { return &s.self })
 	case functions:
-		steps, _, err := loadLog(spec, name, reused, ebpf.LogLevelStats|ebpf.LogLevelBranch|ebpf.LogLevelInstruction, stepsRoom)
+		steps, err := loadLog(spec, name, reused, ebpf.LogLevelStats|ebpf.LogLevelBranch|ebpf.LogLevelInstruction, stepsRoom)
 		if err != nil {
 			p.Error = lastLine(err)
 			return p
 		}
-		setCounts(subs, countSteps(steps, subs))
+		countSteps(steps.log, subs)
 	default:
 		return p
 	}
@@ -122,28 +121,40 @@ func load(spec *ebpf.CollectionSpec, name string, reused map[string]*ebpf.Map, f
 	return p
 }
 
-func setCounts(subs []subprogram, self []int) {
-	for i := range subs {
-		subs[i].self = self[i]
-	}
+// result is what the kernel says of a program that it has loaded.
+type result struct {
+	log       string
+	xlated    int      // instructions
+	functions []string // in their order
 }
 
-// loadLog returns what the verifier says of a program, and how many instructions it has in the end.
-func loadLog(spec *ebpf.CollectionSpec, name string, reused map[string]*ebpf.Map, level ebpf.LogLevel, room uint32) (log string, xlated int, err error) {
+func loadLog(spec *ebpf.CollectionSpec, name string, reused map[string]*ebpf.Map, level ebpf.LogLevel, room uint32) (result, error) {
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: reused,
 		Programs:        ebpf.ProgramOptions{LogLevel: level, LogSizeStart: room},
 	})
 	if err != nil {
-		return "", 0, err
+		return result{}, err
 	}
 	defer c.Close()
+	r := result{log: c.Programs[name].VerifierLog}
 	info, err := c.Programs[name].Info()
 	if err != nil {
-		return "", 0, fmt.Errorf("asking the kernel about program %q: %w", name, err)
+		return r, fmt.Errorf("asking the kernel about program %q: %w", name, err)
 	}
 	bytes, err := info.TranslatedSize()
-	return c.Programs[name].VerifierLog, bytes / 8, err
+	if err != nil {
+		return r, err
+	}
+	functions, err := info.FuncInfos()
+	if err != nil {
+		return r, err
+	}
+	r.xlated = bytes / 8
+	for _, f := range functions {
+		r.functions = append(r.functions, f.Func.Name)
+	}
+	return r, nil
 }
 
 // lastLine returns the verifier's last words, or the error.

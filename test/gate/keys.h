@@ -1,1 +1,0 @@
-../../bpf/lib/keys.h

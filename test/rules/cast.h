@@ -1,1 +1,0 @@
-../../bpf/lib/cast.h
