@@ -77,6 +77,7 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 		Classes:   []api.ClassStatus{},
 		Rules:     []api.RuleStatus{},
 		Requests:  []api.RequestRuleStatus{},
+		Missing:   []datapath.Missing{},
 		Overrides: []api.Override{},
 		Warnings:  []string{},
 

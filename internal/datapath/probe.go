@@ -23,6 +23,9 @@ var settings = []struct {
 	{FeatureMemoryKeys, narthexVarHasMemoryKeys, probeMemoryKeys},
 }
 
+// SetKernel tries what the kernel has of what programs go by that are made of the same source, and tells them.
+func SetKernel(spec *ebpf.CollectionSpec) error { return features{}.setKernel(spec) }
+
 // setKernel tries what the programs go by, and tells them.
 func (f features) setKernel(spec *ebpf.CollectionSpec) error {
 	for _, s := range settings {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"narthex/internal/datapath"
 	"narthex/internal/policy"
 	"narthex/test/rules/rulesprog"
 	"narthex/test/twin"
@@ -30,6 +31,9 @@ func loadKernel(t testing.TB) *kernel {
 	}
 	k := &kernel{slotSize: mostHead + 66}
 	if err := spec.Variables["slot_size"].Set(k.slotSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := datapath.SetKernel(spec); err != nil {
 		t.Fatal(err)
 	}
 	const leastSlot = 2048

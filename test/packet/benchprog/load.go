@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"narthex/internal/datapath"
 )
 
 // Sources is how many addresses bench_known takes in turn.
@@ -38,6 +40,9 @@ func Load(pins string) (*Programs, error) {
 		return nil, fmt.Errorf("load benchmark programs: no instance is pinned in %s", pins)
 	}
 	if err := spec.Variables["source_set_mask"].Set(sets.MaxEntries() - 1); err != nil {
+		return nil, err
+	}
+	if err := datapath.SetKernel(spec); err != nil {
 		return nil, err
 	}
 	spec.Maps["readings"].MaxEntries = uint32(ebpf.MustPossibleCPU())
