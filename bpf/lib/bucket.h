@@ -92,8 +92,9 @@ static __always_inline __u64 source_tag(const struct rule *r, const struct packe
  * and before its tag: a CPU that charges a way has written its tag first, so that who sees
  * the charge sees the tag, and the same newcomer on two CPUs goes to one way. */
 static __always_inline struct source *find_source(struct source_set *set, __u64 tag) {
-  __u64 least = ~0ULL, way = 0;
-  for (__u64 i = 0; i < SOURCE_WAYS; i++) {
+  __u64 least = ~0ULL;
+  __u64 way = 0;
+  for (int i = 0; i < SOURCE_WAYS; i++) {
     struct source *s = &set->way[i];
     __u64 time = *(volatile __u64 *)&s->time;
     if (*(volatile __u64 *)&s->tag == tag) {
@@ -106,7 +107,7 @@ static __always_inline struct source *find_source(struct source_set *set, __u64 
     }
   }
   way = forget(way, tag);
-  return &set->way[way < SOURCE_WAYS ? way : 0];
+  return &set->way[way < (__u64)SOURCE_WAYS ? way : 0];
 }
 
 static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 now) {

@@ -82,7 +82,9 @@ static __always_inline const union cell *walk(struct image *im, const struct hea
                                               const struct key *key) {
   /* Most policies lead to a cell at once. */
   if (entry && entry / PAGE_CELLS == im->number) { /* and not to a node, which has a larger number */
-    const union cell *c = &im->page->cell[entry % PAGE_CELLS];
+    __u32 at = entry;
+    asm volatile("" : "+r"(at)); /* so that clang keeps the mask, which is for the verifier */
+    const union cell *c = &im->page->cell[at % PAGE_CELLS];
     if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
       return c;
   }

@@ -251,7 +251,6 @@ static __always_inline void note_entry(struct reading *r, __u32 field, const str
 /* What is looked up in by a function: what finds things, and the hash table, each with its own page. */
 struct tables {
   struct image im;
-  struct image entries; /* at the first of the hash table's pages */
   const struct match *match;
   const struct match_field *field;
 };
@@ -262,9 +261,6 @@ static __always_inline bool open_tables(struct tables *t, __u32 field) {
   if (!t->match)
     return false;
   t->field = match_field_of(&t->im, t->match, field);
-  t->entries = t->im;
-  if (!page_of(&t->entries, t->match->entries))
-    return false;
   return t->field;
 }
 
@@ -298,7 +294,7 @@ static __always_inline void find_longest(struct reading *r, struct tables *t, st
     if (n <= r->text.length) {
       __u64 hash =
           s->kind == MATCH_PREFIX ? text_hash(&r->text, n) : r->text.tail[text_opaque(n) & MAX_LITERAL];
-      e = find_entry(&t->entries, t->match, text_key(hash, s->kind, s->field));
+      e = find_entry(&t->im, t->match, text_key(hash, s->kind, s->field));
     }
     if (e) {
       s->rule = e->rule;
@@ -330,7 +326,7 @@ __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
   if (!front || !f->exact || n > MAX_LITERAL)
     return s.to;
   const struct match_entry *e =
-      find_entry(&t.entries, t.match, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
+      find_entry(&t.im, t.match, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
   if (e)
     note_entry(r, field, e);
   return s.to;
@@ -384,7 +380,7 @@ __noinline int match_pair(struct reading *r, __u32 field, __u32 tail, __u32 stat
   if (s->end + suffix->end > r->text.length)
     return 0;
   __u64 key = pair_key(t.match->seed, MATCH_TAIL, s->pattern, suffix->pattern);
-  const struct match_entry *e = find_entry(&t.entries, t.match, key);
+  const struct match_entry *e = find_entry(&t.im, t.match, key);
   if (e)
     note_entry(r, field, e);
   return 0;
