@@ -1057,6 +1057,8 @@ const (
 	narthexVarBtfSlot             = "btf_slot"
 	narthexVarBtfWhen             = "btf_when"
 	narthexVarGateMark            = "gate_mark"
+	narthexVarHasCasts            = "has_casts"
+	narthexVarHasMemoryKeys       = "has_memory_keys"
 	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSlotCount           = "slot_count"
@@ -1187,6 +1189,8 @@ type narthexVariableSpecs struct {
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
+	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -1318,6 +1322,8 @@ type narthexVariables struct {
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
+	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
+	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

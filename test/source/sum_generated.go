@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c2dea747d8ba3f8cc7b8f9e9d9c9abf8"
+const compiled = "7ab629d8e13c4acb5f1b16c410901e59"

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"regexp"
-	"strings"
 )
 
 // baseline says how many instructions the verifier processed, by kernel and program, when it was last
@@ -53,19 +52,15 @@ func (b baseline) update(path string, r report) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-var releasePattern = regexp.MustCompile(`^(\d+\.\d+)[.\d]*(?:-[.\d]+)?(.*)$`)
+var releasePattern = regexp.MustCompile(`^\d+\.\d+`)
 
 // kernelName returns what a release is called in the baseline: without the numbers of its patches and
-// builds, which change the figures little, but with who built it, for the configuration does.
+// builds, which change the figures little.
 func kernelName(release string) string {
-	m := releasePattern.FindStringSubmatch(release)
-	if m == nil {
-		return release
+	if name := releasePattern.FindString(release); name != "" {
+		return name
 	}
-	if strings.TrimLeft(m[2], "-.+") == "" {
-		return m[1]
-	}
-	return m[1] + "+" + strings.TrimLeft(m[2], "-.+")
+	return release
 }
 
 // limits are what a program may take.

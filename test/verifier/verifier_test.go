@@ -110,12 +110,11 @@ func TestDeepest(t *testing.T) {
 
 func TestKernelName(t *testing.T) {
 	for release, want := range map[string]string{
-		"6.12.117+deb13-amd64":            "6.12+deb13-amd64",
-		"6.1.0-50-amd64":                  "6.1+amd64",
-		"6.8.0-45-generic":                "6.8+generic",
-		"6.1.166-197.305.amzn2023.x86_64": "6.1+amzn2023.x86_64",
-		"7.1.2":                           "7.1",
-		"other":                           "other",
+		"6.12.117+deb13-amd64": "6.12",
+		"6.1.0-50-amd64":       "6.1",
+		"6.8.0-45-generic":     "6.8",
+		"7.1.2":                "7.1",
+		"other":                "other",
 	} {
 		if got := kernelName(release); got != want {
 			t.Errorf("%q is %q, not %q", release, got, want)

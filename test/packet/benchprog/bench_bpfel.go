@@ -714,6 +714,8 @@ const (
 	BenchVarBtfSlot             = "btf_slot"
 	BenchVarBtfWhen             = "btf_when"
 	BenchVarGateMark            = "gate_mark"
+	BenchVarHasCasts            = "has_casts"
+	BenchVarHasMemoryKeys       = "has_memory_keys"
 	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSlotCount           = "slot_count"
@@ -858,6 +860,8 @@ type BenchVariableSpecs struct {
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
+	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -992,6 +996,8 @@ type BenchVariables struct {
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
+	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
+	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

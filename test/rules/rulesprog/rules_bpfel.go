@@ -581,6 +581,8 @@ const (
 	RulesVarBenchTurn       = "bench_turn"
 	RulesVarComplex         = "complex"
 	RulesVarGateMark        = "gate_mark"
+	RulesVarHasCasts        = "has_casts"
+	RulesVarHasMemoryKeys   = "has_memory_keys"
 	RulesVarInSlot          = "in_slot"
 	RulesVarNetCookie       = "net_cookie"
 	RulesVarRefused         = "refused"
@@ -675,6 +677,8 @@ type RulesVariableSpecs struct {
 	BenchTurn     *ebpf.VariableSpec `ebpf:"bench_turn"`
 	Complex       *ebpf.VariableSpec `ebpf:"complex"`
 	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
+	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
+	HasMemoryKeys *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	InSlot        *ebpf.VariableSpec `ebpf:"in_slot"`
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
@@ -766,6 +770,8 @@ type RulesVariables struct {
 	BenchTurn     *ebpf.Variable `ebpf:"bench_turn"`
 	Complex       *ebpf.Variable `ebpf:"complex"`
 	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
+	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
+	HasMemoryKeys *ebpf.Variable `ebpf:"has_memory_keys"`
 	InSlot        *ebpf.Variable `ebpf:"in_slot"`
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
