@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"narthex/test/docs/blocks"
 )
 
 // link is one of Markdown to somewhere in the repository.
@@ -57,7 +59,7 @@ func prose(text string) string {
 	var b strings.Builder
 	within := false
 	for line := range strings.Lines(text) {
-		if fence.MatchString(strings.TrimRight(line, "\n")) {
+		if blocks.Fence.MatchString(strings.TrimRight(line, "\n")) {
 			within = !within
 		} else if !within {
 			b.WriteString(line)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"narthex/test/docs/blocks"
 )
 
 // pages returns the paths of the documentation's pages, from the repository.
@@ -70,7 +72,7 @@ func testPage(t *testing.T, name string, count *tally) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := blocks(string(text))
+	list, err := blocks.Read(string(text))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -82,17 +84,17 @@ func testPage(t *testing.T, name string, count *tally) {
 	}()
 	for i := range list {
 		b := &list[i]
-		if why, skip := b.words["skip"]; skip {
+		if why, skip := b.Words["skip"]; skip {
 			count.add(count.skipped, why)
 			continue
 		}
-		if b.has("path") || b.lang == "mermaid" {
+		if b.Has("path") || b.Lang == "mermaid" {
 			continue // TestShortWay; a drawing
 		}
 		if err := p.execute(b); err != nil {
-			t.Fatalf("%s:%d: %v", name, b.line, err)
+			t.Fatalf("%s:%d: %v", name, b.Line, err)
 		}
-		count.add(count.executed, b.lang)
+		count.add(count.executed, b.Lang)
 	}
 }
 
@@ -138,21 +140,21 @@ func (p *page) on() *scene {
 	return p.scene
 }
 
-func (p *page) execute(b *block) error {
-	if b.has("fresh") {
+func (p *page) execute(b *blocks.Block) error {
+	if b.Has("fresh") {
 		p.on().fresh()
 	}
 	if err := p.needs(b); err != nil {
 		return err
 	}
-	path, isFile := b.words["file"]
+	path, isFile := b.Words["file"]
 	if isFile {
-		if err := sameAsExample(path, b.text()); err != nil {
+		if err := sameAsExample(path, b.Text()); err != nil {
 			return err
 		}
-		p.on().write(path, b.text())
+		p.on().write(path, b.Text())
 	}
-	switch b.lang {
+	switch b.Lang {
 	case "yaml":
 		return checkYAML(p.t, b)
 	case "json":
@@ -164,7 +166,7 @@ func (p *page) execute(b *block) error {
 		return p.run(b)
 	}
 	if !isFile {
-		return fmt.Errorf("nothing is known of a block of %q: README.md in test/docs says how to mark it", b.lang)
+		return fmt.Errorf("nothing is known of a block of %q: README.md in test/docs says how to mark it", b.Lang)
 	}
 	return nil
 }

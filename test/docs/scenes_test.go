@@ -5,6 +5,8 @@ package docs
 import (
 	"fmt"
 	"strings"
+
+	"narthex/test/docs/blocks"
 )
 
 // scenes are what pages find on their machine when that is more or less than an installed
@@ -26,8 +28,8 @@ requests: [{name: search, path: "/search*", rate: 10/s, burst: 20, per: source, 
 `
 
 // needs brings about what a block needs.
-func (p *page) needs(b *block) error {
-	for need := range strings.SplitSeq(b.words["needs"], ",") {
+func (p *page) needs(b *blocks.Block) error {
+	for need := range strings.SplitSeq(b.Words["needs"], ",") {
 		switch need {
 		case "":
 		case "nginx":
@@ -68,13 +70,13 @@ func (s *scene) standingPolicy() {
 }
 
 // standing sees to it that a daemon is up.
-func (p *page) standing(b *block) error {
+func (p *page) standing(b *blocks.Block) error {
 	s := p.on()
 	out, _, err := s.terminal("probe", "server").run(repository + "/bin/narthex status --json")
 	if err != nil || strings.Contains(out, `"pid": `) {
 		return err
 	}
 	s.standingPolicy()
-	run := command{text: repository + "/bin/narthex run --policy /etc/narthex/policy.yaml --metrics 9464"}
+	run := blocks.Command{Text: repository + "/bin/narthex run --policy /etc/narthex/policy.yaml --metrics 9464"}
 	return p.daemon(s.terminal("daemon", "server"), b, run)
 }

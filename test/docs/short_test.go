@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/test/docs/blocks"
 )
 
 // TestShortWay goes the short way of the tutorial on a machine that has nginx and nothing of
@@ -21,20 +22,20 @@ func TestShortWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := blocks(string(text))
+	list, err := blocks.Read(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var way *block
+	var way *blocks.Block
 	for i := range list {
-		if list[i].words["path"] == "short" {
+		if list[i].Words["path"] == "short" {
 			way = &list[i]
 		}
 	}
 	if way == nil {
 		t.Fatal("no block with path=short in the tutorial")
 	}
-	steps, err := commands(way)
+	steps, err := blocks.Commands(way)
 	if err != nil || len(steps) == 0 || len(steps) > 5 {
 		t.Fatalf("%d commands, %v; want one to five", len(steps), err)
 	}

@@ -15,15 +15,16 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"narthex/internal/policy"
+	"narthex/test/docs/blocks"
 )
 
 // checkYAML checks a block as its words say.
-func checkYAML(t *testing.T, b *block) error {
-	text := b.text()
+func checkYAML(t *testing.T, b *blocks.Block) error {
+	text := b.Text()
 	switch {
-	case b.has("kind"):
+	case b.Has("kind"):
 		return isYAML(text)
-	case b.has("fragment"):
+	case b.Has("fragment"):
 		var err error
 		if text, err = completed(text); err != nil {
 			return err
@@ -33,7 +34,7 @@ func checkYAML(t *testing.T, b *block) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	if err := accepted(file, b.has("warns")); err != nil {
+	if err := accepted(file, b.Has("warns")); err != nil {
 		return fmt.Errorf("%w; the policy is\n%s", err, text)
 	}
 	return nil
@@ -93,8 +94,8 @@ func isYAML(text string) error {
 	}
 }
 
-func checkJSON(b *block) error {
-	if !json.Valid([]byte(b.text())) {
+func checkJSON(b *blocks.Block) error {
+	if !json.Valid([]byte(b.Text())) {
 		return errors.New("this is no JSON")
 	}
 	return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docs
+package blocks
 
 import (
 	"strings"
@@ -9,19 +9,19 @@ import (
 
 func TestBlocks(t *testing.T) {
 	page := "text\n```console needs=nginx,daemon numbers\n$ a\nb\n```\n\n- list\n  ```yaml file=p.yaml skip=\"no network\"\n  x: 1\n  ```\n"
-	found, err := blocks(page)
+	found, err := Read(page)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("got %v, %v; want two blocks", found, err)
 	}
 	first, second := found[0], found[1]
-	if first.line != 2 || first.lang != "console" || first.words["needs"] != "nginx,daemon" || !first.has("numbers") || first.text() != "$ a\nb\n" {
+	if first.Line != 2 || first.Lang != "console" || first.Words["needs"] != "nginx,daemon" || !first.Has("numbers") || first.Text() != "$ a\nb\n" {
 		t.Errorf("got %+v", first)
 	}
-	if second.lang != "yaml" || second.words["skip"] != "no network" || second.text() != "x: 1\n" {
+	if second.Lang != "yaml" || second.Words["skip"] != "no network" || second.Text() != "x: 1\n" {
 		t.Errorf("got %+v", second)
 	}
 	for _, wrong := range []string{"```sh\na\n", "```sh skip\n```\n", "```sh skipped=\"x\"\n```\n", "```sh needs=\"a b\n```\n"} {
-		if _, err := blocks(wrong); err == nil {
+		if _, err := Read(wrong); err == nil {
 			t.Errorf("%q: no error", wrong)
 		}
 	}
@@ -47,27 +47,27 @@ func TestMatches(t *testing.T) {
 		{"a.c", "abc\n", false, false},
 		{"a", "note: /sys/fs/bpf/narthex is mounted for this process alone: ...\na\n", false, true},
 	} {
-		if got := matches(strings.Split(tt.shown, "\n"), tt.output, tt.numbers); got != tt.want {
+		if got := Matches(strings.Split(tt.shown, "\n"), tt.output, tt.numbers); got != tt.want {
 			t.Errorf("shown %q, output %q, numbers %v: %v", tt.shown, tt.output, tt.numbers, got)
 		}
 	}
-	if !begins([]string{"a"}, "a\nb\n", false) || begins([]string{"b"}, "a\nb\n", false) {
-		t.Error("begins")
+	if !Begins([]string{"a"}, "a\nb\n", false) || Begins([]string{"b"}, "a\nb\n", false) {
+		t.Error("Begins")
 	}
 }
 
 func TestCommands(t *testing.T) {
-	b := block{lang: "console", body: strings.Split("$ a \\\n> b\nshown\n\n$ c\n^C", "\n")}
-	got, err := commands(&b)
-	if err != nil || len(got) != 3 || got[0].text != "a \\\nb" || strings.Join(got[0].shown, "|") != "shown|" || got[1].text != "c" || got[2].text != interrupt {
+	b := Block{Lang: "console", Body: strings.Split("$ a \\\n> b\nshown\n\n$ c\n^C", "\n")}
+	got, err := Commands(&b)
+	if err != nil || len(got) != 3 || got[0].Text != "a \\\nb" || strings.Join(got[0].Shown, "|") != "shown|" || got[1].Text != "c" || got[2].Text != Interrupt {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	b = block{lang: "sh", body: strings.Split("# why\na | b   # c\nfor i in 1 2; do\n  d\ndone\ncat <<E\nx\nE\n", "\n")}
-	got, err = commands(&b)
-	if err != nil || len(got) != 3 || got[0].text != "a | b" || got[2].text != "cat <<E\nx\nE" {
+	b = Block{Lang: "sh", Body: strings.Split("# why\na | b   # c\nfor i in 1 2; do\n  d\ndone\ncat <<E\nx\nE\n", "\n")}
+	got, err = Commands(&b)
+	if err != nil || len(got) != 3 || got[0].Text != "a | b" || got[2].Text != "cat <<E\nx\nE" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := commands(&block{lang: "console", body: []string{"shown"}}); err == nil {
+	if _, err := Commands(&Block{Lang: "console", Body: []string{"shown"}}); err == nil {
 		t.Error("output before a command: no error")
 	}
 }

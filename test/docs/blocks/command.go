@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docs
+package blocks
 
 import (
 	"fmt"
@@ -9,37 +9,37 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// interrupt is the command that is Ctrl-C.
-const interrupt = "^C"
+// Interrupt is the command that is Ctrl-C.
+const Interrupt = "^C"
 
-// command is one command of a block and what the page shows that it prints.
-type command struct {
-	text  string
-	shown []string
-	line  int // of what is shown, counted in the block from 0
+// Command is one command of a block and what the page shows that it prints.
+type Command struct {
+	Text  string
+	Shown []string
+	Line  int // of what is shown, counted in the block from 0
 }
 
-// commands takes a block of console or sh apart.
-func commands(b *block) ([]command, error) {
-	if b.lang == "sh" {
-		return statements(b.text())
+// Commands takes a block of console or sh apart.
+func Commands(b *Block) ([]Command, error) {
+	if b.Lang == "sh" {
+		return statements(b.Text())
 	}
-	var list []command
-	for i, line := range b.body {
+	var list []Command
+	for i, line := range b.Body {
 		text, isCommand := strings.CutPrefix(line, "$ ")
 		more, goesOn := strings.CutPrefix(line, "> ")
 		switch last := len(list) - 1; {
-		case line == interrupt:
-			list = append(list, command{text: interrupt})
+		case line == Interrupt:
+			list = append(list, Command{Text: Interrupt})
 		case isCommand:
-			list = append(list, command{text: text, line: i + 1})
+			list = append(list, Command{Text: text, Line: i + 1})
 		case last < 0:
 			return nil, fmt.Errorf("%q is shown before any command: commands begin with \"$ \"", line)
-		case goesOn && len(list[last].shown) == 0:
-			list[last].text += "\n" + more
-			list[last].line = i + 1
+		case goesOn && len(list[last].Shown) == 0:
+			list[last].Text += "\n" + more
+			list[last].Line = i + 1
 		default:
-			list[last].shown = append(list[last].shown, line)
+			list[last].Shown = append(list[last].Shown, line)
 		}
 	}
 	if len(list) == 0 {
@@ -49,7 +49,7 @@ func commands(b *block) ([]command, error) {
 }
 
 // statements are the commands of a script, as a shell reads them.
-func statements(script string) (list []command, err error) {
+func statements(script string) (list []Command, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(script), "")
 	if err != nil {
 		return nil, fmt.Errorf("read as a shell does: %w", err)
@@ -62,7 +62,7 @@ func statements(script string) (list []command, err error) {
 				end = max(end, r.Hdoc.End().Offset()+uint(max(0, line)))
 			}
 		}
-		list = append(list, command{text: script[s.Pos().Offset():end]})
+		list = append(list, Command{Text: script[s.Pos().Offset():end]})
 	}
 	return list, nil
 }

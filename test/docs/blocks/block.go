@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docs
+// Package blocks finds the fenced blocks of a page of the documentation, the commands in them, and
+// whether these print what the page shows. README.md of the folder above says how blocks are marked.
+package blocks
 
 import (
 	"fmt"
@@ -9,20 +11,22 @@ import (
 	"strings"
 )
 
-// block is a fenced block of a page.
-type block struct {
-	line  int // of its fence, from 1
-	lang  string
-	words map[string]string // after the language; a word without a value has ""
-	body  []string
+// Block is a fenced block of a page.
+type Block struct {
+	Line  int // of its fence, from 1
+	Lang  string
+	Words map[string]string // after the language; a word without a value has ""
+	Body  []string
 }
 
-func (b *block) has(word string) bool {
-	_, ok := b.words[word]
+// Has reports whether a word follows the language.
+func (b *Block) Has(word string) bool {
+	_, ok := b.Words[word]
 	return ok
 }
 
-func (b *block) text() string { return strings.Join(b.body, "\n") + "\n" }
+// Text is what is between the fences.
+func (b *Block) Text() string { return strings.Join(b.Body, "\n") + "\n" }
 
 // knownWords are what may follow a language; README.md says what they mean.
 var knownWords = []string{
@@ -30,28 +34,29 @@ var knownWords = []string{
 	"terminal", "on", "fresh", "path",
 }
 
-var fence = regexp.MustCompile("^( *)(```+|~~~+)(.*)$")
+// Fence is a line that begins or ends a block.
+var Fence = regexp.MustCompile("^( *)(```+|~~~+)(.*)$")
 
-// blocks finds the fenced blocks of a page. What is wrong with the marking of one is an error.
-func blocks(page string) (found []block, err error) {
-	var open *block
+// Read finds the fenced blocks of a page. What is wrong with the marking of one is an error.
+func Read(page string) (found []Block, err error) {
+	var open *Block
 	var indent, end string
 	for i, line := range strings.Split(page, "\n") {
-		m := fence.FindStringSubmatch(line)
+		m := Fence.FindStringSubmatch(line)
 		switch {
 		case open == nil && m != nil:
-			open, indent, end = &block{line: i + 1}, m[1], m[2]
-			if open.lang, open.words, err = parseInfo(m[3]); err != nil {
+			open, indent, end = &Block{Line: i + 1}, m[1], m[2]
+			if open.Lang, open.Words, err = parseInfo(m[3]); err != nil {
 				return nil, fmt.Errorf("line %d: %w", i+1, err)
 			}
 		case open != nil && m != nil && strings.HasPrefix(m[2], end) && m[3] == "":
 			found, open = append(found, *open), nil
 		case open != nil:
-			open.body = append(open.body, strings.TrimPrefix(line, indent))
+			open.Body = append(open.Body, strings.TrimPrefix(line, indent))
 		}
 	}
 	if open != nil {
-		return nil, fmt.Errorf("line %d: the block does not end", open.line)
+		return nil, fmt.Errorf("line %d: the block does not end", open.Line)
 	}
 	return found, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docs
+package blocks
 
 import (
 	"regexp"
@@ -13,8 +13,8 @@ var (
 	number = regexp.MustCompile(`\d[\d.,:]*(?:(?:ns|us|µs|ms|s|m|h|k|M|G|KB|MB|KiB|MiB|%)\b)*`)
 )
 
-// matches reports whether output is what a page shows. With numbers any number will do.
-func matches(shown []string, output string, numbers bool) bool {
+// Matches reports whether output is what a page shows. With numbers any number will do.
+func Matches(shown []string, output string, numbers bool) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`\A`)
 	for line := range strings.SplitSeq(strings.TrimSpace(strings.Join(shown, "\n")), "\n") {
@@ -29,9 +29,9 @@ func matches(shown []string, output string, numbers bool) bool {
 	return regexp.MustCompile(pattern.String()).MatchString(normal(output))
 }
 
-// begins reports whether output begins with what a page shows.
-func begins(shown []string, output string, numbers bool) bool {
-	return matches(append(shown[:len(shown):len(shown)], "..."), output, numbers)
+// Begins reports whether output begins with what a page shows.
+func Begins(shown []string, output string, numbers bool) bool {
+	return Matches(append(shown[:len(shown):len(shown)], "..."), output, numbers)
 }
 
 func linePattern(line string, numbers bool) string {
@@ -57,14 +57,14 @@ func linePattern(line string, numbers bool) string {
 // normal is output as it is compared: blanks as one, and without what is so in a scene alone.
 func normal(output string) string {
 	var b strings.Builder
-	for line := range strings.SplitSeq(strings.TrimSpace(withoutMount(output)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(WithoutMount(output)), "\n") {
 		b.WriteString(blanks.ReplaceAllString(strings.TrimSpace(line), " ") + "\n")
 	}
 	return b.String()
 }
 
-// withoutMount takes out what is said of the bpffs that the scene has for itself.
-func withoutMount(output string) string {
+// WithoutMount takes out what is said of the bpffs that the scene has for itself.
+func WithoutMount(output string) string {
 	var b strings.Builder
 	for line := range strings.Lines(output) {
 		if !strings.Contains(line, "is mounted for this process alone") {
