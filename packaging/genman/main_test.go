@@ -55,7 +55,7 @@ func TestUnitTriesForEver(t *testing.T) {
 	}
 }
 
-// What ProtectKernelTunables makes read-only and Narthex has to write: its pins, and two
+// What the units make read-only and Narthex has to write: its pins, and two
 // settings of lo for waiting rooms there.
 func TestUnitMayWriteWhatItHasTo(t *testing.T) {
 	unit, err := os.ReadFile("../narthex.service")
@@ -66,5 +66,8 @@ func TestUnitMayWriteWhatItHasTo(t *testing.T) {
 		if !strings.Contains(string(unit), "\n"+line+"\n") {
 			t.Errorf("the unit lacks %s", line)
 		}
+	}
+	if strings.Contains(string(unit), "\nProtectKernelTunables=yes\n") {
+		t.Error("ProtectKernelTunables makes /sys/fs/bpf read-only, whatever ReadWritePaths says")
 	}
 }
