@@ -18,13 +18,8 @@ EXPERIMENTARGS ?=
 SOAK      ?= 10m
 SEED      ?= 1
 SOAKARGS  ?=
-UPDATE    ?=
-FUNCTIONS ?=
-VERIFIERARGS ?=
-
-# Instructions of the verifier's: programs that take more are marked; the build fails.
-VERIFIER_LIMIT ?= 300000
-VERIFIER_FAIL  ?= 400000
+KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 7.2 newest 6.12-arm64
+KERNELARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -103,7 +98,7 @@ soak: build ## everything at once in front of the real binary, for SOAK=10m, SEE
 
 .PHONY: kernels
 kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 newest" (root)
-	@scripts/setup kernels
+	@scripts/setup kernels$(if $(findstring arm64,$(KERNELS)),-arm64)
 	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(KERNELARGS)
 
 .PHONY: model

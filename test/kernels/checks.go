@@ -13,6 +13,7 @@ type suite struct {
 	pkg  string // from the project's folder
 	tags string // of the build
 	args string // beside those of every suite; %s is the folder of what was compiled
+	cgo  bool   // has C that Go calls, and is compiled for this machine's architecture alone
 	// limit bounds it. Everything there is slow, and several machines may share two cores.
 	limit time.Duration
 }
@@ -22,11 +23,11 @@ func (s suite) name() string { return strings.ReplaceAll(s.pkg, "/", "-") }
 
 var suites = []suite{
 	{pkg: "internal/datapath", limit: 5 * time.Minute},
-	{pkg: "test/client", limit: 5 * time.Minute},
-	{pkg: "test/http", limit: 5 * time.Minute},
-	{pkg: "test/parser", limit: 5 * time.Minute},
-	{pkg: "test/rules", limit: 10 * time.Minute},
-	{pkg: "test/tls", limit: 5 * time.Minute},
+	{pkg: "test/client", cgo: true, limit: 5 * time.Minute},
+	{pkg: "test/http", cgo: true, limit: 5 * time.Minute},
+	{pkg: "test/parser", cgo: true, limit: 5 * time.Minute},
+	{pkg: "test/rules", cgo: true, limit: 10 * time.Minute},
+	{pkg: "test/tls", cgo: true, limit: 5 * time.Minute},
 	{pkg: "test/packet", limit: 15 * time.Minute},
 	// One test after the other: they wait less there than they compute.
 	{pkg: "test/e2e", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},

@@ -47,7 +47,7 @@ type plan struct {
 	memory int
 	series []string
 	began  time.Time
-	suites []compiled
+	suites map[string][]compiled // by architecture
 }
 
 // run tries all kernels, some at once, and fails if anything did.

@@ -28,6 +28,7 @@ type program struct {
 type result struct {
 	Kernel   string            `json:"kernel"`
 	Series   string            `json:"series"`
+	Arch     string            `json:"arch"`
 	Programs []program         `json:"programs"`
 	Checks   map[string]string `json:"checks"`
 
@@ -45,9 +46,9 @@ const loads = "programs"
 
 // read makes a result of what a machine left.
 func (p *plan) read(kernel vm.Kernel, share string) (*result, error) {
-	r := &result{Kernel: kernel.Version, Series: kernel.Series, Checks: map[string]string{}}
+	r := &result{Kernel: kernel.Version, Series: kernel.Series, Arch: kernel.Arch, Checks: map[string]string{}}
 	r.Checks[loads] = r.readPrograms(share)
-	for _, s := range p.suites {
+	for _, s := range p.suites[kernel.Arch] {
 		outcomes, err := readLogs(filepath.Join(share, s.name()+".log"), filepath.Join(share, s.name()+".again.log"))
 		if err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -26,54 +27,88 @@ type compiled struct {
 	names   []string // of theirs
 }
 
-// compile compiles the command and the suites.
-func (p *plan) compile(ctx context.Context) error {
-	dir, err := filepath.Abs(p.dir)
-	if err != nil {
+// compile compiles the command and the suites, for each architecture of the series.
+func (p *plan) compile(ctx context.Context) (err error) {
+	if p.dir, err = filepath.Abs(p.dir); err != nil {
 		return err
 	}
-	p.dir = dir
-	bin := filepath.Join(dir, "bin")
+	p.suites = map[string][]compiled{}
+	for _, series := range p.series {
+		arch := vm.Arch(series)
+		if p.suites[arch] != nil {
+			continue
+		}
+		if err := p.compileFor(ctx, arch); err != nil {
+			return err
+		}
+		p.say("", "compiled for %s", arch)
+	}
+	return nil
+}
+
+// bin is the folder for what is compiled for an architecture.
+func (p *plan) bin(arch string) string { return filepath.Join(p.dir, "bin-"+arch) }
+
+// compileFor compiles for one architecture.
+func (p *plan) compileFor(ctx context.Context, arch string) error {
+	bin := p.bin(arch)
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
 	for _, command := range []string{"cmd/narthex", "test/verifier"} {
-		if err := build(ctx, "build", filepath.Join(bin, filepath.Base(command)), "", command); err != nil {
+		if err := build(ctx, arch, "build", filepath.Join(bin, filepath.Base(command)), "", command); err != nil {
 			return err
 		}
 	}
 	for _, s := range suites {
 		wanted := p.wanted(s)
-		if len(wanted) == 0 {
+		if len(wanted) == 0 || s.cgo && arch != runtime.GOARCH {
 			continue
 		}
 		c := compiled{suite: s, program: filepath.Join(bin, s.name()+".test"), wanted: wanted}
 		if s.args != "" {
 			c.args = strings.Fields(strings.ReplaceAll(s.args, "%s", bin))
 		}
-		if err := build(ctx, "test", c.program, s.tags, s.pkg); err != nil {
+		if err := build(ctx, arch, "test", c.program, s.tags, s.pkg); err != nil {
 			return err
 		}
-		list := exec.CommandContext(ctx, c.program, append(c.args, "-test.list", ".*")...)
-		list.Dir = s.pkg
-		out, err := list.Output()
+		names, err := p.list(ctx, c)
 		if err != nil {
 			return fmt.Errorf("list the tests of %q: %w", s.pkg, err)
 		}
-		c.names = taken(wanted, strings.Fields(string(out)))
-		p.suites = append(p.suites, c)
+		c.names = taken(wanted, names)
+		p.suites[arch] = append(p.suites[arch], c)
 	}
-	p.say("", "compiled")
 	return nil
 }
 
+// list returns the names of a suite's tests. Those for another architecture are the same, but
+// do not run here.
+func (p *plan) list(ctx context.Context, c compiled) ([]string, error) {
+	here := filepath.Join(p.bin(runtime.GOARCH), filepath.Base(c.program))
+	if here != c.program {
+		if err := build(ctx, runtime.GOARCH, "test", here, c.tags, c.pkg); err != nil {
+			return nil, err
+		}
+	}
+	list := exec.CommandContext(ctx, here, append(c.args, "-test.list", ".*")...)
+	list.Dir = c.pkg
+	out, err := list.Output()
+	return strings.Fields(string(out)), err
+}
+
 // build compiles a command, or a package's tests.
-func build(ctx context.Context, what, to, tags, pkg string) error {
+func build(ctx context.Context, arch, what, to, tags, pkg string) error {
 	args := []string{what, "-buildvcs=false", "-o", to, "-tags", tags}
 	if what == "test" {
 		args = append(args, "-c")
 	}
-	if out, err := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...).CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Env = append(os.Environ(), "GOARCH="+arch)
+	if arch != runtime.GOARCH {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compile %q: %w\n%s", pkg, err, out)
 	}
 	return nil
@@ -98,7 +133,7 @@ func (p *plan) boot(ctx context.Context, kernel vm.Kernel) (*result, error) {
 	if err := errors.Join(os.RemoveAll(share), os.MkdirAll(share, 0o755)); err != nil {
 		return nil, err
 	}
-	script, limit := p.script(share)
+	script, limit := p.script(kernel.Arch, share)
 	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script), 0o755); err != nil {
 		return nil, err
 	}
@@ -143,13 +178,13 @@ suite() {
 
 // script is what a machine runs, and the longest that it can take. Each suite leaves a log; how
 // it ended follows from that.
-func (p *plan) script(share string) (text string, limit time.Duration) {
-	bin := filepath.Join(p.dir, "bin")
+func (p *plan) script(arch, share string) (text string, limit time.Duration) {
+	bin := p.bin(arch)
 	var b strings.Builder
 	fmt.Fprintf(&b, "share=%s here=$PWD\n%s", share, prologue)
 	fmt.Fprintf(&b, "run %s sh -c '%s/verifier -json >%s/programs.json'\n", loads, bin, share)
 	limit = 5 * time.Minute
-	for _, s := range p.suites {
+	for _, s := range p.suites[arch] {
 		limit += 2 * s.limit
 		fmt.Fprintf(&b, "cd \"$here/%s\"\nsuite %s '%s' %s %s -test.v=test2json -test.timeout %v\n",
 			s.pkg, s.name(), pattern(s.wanted), s.program, strings.Join(s.args, " "), s.limit)

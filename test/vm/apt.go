@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -27,17 +26,20 @@ const (
 // apt reads package lists of its own, so that the suites do not become part of this machine's.
 type apt struct {
 	dir     string
+	arch    string
 	options []string
 }
 
-func newApt(cache string) (apt, error) {
-	dir := filepath.Join(cache, "apt")
+func newApt(cache, arch string) (apt, error) {
+	dir := filepath.Join(cache, "apt-"+arch)
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return apt{}, err
 		}
 	}
-	return apt{dir, []string{
+	return apt{dir, arch, []string{
+		"-o", "APT::Architecture=" + arch,
+		"-o", "APT::Architectures=" + arch,
 		"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, "sources.list"),
 		"-o", "Dir::Etc::sourceparts=/dev/null",
 		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"),
@@ -53,11 +55,11 @@ func (a apt) output(command string, args ...string) ([]byte, error) {
 	return output(command, slices.Concat(a.options, args)...)
 }
 
-// imageName matches names of packages with a stock kernel: not the variants for clouds and for
-// real time, nor those without a signature.
-var imageName = regexp.MustCompile(`^linux-image-([0-9][0-9.]*(?:\+deb[0-9.]+)?(?:-[0-9.]+)?-` + runtime.GOARCH + `)$`)
+// imageName matches names of packages with a stock kernel and its architecture: not the variants
+// for clouds, for real time and with other pages, nor those without a signature.
+var imageName = regexp.MustCompile(`^linux-image-([0-9][0-9.]*(?:\+deb[0-9.]+)?(?:-[0-9.]+)?-([a-z0-9]+))$`)
 
-// kernels returns the versions of all stock kernels for this architecture that are there whole.
+// kernels returns the versions of all stock kernels for the architecture that are there whole.
 // Where modules are a package of their own, it leaves the archive before that with the image.
 func (a apt) kernels() ([]string, error) {
 	if err := a.update(); err != nil {
@@ -74,7 +76,7 @@ func (a apt) kernels() ([]string, error) {
 	var versions []string
 	for name := range names {
 		m := imageName.FindStringSubmatch(name)
-		if m == nil || names["linux-binary-"+m[1]] && !names["linux-modules-"+m[1]] {
+		if m == nil || m[2] != a.arch || names["linux-binary-"+m[1]] && !names["linux-modules-"+m[1]] {
 			continue
 		}
 		versions = append(versions, m[1])
@@ -91,7 +93,7 @@ func (a apt) update() error {
 	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listsAge {
 		return nil
 	}
-	mirror, err := mirror()
+	mirror, err := Mirror()
 	if err != nil {
 		return err
 	}
@@ -110,8 +112,8 @@ func (a apt) update() error {
 
 var debianURI = regexp.MustCompile(`(?m)^(?:URIs:|deb )[^#\n]*?\b([a-z]+://[^ \n]*/debian)/?(?: |$)`)
 
-// mirror is this machine's mirror of Debian, or everybody's.
-func mirror() (string, error) {
+// Mirror is this machine's mirror of Debian, or everybody's.
+func Mirror() (string, error) {
 	if _, err := os.Stat(keyring); err != nil {
 		return "", errors.New("the keys of Debian are missing: install debian-archive-keyring")
 	}

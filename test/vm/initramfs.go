@@ -25,7 +25,7 @@ var bootModules = []string{"virtio_pci", "virtio_console", "9p", "9pnet_virtio",
 func writeInitramfs(ctx context.Context, path string, k Kernel, task guest.Task) error {
 	var archive cpio
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "narthex/test/vm/init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+k.Arch)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the first process: %w: %s", err, out)
 	}

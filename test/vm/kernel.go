@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,8 @@ const Newest = "newest"
 
 // Kernel is a stock kernel of Debian, unpacked.
 type Kernel struct {
-	Series  string // as asked for: 6.12, or newest
+	Series  string // as asked for: 6.12, newest, 6.12-arm64
+	Arch    string // as Go calls it: amd64, arm64
 	Version string // as uname -r says it: 6.12.117+deb13-amd64
 	image   string // uncompressed, as QEMU boots it
 	modules string // folder of its modules, with modules.dep
@@ -43,14 +45,16 @@ func cacheDir() string {
 	return "/var/tmp/narthex/kernels"
 }
 
-// Find returns the newest kernel of a series that Debian packages. It downloads and unpacks the
-// kernel unless an earlier run has.
+// Find returns the newest kernel of a series that Debian packages. The series may name another
+// architecture than this machine's: 6.12-arm64. It downloads and unpacks the kernel unless an
+// earlier run has.
 func Find(series string) (Kernel, error) {
 	fail := func(err error) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("find a kernel of series %q: %w", series, err)
 	}
+	arch, number := Arch(series), strings.TrimSuffix(series, "-"+Arch(series))
 	cache := cacheDir()
-	a, err := newApt(cache)
+	a, err := newApt(cache, arch)
 	if err != nil {
 		return fail(err)
 	}
@@ -63,7 +67,7 @@ func Find(series string) (Kernel, error) {
 	if err != nil {
 		return fail(err)
 	}
-	version := pick(versions, series)
+	version := pick(versions, number)
 	if version == "" {
 		return Kernel{}, &NotPackagedError{series}
 	}
@@ -75,8 +79,16 @@ func Find(series string) (Kernel, error) {
 		}
 	}
 	return Kernel{
-		Series: series, Version: version, image: filepath.Join(dir, "vmlinux"), modules: filepath.Join(dir, "lib/modules", version),
+		Series: series, Arch: arch, Version: version, image: filepath.Join(dir, "vmlinux"), modules: filepath.Join(dir, "lib/modules", version),
 	}, nil
+}
+
+// Arch is the architecture that a series names: this machine's if it names none.
+func Arch(series string) string {
+	if _, arch, named := strings.Cut(series, "-"); named {
+		return arch
+	}
+	return runtime.GOARCH
 }
 
 // lock keeps others from the folder until it is unlocked.
@@ -136,7 +148,7 @@ func (a apt) unpack(version, dir string) error {
 	if _, err := os.Stat(packed); err != nil {
 		packed = filepath.Join(part, "lib/modules", version, "vmlinuz")
 	}
-	if err := decompressImage(packed, filepath.Join(part, "vmlinux")); err != nil {
+	if err := Decompress(packed, filepath.Join(part, "vmlinux")); err != nil {
 		return err
 	}
 	return os.Rename(part, dir)
@@ -151,12 +163,15 @@ func merge(root string) error {
 	return os.Symlink("usr/lib", lib)
 }
 
-// decompressImage takes the kernel out of the image, which decompresses itself: that is slow
-// without KVM, and fails on some machines.
-func decompressImage(packed, to string) error {
+// Decompress takes the kernel out of the image, which decompresses itself: that is slow
+// without KVM, and fails on some machines. Those of arm64 are not compressed.
+func Decompress(packed, to string) error {
 	image, err := os.ReadFile(packed)
 	if err != nil {
 		return err
+	}
+	if arm64 := []byte("ARM\x64"); len(image) > 60 && bytes.Equal(image[56:60], arm64) {
+		return os.WriteFile(to, image, 0o644)
 	}
 	for _, c := range []struct {
 		magic   string

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -42,12 +43,19 @@ func (m Machine) Run(ctx context.Context, task guest.Task) (code int, err error)
 	}
 	defer os.RemoveAll(dir)
 	task.Modules = m.Kernel.modules
+	root := "/"
+	if m.Kernel.Arch != runtime.GOARCH {
+		if root, err = foreignRoot(ctx, m.Kernel.Arch); err != nil {
+			return 0, err
+		}
+		task.Folders = []string{task.Dir, m.Kernel.modules}
+	}
 	initramfs := filepath.Join(dir, "initramfs")
 	if err := writeInitramfs(ctx, initramfs, m.Kernel, task); err != nil {
 		return 0, fmt.Errorf("make the first files of kernel %s: %w", m.Kernel.Version, err)
 	}
 	status, console := filepath.Join(dir, "status"), filepath.Join(dir, "console")
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(task, initramfs, status, console)...)
+	cmd := exec.CommandContext(ctx, boards[m.Kernel.Arch].qemu, m.arguments(task, root, initramfs, status, console)...)
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = struct{ io.Writer }{m.Output}, &complaints // always a pipe, for QEMU opens it anew
 	runErr := cmd.Run()
@@ -74,20 +82,39 @@ func quote(file string) error {
 	return fmt.Errorf("its console:\n%s", text[max(0, len(text)-consoleTail):])
 }
 
+// board is how QEMU emulates machines of an architecture.
+type board struct {
+	qemu    string // its command
+	machine string
+	console string // the kernel's name of the serial line
+}
+
+var boards = map[string]board{
+	"amd64": {"qemu-system-x86_64", "q35", "ttyS0"},
+	"arm64": {"qemu-system-aarch64", "virt", "ttyAMA0"},
+}
+
 // arguments are those of QEMU.
-func (m Machine) arguments(task guest.Task, initramfs, status, console string) []string {
+func (m Machine) arguments(task guest.Task, root, initramfs, status, console string) []string {
+	b := boards[m.Kernel.Arch]
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-accel", accelerator(), "-cpu", "max",
+		"-machine", b.machine, "-accel", Accelerator(m.Kernel.Arch), "-cpu", "max",
 		"-m", strconv.Itoa(or(m.Memory, 4096)), "-smp", strconv.Itoa(or(m.CPUs, 2)),
 		"-kernel", m.Kernel.image, "-initrd", initramfs,
-		"-append", "console=ttyS0 panic=-1",
+		"-append", "console=" + b.console + " panic=-1",
 		"-chardev", "file,id=console,path=" + console, "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 		"-chardev", "file,id=output,append=on,path=/dev/stdout", "-device", "virtserialport,chardev=output,nr=" + strconv.Itoa(guest.OutputPort),
 		"-chardev", "file,id=status,path=" + status, "-device", "virtserialport,chardev=status,nr=" + strconv.Itoa(guest.StatusPort),
-		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+		"-fsdev", "local,id=root,path=" + root + ",security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + guest.RootTag,
+	}
+	for i, folder := range task.Folders {
+		tag := fmt.Sprint(guest.FolderTag, i)
+		args = append(args,
+			"-fsdev", "local,id="+tag+",path="+folder+",security_model=none,readonly=on,multidevs=remap",
+			"-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
 	}
 	if task.Share != "" {
 		args = append(args,
@@ -97,11 +124,11 @@ func (m Machine) arguments(task guest.Task, initramfs, status, console string) [
 	return args
 }
 
-// accelerator is KVM where the processor has what it takes: the device alone may be there, and
+// Accelerator is what runs a machine of an architecture: KVM where the processor has what it takes: the device alone may be there, and
 // run nothing. Without KVM everything takes some five to ten times longer.
-func accelerator() string {
+func Accelerator(arch string) string {
 	flags, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil && virtualizes.Match(flags) && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
+	if err == nil && arch == runtime.GOARCH && virtualizes.Match(flags) && unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil {
 		return "kvm"
 	}
 	return "tcg,thread=multi"

@@ -8,6 +8,7 @@ type Task struct {
 	Command []string
 	Dir     string   // where the command starts
 	Env     []string // beside the few variables that all commands have
+	Folders []string // those outside that the command sees, if its other files are of another root; set by the machine
 	Share   string   // folder that the command can write for those outside; none if empty
 	Modules string   // folder of the kernel's modules; set by the machine
 }
@@ -26,6 +27,7 @@ const (
 
 // Names of folders outside that the machine mounts.
 const (
-	RootTag  = "root"
-	ShareTag = "share"
+	RootTag   = "root"
+	FolderTag = "folder" // and a number
+	ShareTag  = "share"
 )

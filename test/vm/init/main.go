@@ -121,6 +121,12 @@ func enterRoot(task guest.Task) error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
+	for i, folder := range task.Folders {
+		m := mount{kind: "9p", source: fmt.Sprint(guest.FolderTag, i), target: folder, options: plan9 + ",cache=loose", flags: unix.MS_RDONLY}
+		if err := m.mount(); err != nil {
+			return err
+		}
+	}
 	// Where modprobe looks for the modules of the running kernel.
 	modules := mount{source: task.Modules, target: filepath.Join("/lib/modules", filepath.Base(task.Modules)), flags: unix.MS_BIND}
 	if err := modules.mount(); err != nil {
