@@ -2,6 +2,7 @@
 
 PREFIX    ?= /usr/local
 DESTDIR   ?=
+NATIVE    ?= bin/narthex
 FUZZTIME  ?= 30s
 BENCH     ?= .
 BENCHPKGS ?= ./test/packet
@@ -123,9 +124,9 @@ install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual page
 	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
 	install -D -m 644 -t $(ROOT)/share/narthex docs/policy.schema.json
 	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
-	bin/narthex completion bash > $(ROOT)/share/bash-completion/completions/narthex
-	bin/narthex completion zsh > $(ROOT)/share/zsh/site-functions/_narthex
-	bin/narthex completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
+	$(NATIVE) completion bash > $(ROOT)/share/bash-completion/completions/narthex
+	$(NATIVE) completion zsh > $(ROOT)/share/zsh/site-functions/_narthex
+	$(NATIVE) completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
 	for unit in narthex.service narthex@.service; do \
 	  sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit > $(ROOT)/lib/systemd/system/$$unit || exit 1; done
 	for file in README.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
