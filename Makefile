@@ -21,6 +21,8 @@ SEED      ?= 1
 SOAKARGS  ?=
 KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 7.2 newest 6.12-arm64
 KERNELARGS ?=
+PREVIOUS  ?=
+MACHINEARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
@@ -101,6 +103,11 @@ soak: build ## everything at once in front of the real binary, for SOAK=10m, SEE
 kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 newest" (root)
 	@scripts/setup kernels$(if $(findstring arm64,$(KERNELS)),-arm64)
 	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(KERNELARGS)
+
+.PHONY: machine
+machine: ## install, follow the tutorial, reboot, upgrade and purge on a Debian 13 of its own (30 min, root)
+	@scripts/setup machine
+	$(SUDO) go run ./test/machine $(if $(PREVIOUS),-previous $(PREVIOUS)) $(MACHINEARGS)
 
 .PHONY: model
 model: ## visit all states of the larger scenarios of the model (minutes, 12 GB)

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// commandLimit bounds a command; everything is slow without KVM.
+const commandLimit = 5 * time.Minute
+
+// mark ends what a command prints, before its exit code.
+const mark = "\x01\x02"
+
+// terminal is a shell at a serial line.
+type terminal struct {
+	name string
+	conn net.Conn
+
+	running string // the command that goes on, if one does
+	serial  int    // of the last mark that was asked for
+
+	mu      sync.Mutex
+	printed strings.Builder // since the last command
+}
+
+func newTerminal(name string, conn net.Conn) *terminal {
+	t := &terminal{name: name, conn: conn}
+	go func() { _, _ = io.Copy(t, conn) }()
+	return t
+}
+
+// Write collects what the machine prints.
+func (t *terminal) Write(part []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.printed.Write(part)
+}
+
+// output is what was printed since the last command began, as it stands there in the end: what is
+// printed behind a carriage return is printed over the line.
+func (t *terminal) output() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	for line := range strings.Lines(strings.ReplaceAll(t.printed.String(), "\r\n", "\n")) {
+		b.WriteString(line[strings.LastIndexByte(line, '\r')+1:])
+	}
+	return b.String()
+}
+
+// begin forgets what was printed and types a text.
+func (t *terminal) begin(text string) error {
+	t.mu.Lock()
+	t.printed.Reset()
+	t.mu.Unlock()
+	_, err := io.WriteString(t.conn, text)
+	return err
+}
+
+// setUp makes of a shell that talks to people one that is read by a program, and has that one say
+// which boot it is of. While the machine boots, a part of it may be lost.
+const setUp = ` stty -echo -onlcr cols 160 rows 48; cd; exec env READY=yes NO_COLOR=1 LC_ALL=C.UTF-8 bash --norc --noprofile --noediting
+PS1= PS2=; unset HISTFILE; [ -z "$READY" ] || printf '\001\002%s\n' "$(cat /proc/sys/kernel/random/boot_id)"
+`
+
+// prepare waits for a shell, of another boot than the one named, and sets it up.
+func (t *terminal) prepare(ctx context.Context, not string) (bootID string, err error) {
+	for {
+		if err := t.begin(setUp); err != nil {
+			return "", err
+		}
+		for range 50 {
+			if _, after, ok := strings.Cut(t.output(), mark); ok && strings.Contains(after, "\n") {
+				t.running = "" // of the boot before
+				if bootID = strings.TrimSpace(after[:strings.Index(after, "\n")]); bootID != not {
+					return bootID, nil
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// escapes are what commands send to draw on a terminal, and to give it colours.
+var escapes = regexp.MustCompile(`\x1b(\[[0-9;?]*[a-zA-Z]|[()=>][A-Z0-9]?)`)
+
+// run executes a command to its end.
+func (t *terminal) run(text string) (output string, code int, err error) {
+	if err := t.start(text); err != nil {
+		return "", 0, err
+	}
+	t.running = ""
+	if !within(commandLimit, t.ended) {
+		return t.output(), 0, fmt.Errorf("it does not end in %v", commandLimit)
+	}
+	return t.result()
+}
+
+// start begins a command. Bash reads all of the group first, so that the command's input is empty.
+func (t *terminal) start(text string) error {
+	if t.running != "" {
+		return fmt.Errorf("in the %s terminal %q goes on", t.name, t.running)
+	}
+	t.running = text
+	t.serial++
+	return t.begin("{ " + text + "\n" + t.sayMark() + "}\n")
+}
+
+// sayMark is a command that prints the mark.
+func (t *terminal) sayMark() string {
+	return fmt.Sprintf("printf '\\001\\002%d %%d\\n' $?\n", t.serial)
+}
+
+// ended reports whether the mark has been printed.
+func (t *terminal) ended() bool {
+	_, after, ok := strings.Cut(t.output(), fmt.Sprintf("%s%d ", mark, t.serial))
+	return ok && strings.Contains(after, "\n")
+}
+
+// result is what the command that has ended printed, and its exit code.
+func (t *terminal) result() (output string, code int, err error) {
+	output, after, _ := strings.Cut(t.output(), mark)
+	output = escapes.ReplaceAllString(output, "")
+	_, err = fmt.Sscanf(after, "%d %d", new(int), &code)
+	return output, code, err
+}
+
+// interrupt is Ctrl-C. It discards what was typed, and of a group all that follows the command.
+// So the mark is asked for until the shell prints it.
+func (t *terminal) interrupt() (output string, err error) {
+	if t.running == "" {
+		return "", fmt.Errorf("nothing goes on in the %s terminal", t.name)
+	}
+	t.running = ""
+	if _, err := io.WriteString(t.conn, "\x03"); err != nil {
+		return "", err
+	}
+	for end := time.Now().Add(commandLimit); !within(5*time.Second, t.ended); {
+		if time.Now().After(end) {
+			return t.output(), errors.New("it does not end by Ctrl-C")
+		}
+		if _, err := io.WriteString(t.conn, t.sayMark()); err != nil {
+			return "", err
+		}
+	}
+	output, _, err = t.result()
+	return output, err
+}
+
+// within waits until a condition holds, and returns false if that takes too long.
+func within(d time.Duration, condition func() bool) bool {
+	for end := time.Now().Add(d); !condition(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
