@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// packages are the two versions of ours that the machine gets, by the names of their files.
+// debs are the two versions of ours that the machine gets, by the names of their files.
 type debs struct {
 	current, previous string
 	currentVersion    string // of Debian's kind

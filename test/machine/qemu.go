@@ -28,7 +28,6 @@ type machine struct {
 	console    string // file with what the kernel and systemd say
 	complaints bytes.Buffer
 	terminals  []*terminal
-	bootID     string
 }
 
 // terminalNames are those of the tutorial.
@@ -79,18 +78,15 @@ func dial(ctx context.Context, socket string) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// logIn waits for shells at all terminals, of another boot than the last one.
+// logIn waits for the shells of a boot, at all terminals.
 func (m *machine) logIn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, errors.New("the machine does not boot"))
 	defer cancel()
-	id := ""
 	for _, t := range m.terminals {
-		var err error
-		if id, err = t.prepare(ctx, m.bootID); err != nil {
+		if err := t.prepare(ctx); err != nil {
 			return m.failed(fmt.Errorf("log in at the %s terminal: %w", t.name, err))
 		}
 	}
-	m.bootID = id
 	return nil
 }
 

@@ -30,11 +30,17 @@ type terminal struct {
 
 	mu      sync.Mutex
 	printed strings.Builder // since the last command
+	closed  bool            // the machine is gone
 }
 
 func newTerminal(name string, conn net.Conn) *terminal {
 	t := &terminal{name: name, conn: conn}
-	go func() { _, _ = io.Copy(t, conn) }()
+	go func() {
+		_, _ = io.Copy(t, conn)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.closed = true
+	}()
 	return t
 }
 
@@ -66,32 +72,23 @@ func (t *terminal) begin(text string) error {
 	return err
 }
 
-// setUp makes of a shell that talks to people one that is read by a program, and has that one say
-// which boot it is of. While the machine boots, a part of it may be lost.
-const setUp = ` stty -echo -onlcr cols 160 rows 48; cd; exec env READY=yes NO_COLOR=1 LC_ALL=C.UTF-8 bash --norc --noprofile --noediting
-PS1= PS2=; unset HISTFILE; [ -z "$READY" ] || printf '\001\002%s\n' "$(cat /proc/sys/kernel/random/boot_id)"
+// setUp makes of a shell that talks to people one that is read by a program.
+const setUp = ` stty -echo -onlcr cols 160 rows 48; cd; exec env NO_COLOR=1 LC_ALL=C.UTF-8 bash --norc --noprofile --noediting
+PS1= PS2=; unset HISTFILE
 `
 
-// prepare waits for a shell, of another boot than the one named, and sets it up.
-func (t *terminal) prepare(ctx context.Context, not string) (bootID string, err error) {
-	for {
-		if err := t.begin(setUp); err != nil {
-			return "", err
-		}
-		for range 50 {
-			if _, after, ok := strings.Cut(t.output(), mark); ok && strings.Contains(after, "\n") {
-				t.running = "" // of the boot before
-				if bootID = strings.TrimSpace(after[:strings.Index(after, "\n")]); bootID != not {
-					return bootID, nil
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return "", context.Cause(ctx)
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
+// prepare waits for the shell that a boot starts, and sets it up.
+func (t *terminal) prepare(ctx context.Context) error {
+	prompts := func() bool { return strings.HasSuffix(escapes.ReplaceAllString(t.output(), ""), "$ ") }
+	if err := until(ctx, prompts); err != nil {
+		return err
 	}
+	t.running = "" // of the boot before
+	t.serial++
+	if err := t.begin(setUp + t.sayMark()); err != nil {
+		return err
+	}
+	return until(ctx, t.ended)
 }
 
 // escapes are what commands send to draw on a terminal, and to give it colours.
@@ -103,8 +100,8 @@ func (t *terminal) run(text string) (output string, code int, err error) {
 		return "", 0, err
 	}
 	t.running = ""
-	if !within(commandLimit, t.ended) {
-		return t.output(), 0, fmt.Errorf("it does not end in %v", commandLimit)
+	if err := t.wait(); err != nil {
+		return t.output(), 0, err
 	}
 	return t.result()
 }
@@ -128,6 +125,25 @@ func (t *terminal) sayMark() string {
 func (t *terminal) ended() bool {
 	_, after, ok := strings.Cut(t.output(), fmt.Sprintf("%s%d ", mark, t.serial))
 	return ok && strings.Contains(after, "\n")
+}
+
+// wait waits for the mark.
+func (t *terminal) wait() error {
+	within(commandLimit, func() bool { return t.ended() || t.gone() })
+	switch {
+	case t.ended():
+		return nil
+	case t.gone():
+		return errors.New("the machine is gone")
+	}
+	return fmt.Errorf("it does not end in %v", commandLimit)
+}
+
+// gone reports whether the machine has been ended.
+func (t *terminal) gone() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
 }
 
 // result is what the command that has ended printed, and its exit code.
@@ -158,6 +174,18 @@ func (t *terminal) interrupt() (output string, err error) {
 	}
 	output, _, err = t.result()
 	return output, err
+}
+
+// until waits until a condition holds.
+func until(ctx context.Context, condition func() bool) error {
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // within waits until a condition holds, and returns false if that takes too long.
