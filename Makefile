@@ -22,6 +22,7 @@ SOAKARGS  ?=
 KERNELS   ?= 6.1 6.12 6.16 6.17 6.18 6.19 7.0 7.2 newest 6.12-arm64
 KERNELARGS ?=
 PREVIOUS  ?=
+VERIFIERARGS ?=
 MACHINEARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
@@ -68,8 +69,7 @@ generate: ## compile the eBPF programs (clang-19), write the manual pages
 .PHONY: verifier
 verifier: ## what the kernel's verifier makes of each program; UPDATE=1 accepts it, FUNCTIONS=1 says more (root)
 	@scripts/setup build
-	$(SUDO) go run ./test/verifier -limit $(VERIFIER_LIMIT) -fail $(VERIFIER_FAIL) \
-	  $(if $(UPDATE),-update test/verifier/baseline.json) $(if $(FUNCTIONS),-functions) $(VERIFIERARGS)
+	$(SUDO) go run ./test/verifier $(if $(UPDATE),-update test/verifier/baseline.json) $(if $(FUNCTIONS),-functions) $(VERIFIERARGS)
 
 .PHONY: bench
 bench: build ## nanoseconds per decision, then the figures of a running Narthex (30 min, root)
