@@ -120,7 +120,7 @@ func (f *enforceable) wants() []netif.Want {
 	wants := make([]netif.Want, len(f.tables.Services))
 	for i, s := range f.tables.Services {
 		wants[i] = netif.Want{
-			Service: s.Name, Interfaces: s.Interfaces, XDP: s.XDP, Requests: s.Room.Ruled || f.tables.HasRoom(i),
+			Service: s.Name, Interfaces: s.Interfaces, XDP: s.XDP, Requests: s.Room.Ruled || s.Room.Mark != 0 || f.tables.HasRoom(i),
 		}
 	}
 	return wants

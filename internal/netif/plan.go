@@ -16,7 +16,7 @@ type Want struct {
 	Service    string
 	Interfaces []string // empty: those with an address
 	XDP        policy.XDPMode
-	Requests   bool // it decides about requests or connections, not about SYNs alone
+	Requests   bool // it decides about requests, or connections, and not about SYNs alone
 }
 
 // Target is an interface to police and the services, by their position among the
@@ -86,6 +86,7 @@ func NewPlan(snap Snapshot, wants []Want) Plan {
 		if target.XDP, conflict = xdpMode(wants, on); conflict {
 			p.note(fmt.Sprintf("services on interface %q ask for different modes of XDP: %q is used", target.Name, target.XDP))
 		}
+		p.mindRequests(&target, wants)
 		t.mindPorts(&target)
 		p.Targets = append(p.Targets, target)
 	}
@@ -94,6 +95,16 @@ func NewPlan(snap Snapshot, wants []Want) Plan {
 	slices.SortFunc(p.Targets, func(a, b Target) int { return a.Index - b.Index })
 	slices.Sort(p.Notes)
 	return p
+}
+
+// mindRequests has tcx take the place of generic XDP where requests are decided. Newer kernels copy most
+// packets for generic XDP, and forget how long their Ethernet headers are: tcx programs, which decide
+// about requests, would see these packets without.
+func (p *Plan) mindRequests(target *Target, wants []Want) {
+	if target.XDP == policy.XDPGeneric && slices.ContainsFunc(target.Services, func(i int) bool { return wants[i].Requests }) {
+		target.XDP = policy.XDPOff
+		p.note(fmt.Sprintf("interface %q: tcx is used in place of generic XDP, behind which requests cannot be decided", target.Name))
+	}
 }
 
 // mindPorts settles what a bond's or a team's ports mean for XDP. Native XDP on a bond is

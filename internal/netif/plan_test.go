@@ -281,6 +281,16 @@ func TestPlanNotesVRF(t *testing.T) {
 	}
 }
 
+// Behind generic XDP requests cannot be decided.
+func TestPlanGenericXDP(t *testing.T) {
+	for requests, want := range map[bool]policy.XDPMode{false: policy.XDPGeneric, true: policy.XDPOff} {
+		plan := NewPlan(Snapshot{Links: []Link{ether(2, "eth0")}}, []Want{{Service: "web", XDP: policy.XDPGeneric}, {Service: "shop", Requests: requests}})
+		if got := plan.Targets[0].XDP; got != want || requests != (len(plan.Notes) == 1) {
+			t.Errorf("requests=%v: %q with notes %q, want %q", requests, got, plan.Notes, want)
+		}
+	}
+}
+
 func TestPlanServicesWithDifferentInterfaces(t *testing.T) {
 	plan := NewPlan(Snapshot{Links: []Link{
 		ether(2, "eth0"), ether(3, "eth0.10", vlan(2)), ether(4, "eth1"),

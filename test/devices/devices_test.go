@@ -6,6 +6,7 @@ package devices
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -20,9 +21,8 @@ import (
 type modes map[string]datapath.Mode
 
 const (
-	native  = datapath.ModeNative
-	generic = datapath.ModeGeneric
-	tcx     = datapath.ModeTCX
+	native = datapath.ModeNative
+	tcx    = datapath.ModeTCX
 )
 
 // kinds are ways for frames from the client to the server's address.
@@ -33,6 +33,8 @@ var kinds = []struct {
 	want    modes
 }{
 	{name: "veth", build: plain, want: modes{"eth0": native}},
+	// Behind generic XDP frames have no Ethernet header for tcx programs.
+	{name: "veth, generic XDP", build: plain, service: ", xdp: generic", want: modes{"eth0": tcx}},
 	{name: "veth, tcx", build: plain, service: ", xdp: off", want: modes{"eth0": tcx}},
 
 	{name: "VLAN", build: vlan, want: modes{"eth0.10": tcx}},
@@ -43,8 +45,6 @@ var kinds = []struct {
 	{name: "VLAN above an address", build: func(s *scene) { vlan(s); s.below() }, want: modes{"eth0": native}},
 	{name: "VLAN above an address, tcx", build: func(s *scene) { vlan(s); s.below() },
 		service: ", xdp: off", want: modes{"eth0": tcx}},
-	{name: "VLAN above an address, generic XDP", build: func(s *scene) { vlan(s); s.below() },
-		service: ", xdp: generic", want: modes{"eth0": generic}},
 	{name: "802.1ad and 802.1Q", build: vlans, want: modes{"eth0.20.10": tcx}},
 	{name: "802.1ad and 802.1Q above an address", build: func(s *scene) { vlans(s); s.below() }, want: modes{"eth0": native}},
 	{name: "802.1ad and 802.1Q above an address, tcx", build: func(s *scene) { vlans(s); s.below() },
@@ -80,8 +80,8 @@ var kinds = []struct {
 	{name: "ipvlan, L2", build: stacked("ipvlan mode l2"), want: modes{"up0": tcx}},
 	{name: "ipvlan, L2, above an address", build: func(s *scene) { stacked("ipvlan mode l2")(s); s.below() },
 		want: modes{"eth0": native}},
-	{name: "ipvlan, L3", build: stackedL3("ipvlan mode l3"), want: modes{"up0": tcx}},
-	{name: "ipvlan, L3S", build: stackedL3("ipvlan mode l3s"), want: modes{"eth0": native}},
+	{name: "ipvlan, L3", build: routed("ipvlan mode l3"), want: modes{"up0": tcx}},
+	{name: "ipvlan, L3S", build: routed("ipvlan mode l3s"), want: modes{"up0": tcx}},
 
 	{name: "ingress by way of ifb", build: ifb, want: modes{"eth0": native}},
 	{name: "ingress by way of ifb, tcx", build: ifb, service: ", xdp: off", want: modes{"eth0": tcx}},
@@ -193,23 +193,28 @@ func stacked(kind string) func(s *scene) {
 	}
 }
 
-// stackedL3 does so with a device that does not speak ARP.
-func stackedL3(kind string) func(s *scene) {
+// routed has the server in a container: its device gets packets, not frames, from that of the host.
+func routed(kind string) func(s *scene) {
 	return func(s *scene) {
-		stacked(kind)(s)
-		mac, err := s.server.MAC(testnet.Dev)
+		host := nettest.Namespace(s.t, "host")
+		nettest.Check(s.t, testnet.Connect(testnet.End{NS: host, Dev: testnet.Dev}, testnet.End{NS: s.client, Dev: testnet.Dev}))
+		s.run(host, "ip link add link eth0 name up0 type "+kind)
+		s.run(host, "ip link set up0 netns "+s.server.Name())
+		s.run(s.server, "ip link set up0 up")
+		s.run(host, "ip route add 10.78.0.0/16 dev eth0")
+		s.run(host, "ip route add fd78::/64 dev eth0")
+		// The device does not speak ARP, nor does the host for it.
+		hostMAC, err := host.MAC(testnet.Dev)
 		nettest.Check(s.t, err)
-		nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, serverV4, mac))
-		nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, serverV6, mac))
-		mac, err = s.client.MAC(testnet.Dev)
+		clientMAC, err := s.client.MAC(testnet.Dev)
 		nettest.Check(s.t, err)
-		for _, w := range []who{gold, bronze} {
-			nettest.Check(s.t, s.server.AddNeighbour(testnet.Dev, w.address(serverV4), mac))
-			nettest.Check(s.t, s.server.AddNeighbour(testnet.Dev, w.address(serverV6), mac))
+		for _, addr := range []netip.Addr{serverV4, serverV6} {
+			nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, addr, hostMAC))
+			for _, w := range []who{gold, bronze} {
+				nettest.Check(s.t, host.AddNeighbour(testnet.Dev, w.address(addr), clientMAC))
+			}
 		}
-		// What it sends is routed once more, from the device below.
-		s.run(s.server, "ip route add 10.78.0.0/16 dev eth0 metric 2000")
-		s.run(s.server, "ip route add fd78::/64 dev eth0 metric 2000")
+		s.serverDev = "up0"
 	}
 }
 

@@ -58,6 +58,9 @@ func runTests(m *testing.M) int {
 // patience bounds waits for what must happen soon, in a machine that is slow; it is no figure.
 const patience = time.Minute
 
+// startPatience is for the verifier, which several starts may share two cores for.
+const startPatience = 3 * time.Minute
+
 // within waits until a condition holds, and returns false if that takes too long.
 func within(d time.Duration, condition func() bool) bool {
 	for end := time.Now().Add(d); !condition(); time.Sleep(50 * time.Millisecond) {
@@ -95,7 +98,7 @@ func start(t *testing.T, ns *testnet.Namespace, policy string) *instance {
 			t.Logf("log of the daemon:\n%s", &in.log)
 		}
 	})
-	if !within(patience, func() bool {
+	if !within(startPatience, func() bool {
 		_, err := in.ask()
 		return err == nil || in.ended()
 	}) || in.ended() {
