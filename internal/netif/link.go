@@ -20,8 +20,9 @@ type Link struct {
 	MAC        string // hardware address, as its bytes
 	Up         bool   // administratively
 	HasAddress bool
-	Lower      int // index of the device it is stacked on (IFLA_LINK), 0 if none or in another namespace
-	Master     int // index of the bridge, bond or VRF it is a port of, 0 if none
+	Lower      int  // index of the device it is stacked on (IFLA_LINK), 0 if none or in another namespace
+	Hidden     bool // what it receives passes no program on it: ipvlan in mode L3S
+	Master     int  // index of the bridge, bond or VRF it is a port of, 0 if none
 }
 
 // Called reports whether name is the link's name or one of its alternative names.
@@ -43,5 +44,5 @@ func (s Snapshot) Equal(o Snapshot) bool {
 func (l Link) equal(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && slices.Equal(l.AltNames, o.AltNames) &&
 		l.Kind == o.Kind && l.Ethernet == o.Ethernet && l.Loopback == o.Loopback && l.MAC == o.MAC &&
-		l.Up == o.Up && l.HasAddress == o.HasAddress && l.Lower == o.Lower && l.Master == o.Master
+		l.Up == o.Up && l.HasAddress == o.HasAddress && l.Lower == o.Lower && l.Hidden == o.Hidden && l.Master == o.Master
 }

@@ -72,8 +72,8 @@ func NewPlan(snap Snapshot, wants []Want) Plan {
 	services := map[int][]int{}
 	for i := range wants {
 		for index := range t.lowest(wanted[i]) {
-			if !t.byIndex[index].Ethernet {
-				p.leaveOut(t.byIndex[index])
+			if l := t.byIndex[index]; !l.Ethernet || l.Hidden {
+				p.leaveOut(l)
 				continue
 			}
 			services[index] = append(services[index], i)
@@ -157,6 +157,10 @@ func xdpMode(wants []Want, on []int) (mode policy.XDPMode, conflict bool) {
 }
 
 func (p *Plan) leaveOut(l Link) {
+	if l.Hidden {
+		p.note(fmt.Sprintf("interface %q is an ipvlan in mode L3S, whose packets pass no program: it is left out; use mode L2 or L3", l.Name))
+		return
+	}
 	p.note(fmt.Sprintf("interface %q has no Ethernet header: it is left out", l.Name))
 }
 

@@ -37,6 +37,7 @@ func mac(address string) option {
 func bare(l *Link)       { l.HasAddress = false }
 func down(l *Link)       { l.Up = false }
 func noEthernet(l *Link) { l.Ethernet = false }
+func hidden(l *Link)     { l.Hidden = true }
 
 var lo = ether(1, "lo", func(l *Link) { l.Loopback = true })
 
@@ -187,6 +188,16 @@ func TestPlanTargets(t *testing.T) {
 			name:  "VRF: its ports are wanted, it is not",
 			links: []Link{ether(2, "eth0", port(3)), ether(3, "vrf0", kind("vrf"))},
 			want:  []string{"eth0"},
+		},
+		{
+			name:  "an ipvlan in mode L3S, whose packets pass the device below alone",
+			links: []Link{ether(2, "eth0"), ether(3, "ip0", kind("ipvlan"), on(2), hidden)},
+			want:  []string{"eth0"},
+		},
+		{
+			name:  "an ipvlan in mode L3S above a device without an address",
+			links: []Link{ether(2, "eth0", bare), ether(3, "ip0", kind("ipvlan"), on(2), hidden)},
+			want:  nil,
 		},
 		{
 			name:  "an ifb, which shapes what another interface receives",

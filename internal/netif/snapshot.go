@@ -97,6 +97,9 @@ func toLink(l netlink.Link, addressed set) Link {
 	if kind := l.Type(); kind != "device" {
 		link.Kind = kind
 	}
+	if v, ok := l.(*netlink.IPVlan); ok {
+		link.Hidden = v.Mode == netlink.IPVLAN_MODE_L3S
+	}
 	if a.NetNsID < 0 {
 		link.Lower = a.ParentIndex
 	}

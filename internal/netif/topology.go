@@ -111,6 +111,8 @@ func (t *topology) named(w Want, p *Plan) set {
 			p.absent(w, name, fmt.Errorf("interface %q is a VRF: name the interfaces in it instead", name))
 		case l.Kind == "ifb":
 			p.absent(w, name, fmt.Errorf("interface %q is an ifb: name the interfaces whose packets take a turn by it instead", name))
+		case l.Hidden:
+			p.absent(w, name, fmt.Errorf("interface %q is an ipvlan in mode L3S, whose packets pass no program: use mode L2 or L3, or name the device below it", name))
 		case !l.Ethernet:
 			p.absent(w, name, fmt.Errorf("interface %q has no Ethernet header: name the device that carries it instead, or take it out of `interfaces`", name))
 		default:

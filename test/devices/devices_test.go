@@ -81,12 +81,12 @@ var kinds = []struct {
 	{name: "ipvlan, L2, above an address", build: func(s *scene) { stacked("ipvlan mode l2")(s); s.below() },
 		want: modes{"eth0": native}},
 	{name: "ipvlan, L3", build: routed("ipvlan mode l3"), want: modes{"up0": tcx}},
-	{name: "ipvlan, L3S", build: routed("ipvlan mode l3s"), want: modes{"up0": tcx}},
 
 	{name: "ingress by way of ifb", build: ifb, want: modes{"eth0": native}},
 	{name: "ingress by way of ifb, tcx", build: ifb, service: ", xdp: off", want: modes{"eth0": tcx}},
 
-	{name: "netkit", build: netkit, want: modes{"nk0": tcx}},
+	{name: "netkit, L2", build: netkit(netlink.NETKIT_MODE_L2), want: modes{"nk0": tcx}},
+	{name: "netkit, L3", build: netkit(netlink.NETKIT_MODE_L3), want: modes{"nk0": tcx}},
 }
 
 func TestDevices(t *testing.T) {
@@ -129,14 +129,14 @@ func TestVRF(t *testing.T) {
 	}
 }
 
-// A netkit device that has no Ethernet header is left out, and the status says so.
-func TestNetkitL3(t *testing.T) {
+// What an ipvlan device in mode L3S receives passes no program: it is left out, and the status says so.
+func TestIPVlanL3S(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	addNetkit(s, netlink.NETKIT_MODE_L3)
+	routed("ipvlan mode l3s")(s)
 	s.settle()
 	s.enforce(policy(""), modes{})
-	note := `interface "nk0" has no Ethernet header: it is left out`
+	note := `interface "up0" is an ipvlan in mode L3S, whose packets pass no program: it is left out; use mode L2 or L3`
 	if notes := s.in.status().Notes; !slices.Contains(notes, note) {
 		t.Errorf("the status says %q", notes)
 	}
@@ -227,24 +227,21 @@ func ifb(s *scene) {
 	s.run(s.server, "tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0")
 }
 
-// netkit joins the namespaces by a pair of netkit devices with Ethernet headers, as containers are.
-func netkit(s *scene) {
-	addNetkit(s, netlink.NETKIT_MODE_L2)
-}
-
-func addNetkit(s *scene, mode netlink.NetkitMode) {
-	s.t.Helper()
-	nettest.Check(s.t, s.server.Do(func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "nk0"
-		pair := &netlink.Netkit{LinkAttrs: attrs, Mode: mode, Policy: netlink.NETKIT_POLICY_FORWARD, PeerPolicy: netlink.NETKIT_POLICY_FORWARD}
-		peer := netlink.NewLinkAttrs()
-		peer.Name = "nk1"
-		pair.SetPeerAttrs(&peer)
-		return netlink.LinkAdd(pair)
-	}))
-	s.run(s.server, "ip link set nk1 netns "+s.client.Name())
-	s.run(s.server, "ip link set nk0 up")
-	s.run(s.client, "ip link set nk1 up")
-	s.serverDev, s.clientDev = "nk0", "nk1"
+// netkit joins the namespaces by a pair of netkit devices, as containers are.
+func netkit(mode netlink.NetkitMode) func(s *scene) {
+	return func(s *scene) {
+		nettest.Check(s.t, s.server.Do(func() error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "nk0"
+			pair := &netlink.Netkit{LinkAttrs: attrs, Mode: mode, Policy: netlink.NETKIT_POLICY_FORWARD, PeerPolicy: netlink.NETKIT_POLICY_FORWARD}
+			peer := netlink.NewLinkAttrs()
+			peer.Name = "nk1"
+			pair.SetPeerAttrs(&peer)
+			return netlink.LinkAdd(pair)
+		}))
+		s.run(s.server, "ip link set nk1 netns "+s.client.Name())
+		s.run(s.server, "ip link set nk0 up")
+		s.run(s.client, "ip link set nk1 up")
+		s.serverDev, s.clientDev = "nk0", "nk1"
+	}
 }

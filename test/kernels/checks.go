@@ -80,7 +80,7 @@ var checks = []check{
 		quick: []string{"OtherLayoutIsReplaced", "RoomReload"}},
 	{name: "detach leaves nothing", pkg: "test/e2e", tests: []string{"StopDetaches", "KeepAndDetach", "RoomStop"},
 		quick: []string{"KeepAndDetach"}},
-	{name: "network devices", pkg: "test/devices", tests: []string{"Devices", "VRF", "NetkitL3"}, slow: true},
+	{name: "network devices", pkg: "test/devices", tests: []string{"Devices", "VRF", "IPVlanL3S"}, slow: true},
 	{name: "firewall rules", pkg: "test/devices", tests: []string{"Firewalls", "Dropped.*", "Redirected"}, slow: true},
 }
 
