@@ -36,11 +36,11 @@ var wires = []struct {
 	{"QinQ", []testnet.VLANTag{{ID: 20, Proto: unix.ETH_P_8021AD}, {ID: 10}}},
 }
 
-// modes are how an interface can be policed.
+// modes are how an interface can be policed. Generic XDP is for services without a waiting room.
 var modes = []struct {
 	xdp  string
 	want datapath.Mode
-}{{"auto", datapath.ModeNative}, {"generic", datapath.ModeGeneric}, {"off", datapath.ModeTCX}}
+}{{"auto", datapath.ModeNative}, {"generic, concurrency: unlimited", datapath.ModeGeneric}, {"off", datapath.ModeTCX}}
 
 // Real requests come through whole and made-up SYNs are counted exactly, in every mode,
 // over every wire, with offloads on and off. Each mode is one to start in, and one to change to.
