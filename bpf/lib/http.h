@@ -631,8 +631,11 @@ static __always_inline int http_places(struct http_reader *r, int place) {
  * byte, which says how many turns a chunk takes; of those in
  * the request's chunks each uses one. */
 #define HTTP_TURN 3
-#define HTTP_TURNS (HTTP_CHUNK / (HTTP_TURN / 2))
-#define HTTP_CHUNK_TURNS (HTTP_CHUNK / HTTP_TURN)
+/* Turns of a round, and rounds that a chunk takes: one loop within another is less to the verifier than one
+ * of as many turns. */
+#define HTTP_ROUND 16
+#define HTTP_ROUNDS (HTTP_CHUNK / (HTTP_TURN / 2 * HTTP_ROUND))
+#define HTTP_CHUNK_ROUNDS (HTTP_CHUNK / (HTTP_TURN * HTTP_ROUND) + 1)
 
 /* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
  * it came and the place there. Not inlined, and not static, for the verifier's sake: it
@@ -790,9 +793,6 @@ __noinline int http_chunk_turn(struct http_head *h, const struct http_chunk *c, 
   return h->place << HTTP_PLACE_SHIFT | (__u16)r.pos;
 }
 
-/* Turns that are taken at once: one loop within another is less to the verifier than one of as many turns. */
-#define HTTP_ROUND 16
-
 /* Goes on for some turns, as http_turn() for one. */
 __noinline int http_round(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   __u32 turn = pos;
@@ -813,7 +813,7 @@ __noinline int http_chunk_round(struct http_head *h, const struct http_chunk *c,
 static __always_inline __u32 http_run(struct http_head *h, const struct http_chunk *c, __u32 *pos,
                                       __u32 length) {
   __u32 place = h->place;
-  for (int i = 0; i < HTTP_TURNS / HTTP_ROUND && *pos < length && place < HTTP_AT_END; i++) {
+  for (int i = 0; i < HTTP_ROUNDS && *pos < length && place < HTTP_AT_END; i++) {
     __u32 turn = http_round(h, c, *pos, length);
     *pos = turn & 0xffff;
     place = turn >> HTTP_PLACE_SHIFT;
@@ -825,7 +825,7 @@ static __always_inline __u32 http_run(struct http_head *h, const struct http_chu
 static __always_inline __u32 http_run_chunks(struct http_head *h, const struct http_chunk *c, __u32 *pos,
                                              __u32 length) {
   __u32 place = h->place;
-  for (int i = 0; i < HTTP_CHUNK_TURNS / HTTP_ROUND && *pos < length && place > HTTP_AT_LOST; i++) {
+  for (int i = 0; i < HTTP_CHUNK_ROUNDS && *pos < length && place > HTTP_AT_LOST; i++) {
     __u32 turn = http_chunk_round(h, c, *pos, length);
     *pos = turn & 0xffff;
     place = turn >> HTTP_PLACE_SHIFT;
@@ -855,5 +855,5 @@ static __always_inline int http_scan(struct http_head *h, const struct http_chun
     return HTTP_END;
   if (place == HTTP_AT_LOST)
     return HTTP_LOST;
-  return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_TURNS */
+  return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_ROUNDS */
 }

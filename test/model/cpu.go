@@ -77,7 +77,7 @@ var steps = [pcCount]struct{ what, function string }{
 	inFind:          {"looks the new flow up", "on_first_request"},
 	inEnter:         {"enters, or has to wait", "try_enter"},
 	inTake:          {"takes a node and fills its slot", "take_node"},
-	inWait:          {"waits, or enters after all", "try_wait"},
+	inWait:          {"waits, or enters after all", "take_turn"},
 	inGather:        {"gathers", "try_gather"},
 	inFree:          {"frees its node", "free_node"},
 	inHeld:          {"looks at the slot", "on_held"},

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "7ab629d8e13c4acb5f1b16c410901e59"
+const compiled = "8b35676510c644ba3eea29f4089ea563"
