@@ -21,10 +21,11 @@ static __always_inline __u16 fold(__u64 sum) {
 __noinline int sum_piece(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return -1;
-  __u32 left = w->sum.left, n = BOUND(left, HTTP_CHUNK);
-  if (n == 0)
+  __u32 left = w->sum.left;
+  if (left == 0)
     return 0;
-  if (bpf_skb_load_bytes(skb, w->sum.at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
+  __u64 n = AMOUNT(left, HTTP_CHUNK);
+  if (bpf_skb_load_bytes(skb, w->sum.at, &w->chunk, n))
     return -1;
   __u8 *end = (__u8 *)&w->chunk + n;
   end[0] = end[1] = end[2] = 0;

@@ -74,7 +74,7 @@ static __always_inline const struct rule *find_rule(struct image *im, const stru
   if (rank < MAX_RANKS) {
     __u32 cell = row + rank / 4;
     const struct page *page = page_of(im, cell);
-    const struct roots *r = page ? &page->roots[cell % PAGE_CELLS * 4 + rank % 4] : NULL;
+    const struct roots *r = page ? &page->roots[cell % PAGE_CELLS * 4 + ADDED(rank % 4)] : NULL;
     v4 = r ? r->v4 : v4;
     v6 = r ? r->v6 : v6;
   }

@@ -124,14 +124,14 @@ static __always_inline const struct pattern *pattern_of(const struct image *open
   struct image at = *opened, *im = &at;
   __u32 cell = m->patterns + number / 8;
   const struct page *page = page_of(im, cell);
-  return page ? &page->pattern[cell % PAGE_CELLS * 8 + number % 8] : NULL;
+  return page ? &page->pattern[cell % PAGE_CELLS * 8 + ADDED(number % 8)] : NULL;
 }
 
 static __always_inline const struct match_node *node_at(struct image *im, const struct match *m,
                                                         __u32 number) {
   __u32 cell = m->nodes + number / 2;
   const struct page *page = page_of(im, cell);
-  return page ? &page->graph[cell % PAGE_CELLS * 2 + number % 2] : NULL;
+  return page ? &page->graph[cell % PAGE_CELLS * 2 + ADDED(number % 2)] : NULL;
 }
 
 /* The way of a cell of the hash table that has the key, or that is free; MATCH_WAYS: none. */
@@ -272,7 +272,7 @@ static __always_inline __u32 length_at(const struct image *opened, __u32 list, _
   struct image at = *opened, *im = &at;
   __u32 cell = list + index / 32;
   const struct page *page = page_of(im, cell);
-  return page ? page->length[cell % PAGE_CELLS * 32 + index % 32] : 0;
+  return page ? page->length[cell % PAGE_CELLS * 32 + ADDED(index % 32)] : 0;
 }
 
 /* A search for the longest beginning of the value that patterns have, or the longest end. */
@@ -455,7 +455,7 @@ __noinline int match_scan(struct reading *r) {
     const struct page *states = page_of(&im, m->states + index / 16);
     if (!states)
       return 0;
-    state = states->state[(m->states + index / 16) % PAGE_CELLS * 16 + index % 16];
+    state = states->state[(m->states + index / 16) % PAGE_CELLS * 16 + ADDED(index % 16)];
     at = forget(at + 1, width);
     if (state & STATE_OUTPUT)
       break;
