@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "8b35676510c644ba3eea29f4089ea563"
+const compiled = "47ba06cb1d3fff841d14c8d71b70e2bd"
