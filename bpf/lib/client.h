@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is remembered of clients, by their addresses. */
 #pragma once
+#include "amount.h"
 #include "classify.h"
 
 /* Clients that a request rule has learned. Written by the programs, and by user space that forgets one.

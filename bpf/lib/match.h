@@ -4,6 +4,7 @@
  * rules there are. */
 #pragma once
 #include "address.h"
+#include "amount.h"
 #include "classify.h"
 #include "head.h"
 #include "hello.h"

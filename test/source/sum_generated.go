@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "47ba06cb1d3fff841d14c8d71b70e2bd"
+const compiled = "8147543d144bae24a1719d89426e5c30"
