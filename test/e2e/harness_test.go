@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -337,6 +338,21 @@ func (in *instance) modes() map[string]datapath.Mode {
 		}
 	}
 	return modes
+}
+
+// traffic returns how programs are attached to traffic control here.
+func (in *instance) traffic() datapath.Mode {
+	in.t.Helper()
+	if in.lacks(datapath.FeatureTCX) {
+		return datapath.ModeTC
+	}
+	return datapath.ModeTCX
+}
+
+// lacks reports whether the kernel is said to lack a feature.
+func (in *instance) lacks(f datapath.Feature) bool {
+	in.t.Helper()
+	return slices.ContainsFunc(in.status().Missing, func(m datapath.Missing) bool { return m.Feature == f })
 }
 
 // programs returns the identifiers of the instance's programs.

@@ -277,7 +277,7 @@ connections: [{name: all, action: drop}]
 		t.Errorf("the first is attached as %q", got)
 	}
 	s := second.status().Services[0]
-	if len(s.Interfaces) != 1 || s.Interfaces[0].Mode != datapath.ModeTCX || s.Interfaces[0].Reason == "" {
+	if len(s.Interfaces) != 1 || s.Interfaces[0].Mode != second.traffic() || s.Interfaces[0].Reason == "" {
 		t.Errorf("the second is attached as %+v", s.Interfaces)
 	}
 	raw := nettest.Sender(t, lab.Client, testnet.Dev)

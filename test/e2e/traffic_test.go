@@ -70,8 +70,12 @@ func TestTraffic(t *testing.T) {
 						}
 						in.reload(fmt.Sprintf(blockMadeUp, xdp))
 					}
-					if got := in.modes(); len(got) != 1 || got[testnet.Dev] != mode.want {
-						t.Fatalf("attached to %v, want %s as %s", got, testnet.Dev, mode.want)
+					want := mode.want
+					if want == datapath.ModeTCX {
+						want = in.traffic()
+					}
+					if got := in.modes(); len(got) != 1 || got[testnet.Dev] != want {
+						t.Fatalf("attached to %v, want %s as %s", got, testnet.Dev, want)
 					}
 					// Behind generic XDP, with whatever program, the stand-in for VLAN
 					// devices loses frames with two tags. Whether we read them shows before.

@@ -4,6 +4,7 @@ package packet
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
@@ -64,14 +67,14 @@ func (s *subject) mustTry(t *testing.T, ns *testnet.Namespace, text string, targ
 func (s *subject) reopen(t *testing.T, cfg datapath.Config, rules int) *subject {
 	t.Helper()
 	nettest.Check(t, s.Close())
-	cfg.Root, cfg.Instance = root, s.name
+	cfg.Root, cfg.Instance, cfg.Without = root, s.name, append(cfg.Without, leftOut()...)
 	in, err := datapath.Open(cfg, rules)
 	nettest.Check(t, err)
 	t.Cleanup(func() { nettest.Check(t, in.Close()) })
 	return &subject{Instance: in, name: s.name}
 }
 
-// onTCX returns the programs at a device's tcx ingress that police SYNs.
+// onTCX returns the programs that police SYNs at a device's ingress: in tcx, or as filters.
 func onTCX(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.ProgramID {
 	t.Helper()
 	return programsAt(t, ns, d, ebpf.AttachTCXIngress)["narthex_tcx_syn"]
@@ -84,17 +87,25 @@ func gateAt(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.Progr
 	return append(in, programsAt(t, ns, d, ebpf.AttachTCXEgress)["narthex_gate_out"]...)
 }
 
-// programsAt returns the programs at a device by name.
+// programsAt returns the programs at a side of a device by name, be they in tcx or filters.
 func programsAt(t *testing.T, ns *testnet.Namespace, d datapath.Target, at ebpf.AttachType) map[string][]ebpf.ProgramID {
 	t.Helper()
 	ids := map[string][]ebpf.ProgramID{}
 	nettest.Check(t, ns.Do(func() error {
-		q, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: at})
+		all, err := filtersAt(d, at)
 		if err != nil {
 			return err
 		}
-		for _, a := range q.Programs {
-			p, err := ebpf.NewProgramFromID(a.ID)
+		q, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: at})
+		if err == nil {
+			for _, a := range q.Programs {
+				all = append(all, a.ID)
+			}
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // no tcx
+			return err
+		}
+		for _, id := range all {
+			p, err := ebpf.NewProgramFromID(id)
 			if err != nil {
 				return err
 			}
@@ -103,11 +114,39 @@ func programsAt(t *testing.T, ns *testnet.Namespace, d datapath.Target, at ebpf.
 			if err != nil {
 				return err
 			}
-			ids[info.Name] = append(ids[info.Name], a.ID)
+			ids[info.Name] = append(ids[info.Name], id)
 		}
 		return nil
 	}))
 	return ids
+}
+
+// filtersAt returns the programs of filters at a side of a device.
+func filtersAt(d datapath.Target, at ebpf.AttachType) (ids []ebpf.ProgramID, err error) {
+	parent := uint32(netlink.HANDLE_MIN_INGRESS)
+	if at == ebpf.AttachTCXEgress {
+		parent = netlink.HANDLE_MIN_EGRESS
+	}
+	l, err := netlink.LinkByIndex(d.Index)
+	if err != nil {
+		return nil, err
+	}
+	all, err := netlink.FilterList(l, parent)
+	for _, f := range all {
+		if b, ok := f.(*netlink.BpfFilter); ok {
+			ids = append(ids, ebpf.ProgramID(b.Id))
+		}
+	}
+	return ids, err
+}
+
+// traffic returns how programs are attached to traffic control here.
+func (s *subject) traffic() datapath.Mode {
+	lacks := func(m datapath.Missing) bool { return m.Feature == datapath.FeatureTCX }
+	if slices.ContainsFunc(s.Missing(), lacks) {
+		return datapath.ModeTC
+	}
+	return datapath.ModeTCX
 }
 
 // roomed gives the services of a policy waiting rooms.
@@ -134,7 +173,7 @@ func TestFailedModeChangeKeepsPolicing(t *testing.T) {
 	if left := append(onTCX(t, ns, d1), gateAt(t, ns, d1)...); len(left) != 0 {
 		t.Errorf("%s has the programs %v", d1.Name, left)
 	}
-	if a := s.Attachments(); len(a) != 1 || a[0].Mode != datapath.ModeTCX {
+	if a := s.Attachments(); len(a) != 1 || a[0].Mode != s.traffic() {
 		t.Errorf("attachments %+v", a)
 	}
 }
@@ -149,17 +188,25 @@ func TestModeChanges(t *testing.T) {
 	}{{"off", "tcx"}, {"generic", "generic"}, {"off", "tcx"}, {"generic", "generic"}, {"auto", "tcx"}} {
 		d.XDP = c.xdp
 		s.mustTry(t, ns, rules(0, 3, "1/m"), d)
-		if a := s.Attachments(); len(a) != 1 || a[0].Mode != c.want {
+		want := c.want
+		if want == datapath.ModeTCX {
+			want = s.traffic()
+		}
+		if a := s.Attachments(); len(a) != 1 || a[0].Mode != want {
 			t.Errorf("xdp: %s: attachments %+v", c.xdp, a)
 		}
 		if n := len(onTCX(t, ns, d)); (n == 1) != (c.want == datapath.ModeTCX) {
 			t.Errorf("xdp: %s: %d tcx programs", c.xdp, n)
 		}
-		if pins, err := os.ReadDir(s.pin("links")); err != nil || len(pins) != 1 {
+		pins, err := os.ReadDir(s.pin("links"))
+		if pins = slices.DeleteFunc(pins, func(e os.DirEntry) bool { return isQdisc(e.Name()) }); err != nil || len(pins) != 1 {
 			t.Errorf("xdp: %s: pins %v, %v", c.xdp, pins, err)
 		}
 	}
 }
+
+// isQdisc reports whether a pin says that a qdisc is ours.
+func isQdisc(path string) bool { return strings.HasPrefix(filepath.Base(path), "clsact_") }
 
 func TestGrowthReachesNewInterfaces(t *testing.T) {
 	t.Parallel()
@@ -258,7 +305,10 @@ func adoptsWithout(t *testing.T, gone string) {
 	d := device(t, ns, "d0")
 	s := load(t, roomed(rules(0, 3, "1/m")))
 	s.mustTry(t, ns, roomed(rules(0, 3, "1/m")), d)
-	count := func(kind string) int { pins, _ := filepath.Glob(s.pin(kind, "*")); return len(pins) }
+	count := func(kind string) int {
+		pins, _ := filepath.Glob(s.pin(kind, "*"))
+		return len(slices.DeleteFunc(pins, isQdisc)) // whose the qdisc is is forgotten with the links
+	}
 	maps, links := count("maps"), count("links")
 	paths, _ := filepath.Glob(s.pin(gone))
 	for _, p := range paths {

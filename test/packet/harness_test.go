@@ -103,7 +103,7 @@ func loadConfig(t testing.TB, cfg datapath.Config, text string, targets ...datap
 
 // leftOut returns what -without names.
 func leftOut() (all []datapath.Feature) {
-	for f := range strings.SplitSeq(*without, ",") {
+	for f := range strings.FieldsFuncSeq(*without, func(r rune) bool { return r == ',' }) {
 		all = append(all, datapath.Feature(f))
 	}
 	return all
@@ -115,9 +115,7 @@ func open(cfg datapath.Config) (*subject, error) {
 	if _, err := datapath.Remove(root, cfg.Instance); err != nil {
 		return nil, err
 	}
-	if *without != "" {
-		cfg.Without = append(cfg.Without, leftOut()...)
-	}
+	cfg.Without = append(cfg.Without, leftOut()...)
 	in, err := datapath.Open(cfg, 0)
 	if err != nil {
 		return nil, err
