@@ -23,6 +23,9 @@ func Spec() (*ebpf.CollectionSpec, error) {
 	if _, err := in.setGate(spec, nil); err != nil {
 		return nil, err
 	}
+	if err := SetKernel(spec); err != nil {
+		return nil, err
+	}
 	for _, name := range []string{narthexMapSlots, narthexMapFlows, narthexMapSourceSets} {
 		spec.Maps[name].MaxEntries = 1
 	}
