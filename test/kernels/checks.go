@@ -80,6 +80,10 @@ var checks = []check{
 		quick: []string{"OtherLayoutIsReplaced", "RoomReload"}},
 	{name: "detach leaves nothing", pkg: "test/e2e", tests: []string{"StopDetaches", "KeepAndDetach", "RoomStop"},
 		quick: []string{"KeepAndDetach"}},
+	{name: "filters in place of tcx", pkg: "test/e2e", tests: []string{"Filters", "FiltersBesideOthers", "FiltersDetached"},
+		quick: []string{"Filters"}},
+	{name: "without what may be missing", pkg: "test/e2e", tests: []string{"WithoutFeatures"},
+		quick: []string{"WithoutFeatures/casts,memory-keys", "WithoutFeatures/gate"}},
 	{name: "network devices", pkg: "test/devices", tests: []string{"Devices", "VRF", "IPVlanL3S"}, slow: true},
 	{name: "firewall rules", pkg: "test/devices", tests: []string{"Firewalls", "Dropped.*", "Redirected"}, slow: true},
 }
