@@ -188,7 +188,7 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   bool lenient = is_lenient(&sc);
   if (!lenient && !may_go_on(skb, &sc))
-    return break_off(skb, &sc, REASON_UNFOLLOWED);
+    return break_off(skb, w, REASON_UNFOLLOWED);
   if (!checksum_holds(skb, w))
     return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))

@@ -150,7 +150,7 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
     return begin_anew(skb, sc);
   if (whole && is_another(&w->flow, next, flags, chunked))
-    return break_off(skb, sc, REASON_FORGED);
+    return break_off(skb, w, REASON_FORGED);
   w->grown = 0;
   if (whole && has_rules(sc, HTTP_END))
     return ON_COMPARED;

@@ -321,7 +321,7 @@ __noinline int on_compared(struct __sk_buff *skb, struct work *w, __u32 why) {
   if (!w || !r || !set_flow_scene(&sc, w))
     return drop(REASON_RACE);
   if (why || r->best != w->flow.rule)
-    return break_off(skb, &sc, REASON_FORGED);
+    return break_off(skb, w, REASON_FORGED);
   if (!note_read(&sc, w->next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;

@@ -76,11 +76,11 @@ static __always_inline int hang_up(struct __sk_buff *skb, struct work *w) {
 }
 
 /* The same for what the packet's data say, provided that they are what its client sent. */
-static __always_inline int break_off(struct __sk_buff *skb, struct scene *sc, __u32 reason) {
-  struct work *w = sc->w;
-  if (!checksum_holds(skb, w))
+__noinline int break_off(struct __sk_buff *skb, struct work *w, __u32 reason) {
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  if (!w || !checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
-  if (!delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+  if (!f || !delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
     return drop(REASON_RACE);
   count_reason(reason, true, false);
   return hang_up(skb, w);

@@ -182,7 +182,7 @@ static __always_inline bool read_head(struct __sk_buff *skb, struct work *w, str
   return value != READ_BAD;
 }
 
-#define NAME_RUN 8
+#define NAME_RUN 4
 
 /* Adds bytes of a ClientHello's name, or of one of its protocols, to the text. Returns where it came to. */
 __noinline int copy_name(struct reading *r, __u32 from, __u32 end, __u32 field) {
