@@ -181,10 +181,18 @@ static __always_inline int drop_tags(struct __sk_buff *skb) {
 /* Where a device is to complete the checksum of a packet, it has to stay behind where that
  * begins: makes the packet one of the slot's family, so that its headers are as long. */
 static __always_inline int fit_family(struct __sk_buff *skb, const struct slot *slot) {
-  __u32 partial = partial_from(skb);
-  if (!partial || partial == slot->l4)
+  __u32 partial = partial_from(skb), tags = slot->l3 - sizeof(struct ethhdr);
+  if (!partial || partial == slot->l4 - tags)
     return 0;
   return bpf_skb_change_proto(skb, slot->key.v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP), 0);
+}
+
+/* Makes room for the tag in the slot's frame, likewise, and puts back the one beside it: the kernel
+ * moves a tag into the packet when the next is pushed. */
+static __always_inline int push_tags(struct __sk_buff *skb, const struct slot *slot) {
+  if (slot->l3 != sizeof(struct ethhdr) && bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), 0))
+    return -1;
+  return slot->vlan_tags ? bpf_skb_vlan_push(skb, slot->vlan_proto, slot->vlan_tci) : 0;
 }
 
 /* Makes the packet the request in the slot. */
@@ -192,7 +200,7 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!w)
     return -1;
   struct slot *slot = slot_of(node);
-  if (!slot || drop_tags(skb) || fit_family(skb, slot))
+  if (!slot || drop_tags(skb) || fit_family(skb, slot) || push_tags(skb, slot))
     return -1;
   __u32 length = BOUND(slot->length, slot_size);
   if (!length || bpf_skb_change_tail(skb, length, 0) ||
@@ -200,7 +208,5 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
                           BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
     return -1;
   struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length};
-  if (!slot->sealed && seal(skb, &x, &slot->key, w))
-    return -1;
-  return slot->vlan_tags ? bpf_skb_vlan_push(skb, slot->vlan_proto, slot->vlan_tci) : 0;
+  return !slot->sealed && seal(skb, &x, &slot->key, w) ? -1 : 0;
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "8147543d144bae24a1719d89426e5c30"
+const compiled = "9b259c91033a5e1e10a03e4a3881d377"
