@@ -79,8 +79,8 @@ var introduction string
 
 // save writes the page.
 func (s *story) save(page string, d debs, took time.Duration) error {
-	head := strings.NewReplacer("DATE", time.Now().UTC().Format(time.DateOnly), "VERSION", d.currentVersion,
-		"PREVIOUS", d.previousCommit, "MINUTES", fmt.Sprint(int(took.Minutes())+1)).Replace(introduction)
+	head := strings.NewReplacer("{date}", time.Now().UTC().Format(time.DateOnly), "{version}", d.currentVersion,
+		"{previous}", d.previousCommit, "{minutes}", fmt.Sprint(int(took.Minutes())+1)).Replace(introduction)
 	text := head + "\n```text skip=\"what make machine printed\"\n" + strings.TrimSpace(s.told.String()) + "\n```\n"
 	return os.WriteFile(page, []byte(text), 0o644)
 }
