@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "9b259c91033a5e1e10a03e4a3881d377"
+const compiled = "70cc99401a461afe29112cbad7a5d231"
