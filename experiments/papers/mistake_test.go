@@ -20,8 +20,8 @@ const root = "../.."
 // The mistake: who takes a token from a bucket does not pay for it.
 const (
 	mistaken = "bpf/lib/bucket.h"
-	right    = "__u64 next = (seen > now ? seen : now) + r->interval;"
-	wrong    = "__u64 next = (seen > now ? seen : now);"
+	right    = "(seen > now ? seen : now) + r->interval) == seen)"
+	wrong    = "(seen > now ? seen : now)) == seen)"
 )
 
 // TestMistake plants a mistake in the data path. The experiments then say no, and yes without it.
