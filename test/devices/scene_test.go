@@ -162,14 +162,22 @@ func (s *scene) enforce(text string, want map[string]datapath.Mode) {
 	}
 }
 
+// mac returns a device's hardware address, zeroes if it has none.
+func (s *scene) mac(ns *testnet.Namespace, dev string) net.HardwareAddr {
+	s.t.Helper()
+	mac, err := ns.MAC(dev)
+	nettest.Check(s.t, err)
+	if len(mac) == 0 {
+		mac = make(net.HardwareAddr, 6)
+	}
+	return mac
+}
+
 // syns sends made-up SYNs over both families, of which a burst may pass.
 func (s *scene) syns() {
 	s.t.Helper()
 	const each = 40
-	src, err := s.client.MAC(s.clientDev)
-	nettest.Check(s.t, err)
-	dst, err := s.server.MAC(s.serverDev)
-	nettest.Check(s.t, err)
+	src, dst := s.mac(s.client, s.clientDev), s.mac(s.server, s.serverDev)
 	raw := nettest.Sender(s.t, s.client, s.clientDev)
 	for _, to := range s.families() {
 		for i := range byte(each) {
