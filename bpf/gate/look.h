@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Looks again at flows that are watched, for what no packet tells. */
 #pragma once
-#include "open.h"
-#include "turn.h"
+#include "gate/decide/turn.h"
+#include "gate/recognise/syn.h"
 
 /* Less than this of the stack's window is left when the client has to wait for the server. */
 #define SHUT_WINDOW 4096

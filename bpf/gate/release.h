@@ -2,7 +2,7 @@
 /* Makes of a kick what is due in a room: a request that is put before the stack, or its
  * rejection. */
 #pragma once
-#include "turn.h"
+#include "gate/decide/turn.h"
 
 /* What serve() is to do. */
 enum task { TASK_NONE, TASK_RELEASE, TASK_REJECT, TASK_AGAIN };

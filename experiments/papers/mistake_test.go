@@ -19,7 +19,7 @@ const root = "../.."
 
 // The mistake: who takes a token from a bucket does not pay for it.
 const (
-	mistaken = "bpf/lib/bucket.h"
+	mistaken = "bpf/policy/bucket.h"
 	right    = "(seen > now ? seen : now) + r->interval) == seen)"
 	wrong    = "(seen > now ? seen : now)) == seen)"
 )

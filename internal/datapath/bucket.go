@@ -110,7 +110,7 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr) (Bucke
 	return b, err
 }
 
-// sourceTime finds a source as find_source() in bpf/lib/bucket.h does.
+// sourceTime finds a source as find_source() in bpf/policy/bucket.h does.
 func (o *objects) sourceTime(r *narthexRule, from netip.Addr) (arrival uint64, known bool, err error) {
 	var secret narthexSecret
 	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
@@ -132,7 +132,7 @@ func (o *objects) sourceTime(r *narthexRule, from netip.Addr) (arrival uint64, k
 	return arrival, false, nil
 }
 
-// sourceTag is source_tag() of bpf/lib/bucket.h.
+// sourceTag is source_tag() of bpf/policy/bucket.h.
 func sourceTag(r *narthexRule, from netip.Addr, key [2]uint64) uint64 {
 	k := policy.NewKey(from, 0)
 	high, low := k[0]&maskHigh(int(r.BitsV4)), ^uint64(0)
@@ -146,7 +146,7 @@ func maskHigh(length int) uint64 {
 	return ^uint64(0) << (64 - min(max(length, 0), 64))
 }
 
-// siphash13 is siphash13() of bpf/lib/siphash.h.
+// siphash13 is siphash13() of bpf/policy/siphash.h.
 func siphash13(key [2]uint64, words ...uint64) uint64 {
 	v := [4]uint64{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573}
 	round := func() {

@@ -55,7 +55,7 @@ func (in *Instance) Client(from netip.Addr) (Client, error) {
 	return c, nil
 }
 
-// clientKey is set_client() of bpf/lib/client.h.
+// clientKey is set_client() of bpf/policy/clients.h.
 func clientKey(from netip.Addr) narthexClient {
 	k := policy.NewKey(from, 0)
 	return narthexClient{Address: [2]uint64{k[0], 0}, V6: flag(!from.Unmap().Is4())}

@@ -25,7 +25,7 @@ type Control struct {
 	Keep     []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
 }
 
-// keepAll is KEEP_ALL in bpf/types.h.
+// keepAll is KEEP_ALL in bpf/abi/room.h.
 const keepAll = 65536
 
 // Steer puts a control in force for a service, by its index in Tables.Services of the state in

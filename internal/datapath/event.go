@@ -25,7 +25,7 @@ const (
 // EventSample says that of those who wait and enter service, one in so many is told of.
 const EventSample = 16
 
-// eventKinds are the kinds by enum event_kind in bpf/types.h.
+// eventKinds are the kinds by enum event_kind in bpf/abi/observe.h.
 var eventKinds = [narthexEventKindEVENT_KIND_LEN]EventKind{
 	narthexEventKindEVENT_SYN:     EventDrop,
 	narthexEventKindEVENT_REJECT:  EventReject,

@@ -12,7 +12,7 @@ import (
 	"narthex/internal/policy"
 )
 
-// walk finds the cell that an entry leads to for a key, as walk() in bpf/lib/classify.h does;
+// walk finds the cell that an entry leads to for a key, as walk() in bpf/policy/image.h does;
 // 0: to none.
 func walk(im *image, entry uint32, key policy.Key) uint32 {
 	word := func(i uint8) uint64 { return append(key[:], 0)[i&3] }

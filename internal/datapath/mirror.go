@@ -43,7 +43,7 @@ type Mirrored struct {
 	Reason  string    // of a SYN without a rule: as in ReasonNames; of a request that was turned away: as in RejectNames
 }
 
-// mirrorFates are the kinds by enum mirror_fate in bpf/types.h.
+// mirrorFates are the kinds by enum mirror_fate in bpf/abi/observe.h.
 var mirrorFates = [narthexMirrorFateMIRROR_FATE_LEN]EventKind{
 	narthexMirrorFateMIRROR_PASS:   EventAdmit,
 	narthexMirrorFateMIRROR_DROP:   EventDrop,

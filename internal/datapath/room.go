@@ -45,7 +45,7 @@ type Reject int
 // RejectLen is how many reasons for a rejection there are.
 const RejectLen = int(narthexRejectREJECT_LEN)
 
-// rejectNames are the names of enum reject in bpf/types.h.
+// rejectNames are the names of enum reject in bpf/abi/reasons.h.
 var rejectNames = [RejectLen]string{
 	"queue_full", // the queue was full, and nobody of a lower class waited
 	"displaced",  // it made room for one of a higher class

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The vectors here are what bpf/lib/siphash.h and bpf/lib/bucket.h gave, compiled natively;
+// The vectors here are what bpf/policy/siphash.h and bpf/policy/bucket.h gave, compiled natively;
 // test/parser holds these against a SipHash written from the paper.
 
 func TestSiphash13(t *testing.T) {

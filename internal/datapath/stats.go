@@ -17,7 +17,7 @@ type Stats struct {
 	Reasons  map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
 }
 
-// reasonNames are the names of enum reason in bpf/types.h.
+// reasonNames are the names of enum reason in bpf/abi/reasons.h.
 var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_NOT_IP:        "not_ip",
 	narthexReasonREASON_NOT_TCP:       "not_tcp",

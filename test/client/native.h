@@ -9,8 +9,8 @@
 #undef __noinline
 #define __noinline static __attribute__((noinline))
 
-#include "lib/hello.h"
-#include "lib/proxy.h"
+#include "parse/hello.h"
+#include "parse/proxy.h"
 
 int native_hello(struct tls_names *n, const struct http_chunk *c, __u32 length);
 int native_address(const struct text *t, __u32 begin, __u32 end, struct address *to);

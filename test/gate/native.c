@@ -101,7 +101,7 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_spin_lock(lock) k_spin_lock(lock)
 #define bpf_spin_unlock(lock) k_spin_unlock(lock)
 
-#include "narthex.bpf.c"
+#include "programs.bpf.c"
 
 #include "native.h"
 

@@ -4,7 +4,7 @@
 #pragma once
 #include "headers/kernel.h"
 
-#include <types.h>
+#include "abi/types.h"
 
 #define MOST_PACKET 16384
 #define MOST_CUT 15900 /* bytes of data that are surely left when a segment is cut */

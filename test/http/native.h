@@ -9,7 +9,7 @@
 #undef __noinline
 #define __noinline static __attribute__((noinline))
 
-#include "lib/answer.h"
+#include "parse/response.h"
 
 int native_scan(struct http_head *h, const struct http_chunk *c, __u32 length, __u32 *used);
 __u32 native_skip(struct http_head *h, __u32 n);

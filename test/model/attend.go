@@ -2,8 +2,8 @@
 
 package model
 
-// attend is what whoever has a packet does for a room: bpf/lib/attend.h, bpf/lib/watch.h, and
-// serve() of bpf/hooks/egress.h, which is run by the kick within the run that sent it.
+// attend is what whoever has a packet does for a room: bpf/gate/attend.h, bpf/gate/watches.h, and
+// serve() of bpf/gate/egress.h, which is run by the kick within the run that sent it.
 func (m *Model) attend(s *State, c *cpu) {
 	switch c.PC {
 	case atWatch:

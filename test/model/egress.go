@@ -2,7 +2,7 @@
 
 package model
 
-// egress is the way of a segment from the server: bpf/hooks/egress.h. The segment's number
+// egress is the way of a segment from the server: bpf/gate/egress.h. The segment's number
 // is that of the answer that it is, or after which it ends the connection.
 func (m *Model) egress(s *State, c *cpu) {
 	switch c.PC {

@@ -2,7 +2,7 @@
 
 package model
 
-// end is delete_flow() and what its callers do then: bpf/lib/flow.h, bpf/lib/reply.h.
+// end is delete_flow() and what its callers do then: bpf/room/flow.h, bpf/emit/reply.h.
 func (m *Model) end(s *State, c *cpu) {
 	switch c.PC {
 	case delLock:

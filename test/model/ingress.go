@@ -2,7 +2,7 @@
 
 package model
 
-// ingress is a segment's way through bpf/hooks/ingress.h and bpf/lib/admit.h.
+// ingress is a segment's way through bpf/gate/ingress.h and bpf/gate/decide/admission.h.
 func (m *Model) ingress(s *State, c *cpu) {
 	switch c.PC {
 	case inLookup:

@@ -2,7 +2,7 @@
 
 package model
 
-// What bpf/lib/room.h and bpf/lib/flow.h do under the room's lock. Methods have the names of
+// What bpf/room/ and bpf/room/flow.h do under the room's lock. Methods have the names of
 // the functions that they stand for.
 
 func (s *State) advance() {

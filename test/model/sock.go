@@ -2,7 +2,7 @@
 
 package model
 
-// socket is what the programs do that follow sockets: bpf/hooks/sock.h, and forget_old().
+// socket is what the programs do that follow sockets: bpf/gate/sockets.h, and forget_old().
 func (m *Model) socket(s *State, c *cpu) {
 	switch c.PC {
 	case sockLookup:

@@ -65,7 +65,7 @@ func resetBuckets(sets, ways int, key [2]uint64) {
 	C.native_buckets_reset(C.__u32(sets), C.__u32(ways), C.__u64(key[0]), C.__u64(key[1]))
 }
 
-// police is police() of bpf/lib/bucket.h; it tells whether a token was taken.
+// police is police() of bpf/policy/bucket.h; it tells whether a token was taken.
 func police(p policer, addr netip.Addr, now uint64) bool {
 	rule, packet := p.cell(), from(addr)
 	return C.native_police(&rule, &packet, C.__u64(now)) != 0

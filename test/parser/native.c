@@ -4,13 +4,13 @@
 /* Constants to the verifier, but variables here: so small a table is nowhere but in tests. */
 static __u32 test_mask, test_ways;
 #define source_set_mask as_shipped
-#include "config.h"
+#include "abi/config.h"
 #undef source_set_mask
 #define source_set_mask test_mask
 #undef SOURCE_WAYS
 #define SOURCE_WAYS ((int)test_ways)
 
-#include "lib/bucket.h"
+#include "policy/bucket.h"
 
 static __u64 rule_bucket;
 static struct secret secret;

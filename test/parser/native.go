@@ -36,7 +36,7 @@ const arenaSize = 1 << 16
 // arena is memory that ends at a page that nobody may touch.
 type arena struct{ memory []byte }
 
-// parse is parse() of bpf/lib/packet.h on a frame that ends where the guard page begins.
+// parse is parse() of bpf/parse/packet.h on a frame that ends where the guard page begins.
 func (a *arena) parse(frame []byte) (Result, error) {
 	at := a.memory[arenaSize-len(frame):]
 	copy(at, frame)
@@ -82,7 +82,7 @@ func address(v6 bool, words [2]C.__u64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// siphash13 is siphash13() of bpf/lib/siphash.h.
+// siphash13 is siphash13() of bpf/policy/siphash.h.
 func siphash13(key [2]uint64, a, b, c uint64) uint64 {
 	return uint64(C.native_siphash13(C.__u64(key[0]), C.__u64(key[1]), C.__u64(a), C.__u64(b), C.__u64(c)))
 }

@@ -8,7 +8,8 @@
 
 #include "headers/bpf/bpf_endian.h"
 
-#include "lib/packet.h"
+#include "abi/types.h"
+#include "parse/packet.h"
 
 /* The largest table of sources that the tests ask for. */
 #define TEST_SETS 16

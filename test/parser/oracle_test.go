@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Bounds that bpf/lib/packet.h promises.
+// Bounds that bpf/parse/packet.h promises.
 const (
 	acceptedTags = 2   // VLAN tags of a SYN that is accepted
 	readTags     = 8   // VLAN tags that are read through
@@ -25,7 +25,7 @@ type oracle struct {
 // stop is how a step of the oracle ends the reading.
 type stop struct{ Result }
 
-// oracleSays says what bpf/lib/packet.h should say of a frame of which these bytes are at hand.
+// oracleSays says what bpf/parse/packet.h should say of a frame of which these bytes are at hand.
 func oracleSays(frame []byte) (result Result) {
 	o := oracle{frame: frame}
 	defer func() {

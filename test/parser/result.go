@@ -55,5 +55,5 @@ func (r Result) String() string {
 }
 
 // final tells whether more bytes of the frame would not be asked for: wants_more() of
-// bpf/hooks/syn.h, negated.
+// bpf/syn/hooks.h, negated.
 func (r Result) final() bool { return r.Kind != Truncated && (r.Kind != Anomaly || r.Ports) }

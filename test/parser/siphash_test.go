@@ -46,7 +46,7 @@ func TestReferenceSipHash(t *testing.T) {
 	}
 }
 
-// TestSipHash: bpf/lib/siphash.h is SipHash-1-3 of three words, without the word that holds
+// TestSipHash: bpf/policy/siphash.h is SipHash-1-3 of three words, without the word that holds
 // the length.
 func TestSipHash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

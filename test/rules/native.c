@@ -31,9 +31,9 @@ static __u32 k_get_smp_processor_id(void) { return 0; }
 #define bpf_probe_read_kernel k_probe_read_kernel
 #define bpf_get_smp_processor_id k_get_smp_processor_id
 
-#include "config.h"
+#include "abi/config.h"
 
-#include "lib/reader.h"
+#include "match/reader.h"
 #include "native.h"
 
 void *bpf_cast_to_kern_ctx(void *ctx) { return ctx; }

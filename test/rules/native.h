@@ -3,7 +3,7 @@
 #pragma once
 #include "headers/kernel.h"
 
-#include <types.h>
+#include "abi/types.h"
 
 /* What reading a head comes to. */
 struct found {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "70cc99401a461afe29112cbad7a5d231"
+const compiled = "b246b45d6cfbec2368cf6973efd47a82"

@@ -9,7 +9,7 @@
 #undef __noinline
 #define __noinline static __attribute__((noinline))
 
-#include "lib/tls.h"
+#include "parse/tls.h"
 
 int native_scan(struct tls_hello *h, const struct http_chunk *c, __u32 length, __u32 *used);
 __u32 native_skip(struct tls_hello *h, __u32 n);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Runs each of the readers in the kernel over what is behind the Ethernet header of a test run's
  * frame. */
-#include "../../../bpf/headers/kernel.h"
+#include "headers/kernel.h"
 
-#include "bpf_helpers.h"
+#include "headers/bpf/bpf_helpers.h"
 
-#include "../../../bpf/lib/hello.h"
-#include "../../../bpf/lib/proxy.h"
+#include "parse/hello.h"
+#include "parse/proxy.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is read. */
 #define BEFORE 14

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Runs the scanner, or the reader of responses, in the kernel over what is behind the Ethernet header of a
  * test run's frame, which makes tests of what the verifier lets through and figures of what it costs. */
-#include "../../../bpf/headers/kernel.h"
+#include "headers/kernel.h"
 
-#include "bpf_helpers.h"
+#include "headers/bpf/bpf_helpers.h"
 
-#include "../../../bpf/lib/answer.h"
+#include "parse/response.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is scanned. */
 #define BEFORE 14

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Finds the rule of a request's head in the kernel. The head is behind the Ethernet header of a test
  * run's frame, or in a slot; for benchmarks it comes from a table, for a test run repeats one frame. */
-#include "../../../bpf/headers/kernel.h"
+#include "headers/kernel.h"
 
-#include "bpf_endian.h"
-#include "bpf_helpers.h"
+#include "headers/bpf/bpf_endian.h"
+#include "headers/bpf/bpf_helpers.h"
 
-#include "../../../bpf/config.h"
-#include "../../../bpf/lib/reader.h"
+#include "abi/config.h"
+#include "match/reader.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is read. */
 #define BEFORE 14

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Runs the scanner in the kernel over what is behind the Ethernet header of a test run's frame. */
-#include "../../../bpf/headers/kernel.h"
+#include "headers/kernel.h"
 
-#include "bpf_helpers.h"
+#include "headers/bpf/bpf_helpers.h"
 
-#include "../../../bpf/lib/tls.h"
+#include "parse/tls.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is scanned. */
 #define BEFORE 14

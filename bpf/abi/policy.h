@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The policy as the programs read it: services, connection rules, classes. */
+#pragma once
+#include "headers/kernel.h"
+
+/* What a look-up step leads to: ENTRY_NONE, the number of a cell that ends the look-up (a
+ * service or a rule), or, with ENTRY_NODE set, that of the next node. */
+#define ENTRY_NONE 0U
+#define ENTRY_NODE (1U << 31)
+
+/* Steps of a look-up at most: 32 strides of an IPv6 address, 4 of a port. */
+#define MAX_STEPS 36
+
+/* First cell of a policy image. */
+struct header {
+  __u32 listen_v4; /* entry: (destination port, address) → service */
+  __u32 listen_v6;
+  __u32 any_v4; /* entry: destination address → a service that listens there, enforcing if one is */
+  __u32 any_v6;
+  __u32 generation; /* of the image; user space counts them */
+  __u32 rooms;      /* cell of the first struct room_config; those of all slots follow */
+  __u32 room_count;
+  __u32 match;        /* cell of struct match; 0: there are no request rules */
+  __u8 shadow;        /* 1: every service is in shadow mode */
+  __u8 uppers;        /* 1: upper_devices has entries */
+  __u8 blocks;        /* 1: a request rule blocks clients */
+  __u8 steers;        /* 1: SYNs to a service may be dropped in overload */
+  __u32 longest_wait; /* ms: of requests to any service that holds some */
+};
+
+/* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
+ * read. */
+struct node {
+  __u64 key;
+  __u64 mask;
+  __u32 miss;      /* entry */
+  __u8 word;       /* 0, 1: halves of the address, 2: port in the upper 16 bits */
+  __u8 shift;      /* bits */
+  __u16 pad;       /* 0 */
+  __u32 child[16]; /* entries */
+  __u8 size[40];   /* 0; makes it two cells */
+};
+
+/* What a look-up that ends at a cell still has to compare: a step that leads to one outcome
+ * only needs no node of its own, and no cache line. */
+struct guard {
+  __u64 key;
+  __u64 mask; /* (word ^ key) & mask must be 0; a mask of 0 lets everything in */
+  __u32 miss; /* entry: where the look-up goes on otherwise */
+  __u8 word;
+  __u8 pad[3]; /* 0 */
+};
+
+/* Interfaces of a service are compared only if services differ in them. */
+#define GROUP_ANY 0xffffffffU
+
+struct service {
+  struct guard guard;
+  __u32 slot;    /* index into service_counts */
+  __u32 group;   /* bit in interface_groups, or GROUP_ANY */
+  __u32 root_v4; /* entry: (source address, port) → rule */
+  __u32 root_v6;
+  __u32
+      trusted_v4; /* entry: source address → a cell, if it is a trusted proxy's; ENTRY_NONE: there are none */
+  __u32 trusted_v6;
+  __u32 learned; /* cell of struct roots for sources learned in a class, by rank; 0: no rule asks */
+  __u8 shadow;   /* 1: count, drop nothing */
+  __u8 gate;     /* 1: its requests go through the waiting room of its slot */
+  __u8 pad[2];   /* 0 */
+};
+
+/* Where the look-up of connection rules begins, in place of service.root, for sources that are
+ * learned in a class. */
+struct roots {
+  __u32 v4; /* entries */
+  __u32 v6;
+  __u32 pad[2]; /* 0 */
+};
+
+enum action {
+  ACTION_CLASSIFY = 0, /* pass */
+  ACTION_POLICE = 1,   /* pass for a token */
+  ACTION_DROP = 2,
+  ACTION_PASS = 3,
+  ACTION_REJECT = 4, /* request rules: 503 */
+  ACTION_LEN
+};
+
+#define NO_CLASS 0xff
+
+/* A request rule, in place of its guard. */
+struct request_guard {
+  __u64 block; /* ns for which connections of a client are refused after a rejection; 0: none */
+  __u64 learn; /* ns for which a client is remembered in the rule's class; 0: not */
+  __u8 over;   /* enum over */
+  __u8 pad[7]; /* 0 */
+};
+
+/* When a rule's rate, drop or rejection is enforced. It matches, and gives its class, always. */
+enum when { WHEN_ALWAYS = 0, WHEN_OVERLOAD = 1, WHEN_LEN };
+
+enum over { OVER_REJECT = 0, OVER_DROP = 1, OVER_DEMOTE = 2, OVER_LEN };
+
+/* A connection rule without its match. The bucket is a GCRA (ITU-T I.371): a theoretical
+ * arrival time that each pass moves on by the interval. */
+struct rule {
+  union {
+    struct guard guard;
+    struct request_guard request; /* of a request rule: none leads to it by a guard */
+  };
+  __u64 interval;  /* ns for one token */
+  __u64 tolerance; /* ns: interval × (burst − 1) */
+  __u64 id;        /* tells this rule's per-source buckets from any other's, ever */
+  __u32 slot;      /* index into rule_counts */
+  __u32 bucket;    /* index into rule_buckets */
+  __u8 action;     /* enum action */
+  __u8 class;      /* index of the class, or NO_CLASS */
+  __u8 per_source; /* 0: one bucket for the rule, in rule_buckets; 1: per source prefix */
+  __u8 bits_v4;    /* length of that prefix */
+  __u8 bits_v6;
+  __u8 when;   /* enum when */
+  __u8 pad[2]; /* 0 */
+};
+
+/* Services of a policy at most. */
+#define MAX_SERVICES 1024
+
+/* Classes of a policy at most, and room for as many of the policy before whose requests are
+ * still waiting or in service. */
+#define MAX_RANKS 16
+#define CLASS_SLOTS 32
+
+/* A class of the policy. Its index in room_config.rank is its rank, 0 for the most
+ * important. */
+struct rank {
+  __u32 max;            /* requests in service at once; 0: no bound */
+  __u8 class;           /* slot of the class: the same for as long as the class has its name */
+  __u8 reserve;         /* percent of the admissions while it has requests waiting */
+  __u8 socket_priority; /* SO_PRIORITY of accepted sockets, and of what is sent on them */
+  __u8 pad;             /* 0 */
+};
+
+/* What ends a request's time in service. */
+enum service_end {
+  END_AUTO = 0, /* the server's FIN if request or response close the connection, else as below */
+  END_FIRST_BYTE = 1,
+  END_CLOSE = 2,
+  SERVICE_END_LEN
+};
+
+enum protocol {
+  PROTOCOL_HTTP = 0,
+  PROTOCOL_TLS = 1, /* a connection waits with its ClientHello */
+  PROTOCOL_TCP = 2, /* a connection waits at the end of its handshake */
+  PROTOCOL_LEN
+};
+
+#define ANSWER_SIZE 256
+
+/* What a service's waiting room goes by. It takes eight cells. */
+struct room_config {
+  __u64 max_wait;      /* ns */
+  __u64 epoch;         /* ns: max_service / EPOCHS */
+  __u32 limit;         /* requests in service at once; 0: unlimited */
+  __u32 queue_size;    /* requests that wait at once */
+  __u32 mark;          /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
+  __u16 answer_length; /* of the rejection; 0: it is a reset */
+  __u8 ranks;          /* classes in rank */
+  __u8 shadow;         /* 1: count, hold nothing */
+  __u8 ends;           /* enum service_end */
+  __u8 default_rank;   /* of requests whose rule names no class */
+  __u8 strict;   /* 1: requests may have to wait; else whatever is not understood passes, see is_strict() */
+  __u8 bounded;  /* 1: a class has a max */
+  __u8 protocol; /* enum protocol */
+  __u8 h2c;      /* 1: HTTP/2 without TLS passes */
+  __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
+  __u8 adaptive; /* 1: the room's control has the limit */
+  __u8 pad[84];  /* 0 */
+  __u32 classes; /* bit: slot of a class in rank */
+  struct rank rank[MAX_RANKS];
+  __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */
+};
+
+#define ROOM_CELLS 8
+
+_Static_assert(sizeof(struct room_config) == 64 * ROOM_CELLS, "room_config takes whole cells");
+
+/* A device that frames reach by way of another, told by their destination. */
+struct upper_device {
+  __u32 lower; /* interface index of the other */
+  __u8 mac[6]; /* of the device above */
+  __u8 pad[2]; /* 0 */
+};

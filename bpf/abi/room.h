@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Waiting rooms, their lists, and what waits. */
+#pragma once
+#include "abi/flow.h"
+#include "abi/policy.h"
+
+/* Buckets of a histogram: i counts durations of 2^i µs and more; the last, all beyond. */
+#define HISTOGRAM 32
+
+/* Lists of a class. Each is in the order of arrival. */
+enum list {
+  LIST_KEPT = 0, /* further requests of connections that the server has */
+  LIST_NEW = 1,  /* of connections that it still has to accept */
+  LIST_LEN
+};
+
+/* What a room has of one class. */
+struct class_room {
+  /* What each request touches comes first, in one cache line. */
+  __u32 head[LIST_LEN]; /* nodes that wait longest; 0: none */
+  __u32 tail[LIST_LEN];
+  __u32 waiting;
+  __u32 in_service;
+  __u32 credit;  /* reserve: percent points of admissions that are due to it */
+  __u32 pad;     /* 0 */
+  __u64 typical; /* ns in service, a moving average; 0: not known */
+  __u64 arrived;
+  __u64 admitted; /* at once */
+  __u64 served;
+  __u64 service_sum; /* ns */
+  __u64 would_hold;
+  __u64 held;
+  __u64 released;
+  __u64 gave_up;
+  __u64 lost;
+  __u64 paused;       /* times that a request left service because the stack had not got it, or its body */
+  __u64 rejected[16]; /* by enum reject */
+  __u64 wait_sum;     /* ns */
+  __u64 service[HISTOGRAM];
+  __u64 wait[HISTOGRAM];
+};
+
+/* In service are counted by the epoch in which they entered, so that what never ends can be
+ * told from what is new and be given up, at no cost per request. */
+#define EPOCHS 8
+
+/* Requests whose client has reset the connection while the server was working. */
+#define GHOSTS 256
+
+struct ghost {
+  __u64 deadline; /* ns */
+  __u64 cookie;   /* of the server's socket; 0: it has left service */
+  __u32 epoch;
+  __u32 class; /* slot */
+};
+
+/* Where a ghost is, by its socket. */
+struct haunted {
+  __u32 room;   /* slot of the service */
+  __u32 number; /* of the ghost in it */
+};
+
+/* What user space has decided for a service, by what it sees of the server. */
+struct control {
+  __u64 until;           /* ns: it holds until then */
+  __u32 limit;           /* requests in service at once; 0: unlimited */
+  __u32 safe;            /* the same from then on */
+  __u32 overload;        /* 1: the service is overloaded, for rules that ask */
+  __u32 sheds;           /* 1: not all of keep are KEEP_ALL */
+  __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
+};
+
+#define KEEP_ALL 65536
+
+/* The waiting room of a service. */
+struct room {
+  struct bpf_spin_lock lock; /* guards all of it, and the state of its flows and nodes */
+  __u32 in_service;
+  __u32 waiting;
+  __u32 waiting_classes; /* bit: class slot */
+  __u32 kept_classes;    /* the same; somebody waits in LIST_KEPT */
+  __u32 due_classes;     /* bit: class slot; its reserve is due */
+  __u32 doomed_head;     /* nodes that are to be rejected; 0: none */
+  __u32 doomed_tail;
+  __u32 epoch;       /* number of the current one */
+  __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
+  __u32 ghost_end;
+  __u32 looked;    /* jiffies: when the queues were last looked at for what is due */
+  __u32 stuck;     /* jiffies: when a release last found no room in the accept queue, which keeps LIST_NEW */
+  __u32 limit;     /* requests in service at once, as of the last turn; 0: unlimited */
+  __u32 gathering; /* heads that come in pieces */
+  __u32 gather_head; /* their nodes, the oldest first; 0: none */
+  __u32 gather_tail;
+  __u64 epoch_began;                  /* ns */
+  struct control control;             /* written by narthex_gate_steer alone */
+  __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
+  struct ghost ghost[GHOSTS];
+  struct class_room class[CLASS_SLOTS];
+};
+
+enum node_state {
+  NODE_FREE = 0,
+  NODE_WAITING = 1,   /* in the list of its class */
+  NODE_DOOMED = 2,    /* in the list of those that are to be rejected, or put before the stack again */
+  NODE_TAKEN = 3,     /* in no list: being put in, released or rejected */
+  NODE_GATHERING = 4, /* in the list of heads that come in pieces */
+  NODE_KEPT = 5       /* in no list: kept by its flow until the stack has it */
+};
+
+/* Place of a held request in a list of its room. Its number is that of its slot; 0 is no
+ * node. */
+struct node_link {
+  __u64 since; /* ns: waits since */
+  __u32 next;
+  __u32 prev;
+  __u16 room;  /* slot of the service */
+  __u8 class;  /* slot */
+  __u8 state;  /* enum node_state */
+  __u8 reject; /* enum reject, when doomed */
+  __u8 busy;   /* its slot is being written: leave it to who does that */
+  __u8 again;  /* doomed, but to be put before the stack again */
+  __u8 list;   /* enum list */
+};
+
+#define MAX_SLOTS 65536
+#define MAX_SLOT_SIZE 16064 /* what bpf_skb_change_tail() makes of a packet at most */
+
+struct pool {
+  struct bpf_spin_lock lock; /* guards what comes before link, and links that are free */
+  __u32 free;                /* first free node; 0: none */
+  __u32 fresh;               /* nodes that were in use already: those beyond are free, too */
+  __u32 used;
+  struct node_link link[MAX_SLOTS + 1];
+};
+
+/* A held request: its frame without VLAN tags, as it will be put before the stack again. */
+struct slot {
+  struct flow_key key;
+  __u64 flow;         /* flow.id */
+  __u32 length;       /* bytes of the frame */
+  __u32 ifindex;      /* on which it came */
+  __u32 sequence;     /* of its first byte of data */
+  __u32 acknowledged; /* what it acknowledges */
+  __u16 l3;           /* offsets of the headers and of the data */
+  __u16 l4;
+  __u16 data;
+  __u16 vlan_tags;  /* 0 or 1, beside the frame */
+  __u16 vlan_proto; /* network byte order */
+  __u16 vlan_tci;
+  __u8 sealed;  /* 1: lengths and checksums of the frame are right */
+  __u8 proxied; /* 1: a trusted proxy has said whose request it is, which `from` is */
+  __u8 from_v6; /* 1: `from` is an IPv6 address */
+  __u8 pad[1];  /* 0 */
+  __u32 by;     /* slot of the rule that has decided before it waited; NO_RULE: none */
+  __s64 debt;   /* ns: of its bucket then */
+  __u64 from[2];
+};

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Packets of our own: the rejection to the client, and the reset to the server's stack that
+ * ends what it has of the connection. Both are made of a packet that is at hand. */
+#pragma once
+#include "emit/slot.h"
+#include "gate/socket.h"
+#include "observe/counters.h"
+#include "policy/image.h"
+
+#define MARK_ROOM 0x3ff               /* of a kick: slot of the service */
+#define MARK_KICK (gate_mark | 0x400) /* do what is due in a room */
+#define MARK_OURS (gate_mark | 0x800) /* let pass */
+
+/* What the client of a rejected connection still has to be told. */
+struct farewell {
+  __u32 seq;    /* of our answer */
+  __u32 end;    /* behind it and its FIN */
+  __u32 client; /* behind what the client had sent */
+  __u32 room;   /* slot of the service */
+  __u32 text;   /* enum reply */
+};
+
+/* Connections that were rejected. Written and read by the programs. The least recently used
+ * is evicted: its client's last packets are answered with a reset, after the rejection. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 16384);
+  __type(key, struct flow_key);
+  __type(value, struct farewell);
+} farewells SEC(".maps");
+
+/* No-operation options that make a reset as long as the kernel asks of a packet whose
+ * checksum was left to a device, whatever its address family was. */
+#define RESET_OPTIONS 40
+
+static const __u8 reset_options[RESET_OPTIONS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                  1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+static const char malformed_text[] =
+    "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+static const char too_large_text[] =
+    "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+static __always_inline __u32 text_length(const struct rejected *r) {
+  switch (r->text) {
+  case REPLY_POLICY:
+    return r->length;
+  case REPLY_MALFORMED:
+    return sizeof(malformed_text) - 1;
+  case REPLY_TOO_LARGE:
+    return sizeof(too_large_text) - 1;
+  }
+  return 0;
+}
+
+/* Writes the text of w->emission. */
+static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at, __u32 slot) {
+  if (e->text == REPLY_MALFORMED)
+    return bpf_skb_store_bytes(skb, at, malformed_text, sizeof(malformed_text) - 1, BPF_F_RECOMPUTE_CSUM);
+  if (e->text == REPLY_TOO_LARGE)
+    return bpf_skb_store_bytes(skb, at, too_large_text, sizeof(too_large_text) - 1, BPF_F_RECOMPUTE_CSUM);
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct room_config *c = h ? room_config(&im, h, slot) : NULL;
+  __u32 n = BOUND(e->length, ANSWER_SIZE);
+  return !c || !n || bpf_skb_store_bytes(skb, at, c->answer, AMOUNT(n, ANSWER_SIZE), BPF_F_RECOMPUTE_CSUM)
+             ? -1
+             : 0;
+}
+
+static __always_inline int put_ipv4(struct __sk_buff *skb, const struct emission *e) {
+  __be32 peer = bpf_htonl(e->key.peer[0] >> 32), local = bpf_htonl(e->key.local[0] >> 32);
+  struct iphdr ip = {
+      .version = 4,
+      .ihl = 5,
+      .frag_off = bpf_htons(0x4000), /* do not fragment */
+      .ttl = 64,
+      .protocol = IPPROTO_TCP,
+      .saddr = e->to_server ? peer : local,
+      .daddr = e->to_server ? local : peer,
+  };
+  return bpf_skb_store_bytes(skb, e->l3, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline void put_words(__be32 to[4], const __u64 from[2]) {
+  for (int i = 0; i < 2; i++) {
+    to[2 * i] = bpf_htonl(from[i] >> 32);
+    to[2 * i + 1] = bpf_htonl((__u32)from[i]);
+  }
+}
+
+static __always_inline int put_ipv6(struct __sk_buff *skb, const struct emission *e) {
+  struct ipv6hdr ip = {.version = 6, .nexthdr = IPPROTO_TCP, .hop_limit = 64};
+  put_words(e->to_server ? ip.saddr : ip.daddr, e->key.peer);
+  put_words(e->to_server ? ip.daddr : ip.saddr, e->key.local);
+  return bpf_skb_store_bytes(skb, e->l3, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline int put_tcp(struct __sk_buff *skb, const struct emission *e, __u32 l4, __u32 options) {
+  __be16 peer = bpf_htons(e->key.peer_port), local = bpf_htons(e->key.local_port);
+  struct tcphdr tcp = {
+      .source = e->to_server ? peer : local,
+      .dest = e->to_server ? local : peer,
+      .seq = bpf_htonl(e->seq),
+      .ack_seq = bpf_htonl(e->ack),
+      .doff = (sizeof(struct tcphdr) + options) / 4,
+      .flags = e->flags,
+      .window = 0xffff,
+  };
+  if (bpf_skb_store_bytes(skb, l4, &tcp, sizeof(tcp), BPF_F_RECOMPUTE_CSUM))
+    return -1;
+  if (e->to_server)
+    return bpf_skb_store_bytes(skb, l4 + sizeof(tcp), reset_options, RESET_OPTIONS, BPF_F_RECOMPUTE_CSUM);
+  if (!options)
+    return 0;
+  struct timestamps t = {e->times.option, e->times.echo, e->times.value};
+  return bpf_skb_store_bytes(skb, l4 + sizeof(tcp), &t, sizeof(t), BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline int swap_macs(struct __sk_buff *skb) {
+  __u8 from[12], to[12];
+  if (bpf_skb_load_bytes(skb, 0, from, 12))
+    return -1;
+  __builtin_memcpy(to, from + 6, 6);
+  __builtin_memcpy(to + 6, from, 6);
+  return bpf_skb_store_bytes(skb, 0, to, 12, BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Has the run end with the packet going to a device's egress, or ingress. */
+static __always_inline int send_out(struct work *w, __u32 ifindex, __u32 flags) {
+  w->out.ifindex = ifindex;
+  w->out.flags = flags;
+  return TCX_REDIRECT;
+}
+
+/* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission
+ * says of a service's slot. */
+__noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
+  if (!w)
+    return -1;
+  const struct emission *e = &w->emission;
+  __u32 l4 = e->l3 + (e->key.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+  __u32 options = e->to_server ? RESET_OPTIONS : e->times.option ? TIMESTAMP_SIZE : 0;
+  __u32 data = l4 + sizeof(struct tcphdr) + options;
+  if (bpf_skb_change_tail(skb, data + e->length, 0) || (!e->to_server && swap_macs(skb)))
+    return -1;
+  if ((e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)) || put_tcp(skb, e, l4, options))
+    return -1;
+  if (e->length && put_text(skb, e, data, slot))
+    return -1;
+  struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .send = !e->to_server};
+  return seal(skb, &x, &e->key, w);
+}
+
+/* The reset that ends what the stack has of a rejected connection. */
+static __always_inline void set_reset(struct emission *e, const struct rejected *r) {
+  e->key = r->key;
+  e->times.option = 0;
+  e->l3 = r->l3;
+  e->seq = r->seq;
+  e->ack = r->ack;
+  e->length = 0;
+  e->flags = TCP_RST | TCP_ACK;
+  e->to_server = 1;
+}
+
+/* An acknowledgement of what the client has sent, in the server's place. */
+static __always_inline void set_acknowledgement(struct emission *e, const struct rejected *r) {
+  e->key = r->key;
+  e->times = r->times;
+  e->l3 = r->l3;
+  e->seq = r->ack;
+  e->ack = r->end;
+  e->length = 0;
+  e->flags = TCP_ACK;
+  e->to_server = 0;
+}
+
+/* What the client is told. */
+static __always_inline void set_answer(struct emission *e, const struct rejected *r) {
+  set_acknowledgement(e, r);
+  e->length = text_length(r);
+  e->text = r->text;
+  e->flags |= (e->length ? TCP_PSH : 0) | (r->text == REPLY_RESET ? TCP_RST : TCP_FIN);
+}
+
+/* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
+ * at the stack, and makes the packet the answer. Returns a verdict. */
+__noinline int answer(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_DROP;
+  const struct rejected *r = &w->rejected;
+  struct emission *e = &w->emission;
+  bool sent = true;
+  skb->mark = MARK_OURS;
+  if (!r->no_peer) {
+    set_reset(e, r);
+    /* If the stack has not got what passed, the reset must not be behind that. */
+    if (find_socket(skb, &r->key, &w->socket) && takes_data(&w->socket))
+      e->seq = w->socket.sequence;
+    sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
+  }
+  skb->mark = 0;
+  struct farewell f = {
+      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
+  put_by_key(&farewells, &r->key, &f);
+  set_answer(e, r);
+  if (!sent || emit(skb, w, r->room)) {
+    count_reason(REASON_CLONE_FAULT, true, false);
+    return TCX_DROP;
+  }
+  return send_out(w, r->ifindex, 0);
+}
+
+/* What has to be known of a packet to answer it in the server's place. */
+static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, struct work *w) {
+  struct rejected *r = &w->rejected;
+  r->key = w->key;
+  r->l3 = w->s.l3;
+  r->seq = w->s.seq;
+  r->end = end_of(&w->s);
+  r->ack = w->s.ack;
+  r->ifindex = skb->ifindex;
+  r->room = w->flow.room;
+  r->text = REPLY_FIN;
+  r->no_peer = is_only_cookie(&w->flow);
+  if (!read_timestamps(skb, &w->s, &r->times))
+    r->times.option = 0;
+  return r;
+}
+
+/* Acknowledges what the packet's client has sent up to a sequence number. Returns a verdict. */
+__noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end) {
+  if (!w)
+    return TCX_DROP;
+  note_rejected(skb, w)->end = end;
+  set_acknowledgement(&w->emission, &w->rejected);
+  if (!emit(skb, w, w->flow.room))
+    return send_out(w, skb->ifindex, 0);
+  count_reason(REASON_CLONE_FAULT, true, false);
+  return TCX_DROP;
+}

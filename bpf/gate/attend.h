@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who has a packet sees to it that what is due in a room is done. */
+#pragma once
+#include "emit/reply.h"
+#include "gate/scene.h"
+#include "room/ghosts.h"
+#include "room/order.h"
+
+/* Sends a clone of the packet to the egress program, which makes of it what is due in the
+ * room. */
+static __always_inline void kick(struct __sk_buff *skb, __u32 slot) {
+  __u32 mark = skb->mark;
+  skb->mark = MARK_KICK | (slot & MARK_ROOM);
+  /* Above 0 it says that the clone was not sent: another CPU has done what was due. */
+  if (bpf_clone_redirect(skb, skb->ifindex, 0) < 0)
+    count_reason(REASON_CLONE_FAULT, true, false);
+  skb->mark = mark;
+}
+
+/* Requests that one packet releases or rejects at most. */
+#define MAX_KICKS 8
+
+static __always_inline bool seems_free(const struct room *r) { return !r->limit || r->in_service < r->limit; }
+
+/* Whether there is anything to do in the room, at a glance: without the lock, and for what
+ * has waited for too long only once per tick of the clock. */
+static __always_inline bool seems_due(struct room *r) {
+  if (r->doomed_head)
+    return true;
+  if (!(r->waiting | r->gathering))
+    return false;
+  __u32 now = bpf_jiffies64();
+  if (r->waiting && seems_free(r) && (r->stuck != now || r->kept_classes))
+    return true;
+  if (r->looked == now)
+    return false;
+  r->looked = now;
+  return true;
+}
+
+/* Moves a room on to this moment's epoch, and lets ghosts go whose time has come. */
+__noinline int catch_up(__u32 slot) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return 0;
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  advance(sc.room, sc.config, now);
+  reap_ghosts(sc.room, now);
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* Takes the room's lock, for what depends on the limit and on who is in service. That the room is behind is
+ * rare: the verifier looks at what is done about it once, and not wherever the lock is taken. */
+static __always_inline void lock_current(struct scene *sc, __u32 slot, __u64 now) {
+  if (is_behind(sc->room, sc->config, now))
+    catch_up(slot);
+  bpf_spin_lock(&sc->room->lock);
+  sc->room->limit = limit_of(sc->room, sc->config, now);
+}
+
+/* What there is to do. */
+enum due { DUE_NOTHING, DUE_NEXT, DUE_OVERDUE };
+
+__noinline int what_is_due(__u32 slot) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return DUE_NOTHING;
+  struct room *r = sc.room;
+  __u64 now = bpf_ktime_get_ns();
+  __u32 jiffies = bpf_jiffies64();
+  int due = DUE_NOTHING;
+  lock_current(&sc, slot, now);
+  if (overdue_node(r, sc.pool, sc.config, now))
+    due = DUE_OVERDUE;
+  else if (r->doomed_head || next_node(r, sc.pool, sc.config, jiffies))
+    due = DUE_NEXT;
+  bpf_spin_unlock(&r->lock);
+  return due;
+}
+
+/* Does what is due in a room, by kicks. Whoever has a packet does it: nothing depends on the
+ * daemon. Returns how many kicks it took. */
+__noinline int attend(struct __sk_buff *skb, __u32 slot) {
+  for (int i = 0; i < MAX_KICKS; i++) {
+    int due = what_is_due(slot);
+    if (due == DUE_NOTHING)
+      return i;
+    kick(skb, slot);
+    struct room *r = room_of(slot);
+    if (!r || (due == DUE_NEXT && !r->doomed_head && !(r->waiting && seems_free(r))))
+      return i + 1;
+  }
+  return MAX_KICKS;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Programs that the daemon runs, on no packet of anybody's. */
+#pragma once
+#include "gate/attend.h"
+#include "gate/look.h"
+
+/* How often a tick attends to a room: as many requests as this times MAX_KICKS. */
+#define TICK_ROUNDS 16
+
+__noinline int attend_fully(struct __sk_buff *skb, __u32 slot) {
+  for (int i = 0; i < TICK_ROUNDS; i++)
+    if (attend(skb, slot) < MAX_KICKS)
+      return 0;
+  return 0;
+}
+
+/* Does what is due, in all rooms. */
+static __always_inline int gate_tick(struct __sk_buff *skb) {
+  struct image im;
+  struct work *w = enter_run();
+  if (w) {
+    for (int i = 0; i < TICK_ROUNDS && look_round(skb, w) == MAX_LOOKS; i++)
+      ;
+    leave_run();
+  }
+  const struct header *h = open_image(&im);
+  if (!h)
+    return TCX_NEXT;
+  for (__u32 slot = 0; slot < MAX_SERVICES && slot < h->room_count; slot++)
+    attend_fully(skb, slot);
+  return TCX_NEXT;
+}
+
+/* cb[0] is the slot of a service, cb[1] that of a class, which starts anew. */
+static __always_inline int gate_reset(struct __sk_buff *skb) {
+  struct room *r = room_of(skb->cb[0]);
+  if (r)
+    reset_class(r, skb->cb[1]);
+  return TCX_NEXT;
+}
+
+/* In place of a frame there is a struct control; cb[0] is the slot of the service that it is for. */
+static __always_inline int gate_steer(struct __sk_buff *skb) {
+  struct control c;
+  struct scene sc;
+  if (!open_scene(&sc, skb->cb[0]) || bpf_skb_load_bytes(skb, 0, &c, sizeof(c)))
+    return TCX_DROP;
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  sc.room->control = c;
+  sc.room->limit = limit_of(sc.room, sc.config, now);
+  advance(sc.room, sc.config, now);
+  bpf_spin_unlock(&sc.room->lock);
+  return TCX_NEXT;
+}
+
+/* In place of a frame there is a flow's key: forgets the flow if its connection is no more. */
+static __always_inline int gate_sweep(struct __sk_buff *skb) {
+  struct work *w = enter_run();
+  if (!w)
+    return TCX_NEXT;
+  if (!bpf_skb_load_bytes(skb, 0, &w->key, sizeof(w->key)))
+    forget_old(skb, w);
+  leave_run();
+  return TCX_NEXT;
+}

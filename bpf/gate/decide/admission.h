@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What becomes of a request when it arrives. */
+#pragma once
+#include "gate/attend.h"
+#include "gate/recognise/request.h"
+#include "gate/watches.h"
+
+enum fate {
+  FATE_PASS,
+  FATE_HELD,
+  FATE_REJECT,
+  FATE_LOST, /* it could not be held, or another CPU was faster: the client sends it again */
+};
+
+/* Whether more of the body is to come, when the stack has its bytes up to a sequence number:
+ * unless the answer has begun, or nothing is known of the body. */
+static __always_inline bool expects_body(const struct flow *f, __u32 has) {
+  if (f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
+    return false;
+  if (f->flags & FLOW_LOST)
+    return f->head.flags & HTTP_ENDLESS;
+  return f->flags & FLOW_CHUNKS || before(has, f->next);
+}
+
+/* Whether there is something to find out of a flow in service that no packet tells, when the
+ * bytes up to a sequence number are on their way to the stack. */
+static __always_inline bool wants_watch(const struct flow *f, __u32 passed) {
+  if (f->protocol != PROTOCOL_HTTP)
+    return f->ends != END_CLOSE;
+  /* The stack may drop what comes with a SYN cookie, and has nothing then whose end would be told. */
+  if (f->node || f->flags & FLOW_COOKIE)
+    return true;
+  return expects_body(f, passed);
+}
+
+/* The flow's request, whose bytes up to a sequence number are known, is in service as of now.
+ * Returns whether it is to be watched from now on: where places are scarce, once at least, for the
+ * stack may drop it. Under the lock. */
+static __always_inline bool begin_service(const struct room *r, const struct room_config *c, struct flow *f,
+                                          __u32 epoch, __u64 now, __u32 passed) {
+  f->state = FLOW_SERVED;
+  f->since = now;
+  f->epoch = epoch;
+  f->lacks = 0;
+  f->flags &= ~(FLOW_NEW | FLOW_ANSWERED);
+  if (f->protocol == PROTOCOL_TCP && passed == f->start)
+    f->flags |= FLOW_ANSWERED;
+  bool scarce = is_strict(c, r) && !c->shadow;
+  if (f->watched || !(scarce || wants_watch(f, passed)))
+    return false;
+  f->watched = 1;
+  return true;
+}
+
+/* Lets the request of w->flow into service at once. Under the lock. */
+static __always_inline void enter_flow(struct room *r, const struct room_config *c, struct flow *f,
+                                       struct work *w) {
+  note_request(f, &w->flow);
+  credit(r, c, f->class);
+  class_of(r, f->class)->admitted++;
+  w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
+}
+
+/* Whether the flow may take the turn for which the packet was read. Under the lock. */
+static __always_inline bool is_ready_for(const struct room *r, const struct flow *f, const struct work *w) {
+  return f->id == w->flow.id && f->state == w->flow.state && f->next == w->next && is_free(r, f);
+}
+
+/* A request arrives: lets it into service if that is possible at once. FATE_HELD: it has to
+ * wait. */
+static __always_inline int try_enter(struct scene *sc, struct flow *f) {
+  struct work *w = sc->w;
+  struct room *r = sc->room;
+  const struct room_config *c = sc->config;
+  int fate = FATE_LOST;
+  lock_current(sc, w->flow.room, w->now);
+  if (is_ready_for(r, f, w)) {
+    struct class_room *q = class_of(r, w->flow.class);
+    q->arrived++;
+    /* Into a full accept queue the stack would not take it, and its client might not send it again. */
+    bool may = may_enter(r, c, w->flow.rank) && !w->crowded;
+    fate = FATE_HELD;
+    if (!may && c->shadow)
+      q->would_hold++;
+    if (may || c->shadow) {
+      enter_flow(r, c, f, w);
+      fate = FATE_PASS;
+    }
+  }
+  bpf_spin_unlock(&r->lock);
+  return fate;
+}
+
+/* Says of a node which request it stands for. */
+static __always_inline void name_node(struct node_link *l, const struct work *w) {
+  l->list = any_of(w->flow.flags & FLOW_NEW); /* LIST_NEW */
+  l->class = w->flow.class;
+  l->room = w->flow.room;
+  l->since = w->now;
+}
+
+/* Has the request of w->flow wait with its node, which is in a list. Under the lock. */
+static __always_inline void wait_flow(struct flow *f, const struct work *w, __u32 node, __u8 state) {
+  note_request(f, &w->flow);
+  f->state = state;
+  f->node = node;
+  f->since = w->now;
+}
+
+/* Whether the client has sent more behind the request, which it would send again, and with it the request,
+ * ever later: by an acknowledgement it gets to know how far we are. That of the rest of a request that has
+ * paused is the server's. */
+static __always_inline bool is_followed_by_another(const struct work *w) {
+  return w->flow.protocol == PROTOCOL_HTTP && w->flow.state != FLOW_PAUSED && exceeds(w);
+}
+
+/* Prepares the flow's request for its turn, whose head was put together in the node's slot of so many bytes
+ * and is whole now. Under the lock. */
+static __always_inline void end_gathering(struct scene *sc, struct slot *slot, __u32 node, __u32 length) {
+  link_of(sc->pool, node)->busy = 0;
+  withdraw(sc->room, sc->pool, node);
+  slot->length = length;
+  keep_tale(slot, sc->w);
+  class_of(sc->room, sc->w->flow.class)->arrived++;
+}
+
+/* Whether the flow gathers a head in that node. Under the lock. */
+static __always_inline bool is_gathered(struct scene *sc, __u32 node) {
+  const struct flow *f = sc->flow;
+  return f->id == sc->w->flow.id && f->state == FLOW_GATHERING &&
+         link_of(sc->pool, node)->state == NODE_GATHERING;
+}
+
+/* Puts a request, whose frame is in the node's slot, into the queue, or into service if that
+ * has become possible. `gathered`: 0, or what the slot's length is now that the head in it is whole. */
+__noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
+  struct scene scene, *sc = &scene;
+  struct slot *slot = slot_of(node);
+  if (!w || !slot || !set_flow_scene(sc, w))
+    return FATE_LOST;
+  struct flow *f = sc->flow;
+  struct room *r = sc->room;
+  const struct room_config *c = sc->config;
+  int fate = FATE_LOST;
+  lock_current(sc, w->flow.room, w->now);
+  if (gathered ? is_gathered(sc, node) : is_ready_for(r, f, w)) {
+    struct class_room *q = class_of(r, w->flow.class);
+    if (gathered)
+      end_gathering(sc, slot, node, gathered);
+    name_node(link_of(sc->pool, node), w);
+    if (may_enter(r, c, w->flow.rank) && !w->crowded) {
+      enter_flow(r, c, f, w);
+      fate = FATE_PASS;
+    } else if (make_place(r, sc->pool, c, w->flow.rank)) {
+      enqueue(r, sc->pool, node);
+      q->held++;
+      if (!gathered && is_followed_by_another(w))
+        w->flow.flags |= FLOW_ACKED;
+      wait_flow(f, w, node, FLOW_HELD);
+      fate = FATE_HELD;
+    } else {
+      q->rejected[REJECT_QUEUE_FULL]++;
+      fate = FATE_REJECT;
+    }
+  }
+  bpf_spin_unlock(&r->lock);
+  return fate;
+}
+
+/* Has a request wait for the rest of its head, the beginning of which is in the node's slot. */
+static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 node) {
+  struct work *w = sc->w;
+  struct room *r = sc->room;
+  int fate = FATE_LOST;
+  bpf_spin_lock(&r->lock);
+  if (is_ready_for(r, f, w)) {
+    name_node(link_of(sc->pool, node), w);
+    fate = FATE_REJECT;
+    if (make_gathering_place(r, sc->pool, sc->config, w->flow.rank)) {
+      enlist(r, sc->pool, node);
+      wait_flow(f, w, node, FLOW_GATHERING);
+      f->flags |= FLOW_ACKED;
+      fate = FATE_HELD;
+    } else {
+      class_of(r, w->flow.class)->rejected[REJECT_QUEUE_FULL]++;
+    }
+  }
+  bpf_spin_unlock(&r->lock);
+  return fate;
+}
+
+static __always_inline void count_rejected(struct room *r, __u32 class, __u32 why) {
+  asm volatile("" : "+r"(why)); /* so that clang keeps the mask, which is for the verifier */
+  bpf_spin_lock(&r->lock);
+  class_of(r, class)->rejected[why & 15]++;
+  bpf_spin_unlock(&r->lock);
+}
+
+/* Reads the request as far as it is in its slot: the rest will come again, behind that. */
+static __always_inline void note_kept(struct __sk_buff *skb, struct work *w) {
+  __u32 length = w->s.length;
+  if (w->kept == w->keep)
+    return;
+  w->s.length = w->keep = w->kept;
+  if (w->flow.state != FLOW_PAUSED || http_in_body(&w->began)) {
+    w->flow.head = w->began;
+    read_request(skb, w, w->s.seq);
+  }
+  w->s.length = length;
+}
+
+/* Decides on the request of w->flow, of which the segment is the first. */
+static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  w->watch = 0;
+  int fate = try_enter(sc, sc->flow);
+  if (fate == FATE_LOST)
+    count_reason(REASON_RACE, true, false);
+  if (fate == FATE_HELD) {
+    __u32 node = take_node(sc->pool);
+    if (!node) {
+      count_rejected(sc->room, w->flow.class, REJECT_NO_SLOT);
+      tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
+      return FATE_REJECT;
+    }
+    if (fill_slot(skb, w, node)) {
+      count_reason(REASON_CHECKSUM, true, false);
+      fate = FATE_LOST;
+    } else {
+      note_kept(skb, w);
+      fate = take_turn(w, node, 0);
+    }
+    if (fate != FATE_HELD)
+      free_node(sc->pool, node);
+  }
+  if (fate == FATE_REJECT)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+  if (fate == FATE_PASS) {
+    tell_of(w, EVENT_ADMIT, 0, 0);
+    watch_flow(w, w->s.seq + w->keep);
+  }
+  return fate;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A request takes its turn: what becomes of the segment with which it begins or goes on. */
+#pragma once
+#include "gate/decide/admission.h"
+#include "gate/socket.h"
+#include "policy/clients.h"
+
+/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
+ * the function of that name, for calls within calls take stack. */
+#define ON_FIRST_REQUEST 101
+#define ON_IDLE 102
+#define ON_SERVED 103
+#define ON_PIECE 104
+#define ON_TURN 105
+#define ON_GAVE_UP 106
+#define ON_STALE 107
+#define ON_RULES 108
+#define ON_WHOLE 109
+#define ON_EXEMPT 110
+#define ON_COMPARED 111
+#define ON_NEXT 112
+#define ON_NEXT_REQUEST 113
+#define ON_REFUSED 114
+#define ON_UNKNOWN 115
+#define ON_UNFOLLOWED 116
+
+/* How long what was released may need to the stack, ns. */
+#define ON_ITS_WAY 100000000ULL
+
+static __always_inline int drop(__u32 reason) {
+  count_reason(reason, true, false);
+  return TCX_DROP;
+}
+
+static __always_inline int let_pass(__u32 reason) {
+  count_reason(reason, false, false);
+  return TCX_NEXT;
+}
+
+/* Whether the stack is still to make a socket of the flow's first request. */
+static __always_inline bool is_opening(const struct endpoint *sock, const struct flow *f) {
+  return sock->state == BPF_TCP_NEW_SYN_RECV || (sock->state == BPF_TCP_LISTEN && f->flags & FLOW_COOKIE);
+}
+
+/* Whether the segment acknowledges what the server has not sent: its client did not send it. */
+static __always_inline bool is_ahead(struct __sk_buff *skb, struct work *w) {
+  if (!before(w->flow.sent, w->s.ack))
+    return false;
+  find_socket(skb, &w->key, &w->socket);
+  return takes_data(&w->socket) && before(w->socket.answer, w->s.ack);
+}
+
+/* Whether the client knows of less than the server has sent. */
+static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
+
+/* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
+ * of another answer. The stack has the client's bytes up to a sequence number. */
+__noinline int turn_away(struct __sk_buff *skb, struct work *w, __u32 has) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!w)
+    return TCX_DROP;
+  const struct room_config *c = h ? room_config(&im, h, w->flow.room) : NULL;
+  struct rejected *r = note_rejected(skb, w);
+  r->seq = has;
+  r->length = c ? c->answer_length : 0;
+  r->text = r->length && !is_in_answer(w) ? REPLY_POLICY : REPLY_RESET;
+  return answer(skb, w);
+}
+
+/* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
+ * which nobody thinks that it is the answer's end. */
+static __always_inline int hang_up(struct __sk_buff *skb, struct work *w) {
+  note_rejected(skb, w)->text = is_in_answer(w) ? REPLY_RESET : REPLY_FIN;
+  return answer(skb, w);
+}
+
+/* The same for what the packet's data say, provided that they are what its client sent. */
+__noinline int break_off(struct __sk_buff *skb, struct work *w, __u32 reason) {
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  if (!w || !checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  if (!f || !delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
+  count_reason(reason, true, false);
+  return hang_up(skb, w);
+}
+
+/* Tells the client that its request is none for the server. The stack has the client's bytes
+ * up to a sequence number. */
+__noinline int refuse(struct __sk_buff *skb, struct work *w, __u32 why, __u32 has) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return drop(REASON_RACE);
+  bool holds = checksum_holds(skb, w), mine = true;
+  if (holds || w->flow.flags & FLOW_NEW)
+    mine = delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
+  if (!holds || !mine) /* it is not what the client sent */
+    return drop(holds ? REASON_RACE : REASON_CHECKSUM);
+  struct rejected *r = note_rejected(skb, w);
+  r->seq = has;
+  count_rejected(sc.room, w->flow.class, why);
+  tell_of(w, EVENT_REJECT, why, 0);
+  r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
+  if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
+    r->text = REPLY_RESET;
+  return answer(skb, w);
+}
+
+/* Puts the flow into the class of a rank. */
+static __always_inline void set_rank(struct flow *f, const struct room_config *c, __u32 rank) {
+  const struct rank *k = &c->rank[rank & (MAX_RANKS - 1)];
+  f->rank = rank;
+  f->class = k->class;
+  f->socket_priority = k->socket_priority;
+  f->mark = socket_mark(c, rank);
+}
+
+/* The service that the packet is for, if it has a waiting room here. */
+static __always_inline const struct service *gate_service(struct scene *sc, struct work *w, __u32 ifindex) {
+  const struct service *s = find_service(&sc->im, sc->header, &w->s.p);
+  if (!s || !s->gate || !on_interface(s, ifindex) || for_upper(sc->header, &w->s.p, ifindex))
+    return NULL;
+  return set_scene(sc, s->slot) ? s : NULL;
+}
+
+/* The same for who needs nothing but its slot; MAX_SERVICES: none. */
+__noinline int gate_slot(struct work *w, __u32 ifindex) {
+  struct scene sc;
+  sc.header = open_image(&sc.im);
+  if (!w || !sc.header)
+    return MAX_SERVICES;
+  const struct service *s = gate_service(&sc, w, ifindex);
+  return s ? s->slot : MAX_SERVICES;
+}
+
+/* Fills in what the policy in force says of w->flow's source. 0: it goes by the waiting room. Global, for the
+ * look-ups in it are much to follow. */
+__noinline int classify(struct work *w, __u32 ifindex) {
+  struct scene sc;
+  sc.header = open_image(&sc.im);
+  if (!w || !sc.header)
+    return 0;
+  const struct service *service = gate_service(&sc, w, ifindex);
+  const struct rule *rule = service ? find_rule(&sc.im, sc.header, service, &w->s.p) : NULL;
+  if (!service || sc.im.fault || (rule && rule->action == ACTION_PASS))
+    return 0;
+  const struct room_config *c = sc.config;
+  struct flow *f = &w->flow;
+  set_rank(f, c, rank_of(c, rule));
+  f->home = f->rank;
+  f->ends = c->ends;
+  if (!f->id) { /* a connection does not change it */
+    f->protocol = c->protocol;
+    if (c->proxies && is_trusted(&sc.im, sc.header, service, &w->s.p))
+      f->flags |= FLOW_PROXIED;
+  }
+  f->room = service->slot;
+  f->generation = sc.header->generation;
+  return 1;
+}
+
+/* Makes the flow's class what the policy in force says. False: it goes by the waiting room
+ * now. */
+static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  return w->flow.generation == sc->header->generation || classify(w, skb->ifindex);
+}
+
+/* Whether the connection belongs to another service now. */
+static __always_inline bool has_moved(const struct scene *sc) { return sc->w->flow.room != sc->flow->room; }
+
+/* Has the connection begin anew in the room of its service: its state is guarded by one lock
+ * from beginning to end. */
+static __always_inline int move(struct scene *sc) {
+  struct work *w = sc->w;
+  if (!delete_flow(&w->key, sc->flow, NULL, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
+  w->flow.flags = 0;
+  w->flow.state = FLOW_IDLE;
+  w->flow.node = 0;
+  w->flow.watched = w->flow.moves = 0;
+  w->flow.head = (struct http_head){};
+  w->flow.named &= NAMED_CLIENT;
+  return ON_FIRST_REQUEST;
+}
+
+/* A request has been made a packet of its slot. If the slot is the only copy, which it is with a
+ * flow, the flow keeps it, unless it has ended meanwhile. */
+static __always_inline void leave_slot(struct scene *sc, __u32 node, struct flow *f, __u64 id) {
+  bool kept = false;
+  if (f) {
+    bpf_spin_lock(&sc->room->lock);
+    kept = f->id == id && f->node == node;
+    if (kept)
+      link_of(sc->pool, node)->state = NODE_KEPT;
+    bpf_spin_unlock(&sc->room->lock);
+  }
+  if (!kept)
+    free_node(sc->pool, node);
+}
+
+/* Gives back a slot that was claimed; frees it, if its flow has ended meanwhile, which left that
+ * to us. */
+static __always_inline void unclaim(struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 node = w->flow.node;
+  bpf_spin_lock(&sc->room->lock);
+  link_of(sc->pool, node)->busy = 0;
+  bool orphaned = !sc->flow || sc->flow->id != w->flow.id;
+  if (orphaned)
+    withdraw(sc->room, sc->pool, node);
+  bpf_spin_unlock(&sc->room->lock);
+  if (orphaned)
+    free_node(sc->pool, node);
+}
+
+/* set_flow_scene() of a flow whose slot is claimed. False: the flow has ended, and the slot is free. */
+static __always_inline bool set_claimed_scene(struct scene *sc, struct work *w) {
+  sc->w = w;
+  if (!open_scene(sc, w->flow.room))
+    return false;
+  sc->flow = find_by_key(&flows, &w->key);
+  if (sc->flow)
+    return true;
+  unclaim(sc);
+  return false;
+}
+
+/* Makes the packet the request in the flow's slot, and passes it. */
+static __always_inline int pass_slot(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  int failed = restore(skb, w, w->flow.node);
+  leave_slot(sc, w->flow.node, sc->flow, w->flow.id);
+  return failed ? drop(REASON_CLONE_FAULT) : TCX_NEXT;
+}
+
+/* Parts the flow, whose request is over, from the slot that it has kept. */
+static __always_inline void forget_slot(struct scene *sc) {
+  struct flow *f = sc->flow;
+  __u32 node = 0;
+  if (!sc->w->flow.node)
+    return;
+  bpf_spin_lock(&sc->room->lock);
+  if (f->id == sc->w->flow.id && is_free(sc->room, f))
+    node = part_node(sc->room, sc->pool, f);
+  bpf_spin_unlock(&sc->room->lock);
+  sc->w->flow.node = 0;
+  if (node)
+    free_node(sc->pool, node);
+}
+
+/* A request that waits, and begins at a sequence number, is answered: it is over, if it was the
+ * rest of one that had paused, or else it has come too early and is left to come again. Under
+ * the lock. */
+static __always_inline void take_back(struct room *r, struct flow *f, __u32 begin) {
+  class_of(r, f->class)->gave_up++;
+  f->state = FLOW_IDLE;
+  if (f->start != begin)
+    return;
+  f->next = f->body = begin;
+  f->flags = 0;
+}
+
+/* The client of the request in service is not silent. False: it was taken for that meanwhile. */
+static __always_inline bool note_moves(struct scene *sc) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id, served = mine && f->state == FLOW_SERVED;
+  if (mine)
+    f->moves = 1;
+  bpf_spin_unlock(&sc->room->lock);
+  return served;
+}
+
+/* What remains of a request when admit() has decided. */
+static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
+  struct work *w = sc->w;
+  bool fresh = w->flow.flags & FLOW_NEW;
+  if (fate == FATE_HELD)
+    tell_of(w, EVENT_HOLD, 0, 0);
+  if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
+    return TCX_NEXT;
+  bool mine = true;
+  if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
+    mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
+  if (fate == FATE_REJECT)
+    return mine ? turn_away(skb, w, w->s.seq) : drop(REASON_RACE);
+  if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
+    return acknowledge(skb, w, w->s.seq + w->keep);
+  /* The request has to wait, but what its segment acknowledges must not. */
+  return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
+}
+
+/* Passes a segment up to a sequence number; the client sends the rest again. */
+static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u32 end) {
+  return cut(skb, w, end - w->s.seq) ? drop(REASON_CHECKSUM) : let_pass(REASON_CUT);
+}
+
+/* The request of w->flow, which is in the table, begins with this segment, or goes on. */
+__noinline int on_turn(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
+  int fate = admit(skb, &sc);
+  if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
+    return pass_until(skb, w, w->s.seq + w->keep);
+  return settle(skb, &sc, fate);
+}
+
+/* Why the request that has been read so far is none for the server; 0: it may be one. */
+static __always_inline __u32 refusal(const struct scene *sc, int step) {
+  struct flow *f = &sc->w->flow;
+  if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
+    return 0;
+  if (f->head.seen & HTTP_SEEN_H2C && !sc->config->h2c)
+    return REJECT_H2C;
+  if (step != HTTP_LOST)
+    return 0;
+  if (!http_is_preface(&f->head))
+    return REJECT_MALFORMED;
+  f->flags |= FLOW_TUNNEL;
+  return 0;
+}
+
+/* Whether what the request says may matter, whose head is whole. */
+static __always_inline bool has_rules(const struct scene *sc, int step) {
+  if (step == HTTP_LOST || sc->w->flow.protocol == PROTOCOL_TCP)
+    return false;
+  return sc->header->match || sc->config->proxies;
+}
+
+/* The request of w->flow, which is in the table, begins with this segment, of which `step`
+ * says what was read. */
+static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, int step) {
+  struct work *w = sc->w;
+  bool lenient = is_lenient(sc);
+  __u32 why = lenient ? 0 : refusal(sc, step);
+  if (why)
+    return refuse(skb, w, why, w->s.seq);
+  if (w->flow.flags & FLOW_HEAD)
+    return lenient ? ON_TURN : ON_PIECE;
+  w->grown = 0;
+  w->fresh = 1;
+  return has_rules(sc, step) ? ON_RULES : ON_TURN;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The gate where segments go out (tcx): sees requests leave service, and makes of the clones
+ * that it is kicked with what is due. */
+#pragma once
+#include "gate/ingress.h"
+#include "gate/recognise/response.h"
+#include "gate/release.h"
+
+/* A segment of a flow in the table. */
+__noinline int on_flow_out(struct __sk_buff *skb, struct work *w) {
+  struct scene sc = {.w = w};
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  return f ? on_answer(skb, &sc, f) : TCX_NEXT;
+}
+
+/* Looks at a segment from a port of the gate. */
+__noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_NEXT;
+  outgoing_key(&w->key, &w->s.p);
+  w->says = 0;
+  w->flow.room = MAX_SERVICES;
+  int verdict = on_flow_out(skb, w);
+  if (verdict == ON_STALE) /* the segment must not go unnoticed */
+    verdict = on_flow_out(skb, w);
+  see_to(skb, w, w->flow.room);
+  return verdict == ON_STALE ? TCX_NEXT : verdict;
+}
+
+static __always_inline int gate_kicked(struct __sk_buff *skb) {
+  __u32 room = skb->mark & MARK_ROOM;
+  struct work *w = enter_run();
+  if (!w)
+    return drop(REASON_NESTING);
+  int verdict = serve(skb, w, room);
+  if (verdict == TCX_REDIRECT)
+    verdict = bpf_redirect(w->out.ifindex, w->out.flags);
+  leave_run();
+  return verdict;
+}
+
+/* Whether the segment may change anything: pure acknowledgements do not. */
+static __always_inline bool is_news(const struct segment *s) {
+  return is_gate_port(s->p.sport) && !(s->flags & TCP_SYN) && (s->length || s->flags & (TCP_FIN | TCP_RST));
+}
+
+static __always_inline int gate_egress(struct __sk_buff *skb) {
+  if ((skb->mark & ~MARK_ROOM) == MARK_KICK)
+    return gate_kicked(skb);
+  struct work *w = enter_run();
+  if (!w)
+    return let_pass(REASON_NESTING);
+  int verdict = TCX_NEXT;
+  if (read_segment(skb, &w->s) == PARSED_SYN && is_news(&w->s))
+    verdict = watch_segment(skb, w);
+  leave_run();
+  return verdict;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Segments of HTTP connections whose request is in service, over, or has paused. */
+#pragma once
+#include "gate/decide/turn.h"
+#include "gate/recognise/marks.h"
+
+/* Makes what w->flow says of the request the flow's, if nothing has changed. */
+static __always_inline bool note_read(struct scene *sc, __u32 next) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine =
+      f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->next == next && f->flags == sc->w->flags;
+  if (mine) {
+    note_request(f, &sc->w->flow);
+    f->moves = 1;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  return mine;
+}
+
+/* Whether the stack has bytes behind those that were read: they came while no gate was there. */
+static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w) {
+  find_socket(skb, &w->key, &w->socket);
+  return w->socket.state == BPF_TCP_ESTABLISHED && before(w->flow.next, w->socket.sequence) &&
+         w->socket.sequence == w->s.seq;
+}
+
+/* Goes on reading where the last segment ended, in the head or the chunks of the request in
+ * service, or of one that was answered before it had ended. */
+static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  if (before(next, w->s.seq)) /* the stack may have what came before and was read otherwise */
+    return was_passed_by(skb, w) ? ON_UNFOLLOWED : drop(REASON_GAP);
+  if (w->flow.flags & FLOW_CHUNKS)
+    set_mark(w, next);
+  int step = read_request(skb, w, next);
+  if (is_lenient(sc)) {
+    note_read(sc, next);
+    return TCX_NEXT;
+  }
+  if (step == HTTP_LOST) {
+    w->now = bpf_ktime_get_ns();
+    return refuse(skb, w, REJECT_MALFORMED, next);
+  }
+  if (!note_read(sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+/* Passes what is not followed, and notes how far it went. */
+static __always_inline int pass_on(struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next;
+  w->flow.flags = (w->flow.flags & ~(FLOW_HEAD | FLOW_CHUNKS)) | FLOW_LOST;
+  w->flow.next = w->s.seq + w->s.length;
+  return note_read(sc, next) || is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
+}
+
+/* Bytes that the stack has not got of a request in service that is watched. Those beyond others would have it
+ * make a socket without these, if it has not made one when they must have come. */
+__noinline int on_body(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 end = w->s.seq + w->s.length;
+  find_socket(skb, &w->key, &w->socket);
+  __u32 has = w->socket.sequence;
+  bool arrives = w->socket.state == BPF_TCP_LISTEN && w->flow.flags & FLOW_COOKIE;
+  if (!arrives && (!takes_data(&w->socket) || !before(has, end)))
+    return TCX_NEXT;
+  if (w->socket.state == BPF_TCP_NEW_SYN_RECV && before(has, w->s.seq) && !is_lenient(&sc) &&
+      bpf_ktime_get_ns() - w->flow.since >= ON_ITS_WAY)
+    return drop(REASON_GAP);
+  return note_moves(&sc) || is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
+}
+
+/* The answer came while no gate was there. */
+static __always_inline int on_missed(struct scene *sc) {
+  struct work *w = sc->w;
+  struct flow *f = sc->flow;
+  w->now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc->room->lock);
+  if (is_as_seen(f, &w->flow))
+    end_service(sc->room, f, w->now);
+  bpf_spin_unlock(&sc->room->lock);
+  w->flow.state = FLOW_IDLE;
+  return ON_IDLE;
+}
+
+/* Bytes behind those that are known of the request in service. */
+__noinline int on_served(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_followed_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 next = w->flow.next, flags = w->flow.flags;
+  bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
+  bool forgotten = is_forgotten(sc.room, w->flow.epoch), begun = before(w->flow.answer, w->flow.sent);
+  bool reading = flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient);
+  if (forgotten && (begun || (lenient && !reading))) /* but not over before it is answered */
+    return ON_IDLE;
+  if (reading)
+    return read_on(skb, &sc);
+  if (lenient || (flags & FLOW_LOST && !gap))
+    return pass_on(&sc);
+  if (gap && was_passed_by(skb, w))
+    return sc.flow->lax ? pass_on(&sc) : on_missed(&sc);
+  if (flags & FLOW_LOST)
+    return drop(REASON_GAP);
+  if (!before(w->s.seq, next))
+    return drop(REASON_PIPELINED);
+  return note_moves(&sc) ? pass_until(skb, w, next) : drop(REASON_RACE);
+}
+
+/* The stack has dropped a head that had come as one, and its client sends it in pieces now: it
+ * takes its turn as if it had not come before. */
+static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  struct room *r = sc->room;
+  struct flow *f = sc->flow;
+  bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
+  bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+  if (w->socket.gap)
+    return ON_UNFOLLOWED;
+  if (on_its_way || w->flow.flags & FLOW_ACKED || w->s.ack != w->flow.answer || !checksum_holds(skb, w))
+    return drop(REASON_FORGED);
+  bpf_spin_lock(&r->lock);
+  if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next)
+    retract(r, f, embryo);
+  bpf_spin_unlock(&r->lock);
+  return drop(REASON_RACE);
+}
+
+/* What was whole and ended where it ended must do so again; chunks and what has no end may come in other
+ * pieces. */
+static __always_inline bool is_another(const struct flow *f, __u32 next, __u32 flags, bool chunked) {
+  if (chunked != !!(f->head.flags & HTTP_CHUNKED) || (flags ^ f->flags) & FLOW_LOST)
+    return true;
+  return !chunked && !(flags & FLOW_LOST) && f->next != next;
+}
+
+/* A request's head again, of which the stack has nothing. */
+static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 next = w->flow.next, flags = w->flow.flags;
+  bool whole = !(flags & FLOW_HEAD), chunked = w->flow.head.flags & HTTP_CHUNKED;
+  w->flow.head = (struct http_head){};
+  read_proxy_again(&w->flow);
+  read_request(skb, w, w->flow.start);
+  if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
+    return begin_anew(skb, sc);
+  if (whole && is_another(&w->flow, next, flags, chunked))
+    return break_off(skb, w, REASON_FORGED);
+  w->grown = 0;
+  if (whole && has_rules(sc, HTTP_END))
+    return ON_COMPARED;
+  if (!note_read(sc, next))
+    return drop(REASON_RACE);
+  return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
+static __always_inline bool is_same_place(const struct http_head *a, const struct http_head *b) {
+  return a->length == b->length && a->place == b->place && a->at == b->at && a->seen == b->seen &&
+         a->word == b->word && a->set == b->set;
+}
+
+/* Chunks again of which the stack has nothing: they must lead to where they led before, and end where
+ * they ended. */
+static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc, __u32 read) {
+  struct work *w = sc->w;
+  __u32 seq = w->s.seq, flags = w->flow.flags;
+  w->began = w->flow.head;
+  if (!get_mark(w, seq)) {
+    /* A request that was just released may not have got there. */
+    bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+    return on_its_way ? drop(REASON_RACE) : ON_UNFOLLOWED;
+  }
+  int step = follow(skb, w, w->s.data, read - seq);
+  bool last = read == w->flow.body, ends = step == HTTP_END;
+  if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)) ||
+      (last && !is_same_place(&w->flow.head, &w->began)))
+    return ON_UNFOLLOWED;
+  if (!ends)
+    set_mark(w, read);
+  return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
+}
+
+/* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
+ * before, for whatever reason, these are what the server will read, and must say the same. */
+__noinline int on_again(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_followed_scene(&sc, w) || is_lenient(&sc))
+    return TCX_NEXT;
+  find_socket(skb, &w->key, &w->socket);
+  if (!takes_data(&w->socket) && w->socket.state != BPF_TCP_LISTEN)
+    return TCX_NEXT;
+  __u32 end = w->s.seq + w->s.length, start = w->flow.start;
+  __u32 has = w->socket.state == BPF_TCP_LISTEN ? start : w->socket.sequence;
+  __u32 read = before(end, w->flow.body) ? end : w->flow.body;
+  if (!before(has, read))
+    return before(w->flow.next, end) ? ON_SERVED : TCX_NEXT;
+  if (w->s.seq == start && has == start)
+    return read_again(skb, &sc);
+  if (!(w->flow.head.flags & HTTP_CHUNKED))
+    return !before(has, w->s.seq) && sc.flow->lax ? ON_UNFOLLOWED : drop(REASON_FORGED);
+  if (before(has, w->s.seq)) /* what is before them comes first */
+    return drop(REASON_RACE);
+  return has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
+}
+
+/* Whether a body has gone on so far that its beginning could be taken for what comes: sequence numbers come
+ * round after 4 GiB. */
+static __always_inline bool is_far(__u32 start, __u32 seq) { return (seq - start) >> 30 == 1; }
+
+/* Forgets where a request began whose body goes on for long. What the stack has of it nothing changes any
+ * more; one byte of that stays, lest what comes be taken for the beginning. */
+__noinline int leave_behind(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return 0;
+  find_socket(skb, &w->key, &w->socket);
+  __u32 start = w->flow.start, has = w->socket.sequence;
+  struct flow *f = sc.flow;
+  if (!takes_data(&w->socket) || !is_far(start, has))
+    return 0;
+  bpf_spin_lock(&sc.room->lock);
+  if (f->id == w->flow.id && f->start == start) {
+    f->start = has - 1;
+    if (before(f->body, has))
+      f->body = has;
+    w->flow.start = f->start;
+    w->flow.body = f->body;
+  }
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* Empty lines between two requests, which mean nothing. */
+static __always_inline int on_empty_lines(struct scene *sc, __u32 next) {
+  struct work *w = sc->w;
+  w->flow.flags = 0;
+  w->flow.head = (struct http_head){};
+  return note_read(sc, next) ? TCX_NEXT : drop(REASON_RACE);
+}
+
+/* The next request of a connection. */
+__noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 next = w->flow.next;
+  if (has_moved(&sc))
+    return move(&sc);
+  if (!is_lenient(&sc))
+    sc.flow->lax = 0; /* all is known again */
+  forget_slot(&sc);
+  w->now = bpf_ktime_get_ns();
+  /* If it is the first, which has come twice at once, it is that still. */
+  w->flow.flags &= w->flow.flags & FLOW_NEW ? FLOW_NEW | FLOW_COOKIE : 0;
+  if (w->flow.flags & FLOW_NEW)
+    read_proxy_again(&w->flow);
+  else
+    w->flow.named &= NAMED_CLIENT;
+  w->flow.head = w->began = (struct http_head){};
+  w->flow.answer = w->s.ack;
+  w->flow.start = w->s.seq;
+  int step = read_request(skb, w, w->s.seq);
+  if (step == HTTP_MORE && w->flow.head.place == HTTP_AT_START && w->flow.state == FLOW_IDLE)
+    return on_empty_lines(&sc, next);
+  return on_request(skb, &sc, step);
+}
+
+/* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
+ * has to ask again. A rejection could not be told from that answer, nor what the server has not sent of it
+ * from the next one. flow.sent is written without a lock: the socket knows. */
+static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  find_socket(skb, &w->key, &w->socket);
+  const struct endpoint *sock = &w->socket;
+  bool known = takes_data(sock);
+  if (sock->unsent || (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))))
+    return drop(REASON_PIPELINED);
+  if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
+    return drop(REASON_FORGED);
+  return ON_NEXT_REQUEST;
+}
+
+/* Bytes behind those of the last request, which is over. */
+__noinline int on_idle(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_followed_scene(&sc, w))
+    return TCX_NEXT;
+  if (reclassify(skb, &sc))
+    return ON_NEXT;
+  delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
+  return TCX_NEXT;
+}
+
+/* The next request of a connection begins, of the class that its connection has. */
+__noinline int on_next(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 next = w->flow.next, seq = w->s.seq;
+  if (before(next, seq) && was_passed_by(skb, w))
+    return sc.flow->lax ? ON_UNFOLLOWED : ON_NEXT_REQUEST;
+  if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
+    return ON_UNFOLLOWED;
+  if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
+    return read_on(skb, &sc);
+  if (seq != next && is_lenient(&sc))
+    return TCX_NEXT;
+  if (seq != next)
+    return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
+  return is_lenient(&sc) ? ON_NEXT_REQUEST : on_next_turn(skb, &sc);
+}
+
+/* The body goes on of a request that has paused: it takes its turn again. */
+__noinline int on_paused(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_followed_scene(&sc, w))
+    return TCX_NEXT;
+  __u32 seq = w->s.seq, end = seq + w->s.length;
+  find_socket(skb, &w->key, &w->socket);
+  __u32 has = w->socket.sequence;
+  if (!takes_data(&w->socket) || !before(has, end))
+    return TCX_NEXT;
+  if (seq != has && is_lenient(&sc))
+    return pass_on(&sc);
+  if (before(w->socket.answer, w->s.ack))
+    return drop(REASON_FORGED);
+  if (before(has, seq))
+    return drop(REASON_GAP);
+  if (before(seq, has))
+    return pass_until(skb, w, has);
+  if (before(has, w->flow.body)) /* the stack has dropped what was read: what it says now is another thing */
+    return ON_UNFOLLOWED;
+  forget_slot(&sc);
+  w->now = bpf_ktime_get_ns();
+  w->began = w->flow.head;
+  w->flow.flags &= ~FLOW_ACKED;
+  if (w->flow.flags & FLOW_LOST)
+    w->flow.next = end;
+  if (!(w->flow.flags & FLOW_CHUNKS))
+    return ON_TURN;
+  if (w->flow.next != seq)
+    return ON_UNFOLLOWED;
+  set_mark(w, seq);
+  int step = read_request(skb, w, seq);
+  return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, w, REJECT_MALFORMED, seq) : ON_TURN;
+}

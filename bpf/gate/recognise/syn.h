@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The SYN of a connection to a service with a waiting room. */
+#pragma once
+#include "gate/decide/turn.h"
+
+/* Takes options out of a SYN that would open ways past the gate: a second subflow (MPTCP,
+ * RFC 8684), a connection that is established at once (TFO, RFC 7413). */
+#define OPTION_FAST_OPEN 34
+#define OPTION_MPTCP 30
+#define MAX_OPTIONS 40
+
+/* TFO from before it had a number of its own (RFC 6994), which the kernel still takes. */
+#define OPTION_EXPERIMENT 254
+#define EXPERIMENT_FAST_OPEN 0xf989
+
+/* Of the options in w->chunk, of so many bytes, makes the one at a place into no operations, if it opens
+ * ways; w->used: 1 then. Returns where the next is; 0: there are no more. */
+__noinline int strip_option(struct work *w, __u32 at, __u32 size) {
+  if (!w || at + 1 >= size || size > MAX_OPTIONS)
+    return 0;
+  __u8 *o = w->chunk.byte;
+  __u8 kind = o[at & 63], length = o[(at + 1) & 63];
+  if (kind == 1)
+    return at + 1;
+  if (kind == 0 || length < 2)
+    return 0;
+  __u32 number = o[(at + 2) & 63] << 8 | o[(at + 3) & 63];
+  bool opens = kind == OPTION_EXPERIMENT ? length >= 4 && number == EXPERIMENT_FAST_OPEN
+                                         : kind == OPTION_MPTCP || kind == OPTION_FAST_OPEN;
+  w->used |= opens;
+  for (__u32 i = 0; opens && i < MAX_OPTIONS; i++) {
+    if (i >= length || at + i >= size)
+      break;
+    o[text_opaque(at + i) & 63] = 1; /* no operation */
+  }
+  return at + length;
+}
+
+__noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  __u8 before_it[MAX_OPTIONS];
+  __u32 start = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - start, MAX_OPTIONS), at = 0;
+  w->used = 0;
+  __builtin_memset(w->chunk.byte, 0, 64);
+  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS)))
+    return 0;
+  __builtin_memcpy(before_it, w->chunk.byte, MAX_OPTIONS);
+  for (int i = 0; i < MAX_OPTIONS; i++) {
+    at = strip_option(w, at, size);
+    if (!at)
+      break;
+  }
+  if (!w->used)
+    return 0;
+  __s64 diff = bpf_csum_diff((void *)before_it, MAX_OPTIONS, (void *)w->chunk.byte, MAX_OPTIONS, 0);
+  if (bpf_skb_store_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS), 0) ||
+      bpf_l4_csum_replace(skb, w->s.l4 + 16, 0, diff, 0))
+    count_reason(REASON_CLONE_FAULT, false, false);
+  return 0;
+}
+
+/* Whether a flow that does not wait is left of a connection that is no more. A SYN cookie's may be on its way
+ * to the listener, perhaps again, or is put before it again as long as there is a slot with it. One that the
+ * listener has dropped comes again, if its client does, and takes its turn as if it had not come before. */
+static __always_inline bool is_over(const struct flow *f, int state, __u64 now) {
+  if (state == BPF_TCP_LISTEN)
+    return !(f->flags & FLOW_COOKIE) || (!f->node && !f->moves && now - f->since >= ON_ITS_WAY);
+  return state == 0 || state == BPF_TCP_TIME_WAIT;
+}
+
+/* Whether the request of a SYN cookie may be on its way to the listener, perhaps again, or is put before it
+ * again: whoever looks at the flow when its time comes sees when that ends. */
+static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
+  if (!(f->flags & FLOW_COOKIE) || f->state != FLOW_SERVED)
+    return false;
+  return now - f->since < ON_ITS_WAY || (f->watched && (f->node || f->moves));
+}
+
+/* A new connection begins where the table may still have one whose end was missed. */
+__noinline int forget_old(struct __sk_buff *skb, struct work *w) {
+  struct endpoint sock = {};
+  if (!w)
+    return 0;
+  struct flow *f = find_by_key(&flows, &w->key);
+  if (!f)
+    return 0;
+  __u64 id = f->id;
+  if (!id) /* another CPU deletes it, or could not */
+    delete_by_key(&flows, &w->key);
+  if (!id || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
+    return 0;
+  int state = find_socket(skb, &w->key, &sock);
+  __u64 now = bpf_ktime_get_ns();
+  if (is_arriving(f, now) && state == BPF_TCP_LISTEN)
+    return 0;
+  if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
+    delete_flow(&w->key, f, NULL, id, now);
+  return 0;
+}
+
+/* Whether the SYN would end a connection that waits: the kernel gives up a request socket for a
+ * SYN within its window that is not its own, and a SYN cookie that is held, or on its way to the
+ * listener, is worth nothing beside a new request socket. A client that has forgotten its connection says so
+ * to the next SYN-ACK. */
+__noinline int would_end(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  const struct flow *f = find_by_key(&flows, &w->key);
+  bool waits = f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
+  if (waits || (f && is_arriving(f, bpf_ktime_get_ns())))
+    return 1;
+  find_socket(skb, &w->key, &w->socket);
+  return w->socket.state == BPF_TCP_NEW_SYN_RECV && w->s.seq + 1 != w->socket.sequence;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Segments of connections that are not in the table: their first requests, and what still
+ * comes of those that were ended. */
+#pragma once
+#include "gate/decide/turn.h"
+
+/* The first request of a connection. */
+__noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return TCX_NEXT;
+  sc.w = w;
+  if (!open_scene(&sc, w->flow.room))
+    return TCX_NEXT;
+  w->now = bpf_ktime_get_ns();
+  w->flow.id = w->now;
+  w->flow.answer = w->flow.sent = w->s.ack;
+  w->flow.start = w->s.seq;
+  w->flow.lax = is_lenient(&sc) ? lax_time() : 0;
+  w->began = (struct http_head){};
+  if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
+    w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
+  int step = read_request(skb, w, w->s.seq);
+  if (step == HTTP_LOST && !is_strict(sc.config, sc.room))
+    return let_pass(REASON_UNKNOWN_FLOW);
+  /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
+  __u32 next = w->flow.next, body = w->flow.body;
+  w->flow.next = w->flow.body = w->next = w->s.seq;
+  const struct work *own = work_in_map(w);
+  long failed = own ? bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST) : -1;
+  w->flow.next = next;
+  w->flow.body = body;
+  sc.flow = find_by_key(&flows, &w->key);
+  if (!failed && sc.flow)
+    return on_request(skb, &sc, step);
+  if (sc.flow)
+    return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
+  count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
+  tell_of(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
+  return is_lenient(&sc) ? TCX_NEXT : turn_away(skb, w, w->s.seq);
+}
+
+/* A client of a connection that we ended has not heard of it yet, or says good-bye. */
+__noinline int see_off(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_NEXT;
+  struct farewell *f = find_by_key(&farewells, &w->key);
+  if (!f || (w->s.flags & TCP_ACK && w->s.ack - f->seq > f->end - f->seq))
+    return TCX_NEXT; /* there is none, or it is of another connection */
+  if (w->s.flags & TCP_RST) {
+    delete_by_key(&farewells, &w->key);
+    return drop(REASON_FAREWELL);
+  }
+  bool resets = f->text == REPLY_RESET;
+  if (end_of(&w->s) == w->s.seq && !resets)
+    return drop(REASON_FAREWELL);
+  count_reason(REASON_FAREWELL, true, false);
+  w->flow.room = f->room;
+  struct rejected *r = note_rejected(skb, w);
+  struct emission *e = &w->emission;
+  set_acknowledgement(e, r);
+  if (resets) { /* it did not take the reset for one */
+    e->flags = TCP_RST | TCP_ACK;
+  } else if (before(w->s.ack, f->end)) { /* it has not got our answer */
+    e->flags |= TCP_FIN;
+    e->seq = f->seq;
+    e->text = f->text;
+    e->length = f->end - f->seq - 1;
+  } else {
+    e->seq = f->end;
+  }
+  return emit(skb, w, f->room) ? TCX_DROP : send_out(w, skb->ifindex, 0);
+}
+
+/* A client ends a connection on which it has not asked for anything: the server need not
+ * hear of it. */
+static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w) {
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  count_reason(REASON_HANDSHAKE, true, false);
+  return hang_up(skb, w);
+}
+
+/* A reset of a connection whose request was released, and which the stack has not made a socket of: it
+ * dropped the request, and its client does not send it again. There is no socket whose end would say so. */
+__noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  if (!f)
+    return TCX_NEXT;
+  w->flow = *f;
+  w->now = bpf_ktime_get_ns();
+  find_socket(skb, &w->key, &w->socket);
+  if (!is_opening(&w->socket, &w->flow))
+    return TCX_NEXT;
+  if (w->s.seq != (w->socket.state == BPF_TCP_LISTEN ? w->flow.start : w->socket.sequence))
+    return drop(REASON_FORGED);
+  if (w->now - w->flow.since < ON_ITS_WAY) /* it may have come right behind: a socket is made of it still */
+    return drop(REASON_RACE);
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  delete_flow(&w->key, f, &w->flow, w->flow.id, w->now);
+  return TCX_NEXT;
+}
+
+/* An acknowledgement on a connection whose request was let in and has not been answered. If the stack has not
+ * made a socket of it, the request is what it is to make one of. */
+__noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  if (!f)
+    return TCX_NEXT;
+  w->flow = *f;
+  if (!set_flow_scene(&sc, w) || is_lenient(&sc))
+    return TCX_NEXT;
+  find_socket(skb, &w->key, &w->socket);
+  if (!is_opening(&w->socket, &w->flow))
+    return TCX_NEXT;
+  bool is_request = w->flow.protocol == PROTOCOL_TCP && w->flow.next == w->flow.start;
+  return is_request && note_moves(&sc) ? TCX_NEXT : drop(REASON_HANDSHAKE);
+}
+
+/* A segment for a connection that the server does not know of. */
+static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
+                                     bool cookie) {
+  struct work *w = sc->w;
+  const struct segment *s = &w->s;
+  bool begins = s->length || (w->flow.protocol == PROTOCOL_TCP && !(s->flags & (TCP_FIN | TCP_RST)));
+  if (is_lenient(sc))
+    return begins ? ON_FIRST_REQUEST : TCX_NEXT;
+  if (s->flags & TCP_RST)
+    return TCX_NEXT;
+  if (!cookie && (s->seq != sock->sequence || s->ack != sock->answer)) {
+    int verdict = see_off(skb, w);
+    return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
+  }
+  w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
+  w->crowded = sock->crowded;
+  if (begins)
+    return ON_FIRST_REQUEST;
+  w->flow.sent = s->ack;
+  return s->flags & TCP_FIN ? on_empty_close(skb, w) : drop(REASON_HANDSHAKE);
+}
+
+/* Whether the connection was ended here, and the stack has not heard of it: the reset is behind this packet,
+ * or was lost. A farewell of another connection between the same ports is of other numbers. */
+static __always_inline bool is_ended(const struct work *w, const struct endpoint *sock) {
+  const struct farewell *f = find_by_key(&farewells, &w->key);
+  return f && f->client - sock->sequence <= 2 * MAX_SLOT_SIZE;
+}
+
+/* Bytes of a connection that was ended here: its client is told again, and so is the stack. */
+static __always_inline int end_again(struct __sk_buff *skb, struct work *w) {
+  const struct farewell *f = w ? find_by_key(&farewells, &w->key) : NULL;
+  if (!f)
+    return TCX_DROP;
+  count_reason(REASON_FAREWELL, true, false);
+  note_rejected(skb, w)->text = f->text;
+  return answer(skb, w);
+}
+
+/* Whether the bytes look like the beginning of a request. */
+static __always_inline bool looks_like_request(struct __sk_buff *skb, struct work *w) {
+  w->flow.head = (struct http_head){};
+  int step = follow(skb, w, w->s.data, w->s.length);
+  bool looks = step == HTTP_END || (step == HTTP_MORE && http_past_line(&w->flow.head));
+  w->flow.head = (struct http_head){};
+  return looks;
+}
+
+/* For how long after nothing was held back what cannot be followed passes, 2^20 ns. */
+#define LAX_FOR 2000
+
+/* Whether a connection that is not followed any more may go on. Since requests have to wait, only what looks
+ * like one is taken, but for what its client had begun to say. */
+static __always_inline bool may_go_on(struct __sk_buff *skb, const struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 lax = sc->flow->lax;
+  if (!lax)
+    return false;
+  return lax_time() - lax < LAX_FOR || (w->flow.state == FLOW_IDLE && looks_like_request(skb, w));
+}
+
+/* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
+ * while nothing was held back, it goes on as one that is older than the gate. */
+__noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_NEXT;
+  bool lenient = is_lenient(&sc);
+  if (!lenient && !may_go_on(skb, &sc))
+    return break_off(skb, w, REASON_UNFOLLOWED);
+  if (!checksum_holds(skb, w))
+    return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);
+  if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return lenient ? TCX_NEXT : drop(REASON_RACE);
+  return ON_UNKNOWN;
+}
+
+/* A segment of an established connection that is not in the table: it is older than the
+ * gate, or than its limit. What looks like a request is taken for one. */
+static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
+  if (!w->s.length || w->s.flags & TCP_RST)
+    return TCX_NEXT;
+  if (is_ended(w, sock))
+    return end_again(skb, w);
+  if (w->s.seq != sock->sequence)
+    return TCX_NEXT;
+  bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w);
+  return taken ? ON_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
+}
+
+/* A segment of no flow in the table. */
+__noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return TCX_NEXT;
+  sc.w = w;
+  w->flow = (struct flow){};
+  if (!classify(w, skb->ifindex) || !open_scene(&sc, w->flow.room))
+    return TCX_NEXT;
+  int state = find_socket(skb, &w->key, &w->socket);
+  if (state == BPF_TCP_ESTABLISHED)
+    w->flow.flags &= ~FLOW_PROXIED; /* its header has gone by */
+  if (state == BPF_TCP_NEW_SYN_RECV)
+    return on_embryo(skb, &sc, &w->socket, false);
+  if (state == BPF_TCP_LISTEN && is_cookie(skb, w))
+    return on_embryo(skb, &sc, &w->socket, true);
+  if (state == 0 || state == BPF_TCP_LISTEN)
+    return see_off(skb, w);
+  if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
+    return on_stranger(skb, w, &w->socket);
+  return TCX_NEXT;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Segments of connections whose request waits: for its turn, or for the rest of its head. */
+#pragma once
+#include "gate/decide/turn.h"
+
+/* Whether somebody has sent the segment who does not know what the client has got: before a
+ * first request is released nothing more, later no less than when the request was sent. */
+static __always_inline bool is_forged(struct __sk_buff *skb, struct work *w, const struct slot *slot) {
+  if (w->s.flags & TCP_RST)
+    return false;
+  if (w->flow.flags & FLOW_NEW)
+    return w->s.ack != slot->acknowledged;
+  return before(w->s.ack, slot->acknowledged) || is_ahead(skb, w);
+}
+
+/* A segment whose client gives up a request that waits, by FIN or RST. */
+__noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  struct slot *slot = f ? slot_of(w->flow.node) : NULL;
+  if (!slot)
+    return TCX_DROP;
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  struct rejected *r = note_rejected(skb, w);
+  r->seq = slot->sequence;
+  if (!delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
+    return drop(REASON_RACE);
+  if (!(w->s.flags & TCP_RST))
+    return answer(skb, w);
+  set_reset(&w->emission, r);
+  return emit(skb, w, r->room) ? TCX_DROP : TCX_NEXT;
+}
+
+/* Claims the slot of a request that waits, so that it stays where it is. */
+static __always_inline bool claim(struct scene *sc) {
+  struct work *w = sc->w;
+  struct flow *f = sc->flow;
+  bool mine = false;
+  bpf_spin_lock(&sc->room->lock);
+  if (is_as_seen(f, &w->flow) && f->next == w->next) {
+    struct node_link *l = link_of(sc->pool, f->node);
+    mine = (l->state == NODE_WAITING || l->state == NODE_GATHERING) && !l->busy;
+    if (mine)
+      l->busy = 1;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  return mine;
+}
+
+/* Makes what was added to a slot the flow's. False: the flow has ended meanwhile. */
+static __always_inline bool commit_slot(struct scene *sc, struct slot *slot, __u32 length) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->flags == sc->w->flags;
+  if (mine) {
+    note_request(f, &sc->w->flow);
+    slot->length = length;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  return mine;
+}
+
+/* Adds the next bytes of a held request to its slot. */
+static __always_inline void extend(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
+  struct work *w = sc->w;
+  __u32 length = slot->length, extended = append_data(skb, w, w->flow.node);
+  if ((int)extended <= (int)length)
+    return;
+  w->s.length = extended - length;
+  if (w->flow.flags & FLOW_LOST)
+    w->flow.next = w->s.seq + w->s.length;
+  else if (w->flow.flags & FLOW_CHUNKS && read_request(skb, w, w->s.seq) == HTTP_LOST)
+    return; /* it comes again, and is refused, when the request is in service */
+  if (exceeds(w))
+    extended -= w->s.seq + w->s.length - w->flow.next;
+  commit_slot(sc, slot, extended);
+}
+
+/* Whether the segment's data are the next of the request, and of nothing beyond it. */
+static __always_inline bool continues(const struct work *w, __u32 end) {
+  const struct segment *s = &w->s;
+  if (!s->length || s->seq != end)
+    return false;
+  return w->flow.flags & (FLOW_CHUNKS | FLOW_LOST) || !before(w->flow.next, s->seq + s->length);
+}
+
+/* A further segment while the flow's request waits. */
+__noinline int on_held(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_DROP;
+  const struct segment *s = &w->s;
+  struct slot *slot = slot_of(w->flow.node);
+  if (!slot)
+    return TCX_DROP;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  if (is_forged(skb, w, slot))
+    return drop(REASON_FORGED);
+  if (s->flags & TCP_RST)
+    return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
+  if (s->flags & TCP_FIN && s->seq == end && !s->length)
+    return ON_GAVE_UP;
+  if (claim(&sc)) {
+    if (s->seq == begin || s->seq == end)
+      refresh_slot(skb, w, w->flow.node);
+    w->keep = s->length;
+    if (continues(w, end)) /* what does not will be sent again */
+      extend(skb, &sc, slot);
+    unclaim(&sc);
+  }
+  if (!(w->flow.flags & FLOW_NEW) && !s->length)
+    return TCX_NEXT; /* acknowledges the answer before */
+  count_reason(REASON_HELD, true, false);
+  return w->flow.flags & FLOW_ACKED && before(s->seq, end) ? acknowledge(skb, w, end) : TCX_DROP;
+}
+
+/* A request begins of whose head this is a piece. The gate puts the pieces together in a slot,
+ * and acknowledges them: a client may send one only when it knows that the last has arrived. */
+__noinline int on_piece(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_DROP;
+  w->keep = w->s.length;
+  int fate = FATE_REJECT;
+  bool fits = true;
+  __u32 node = take_node(sc.pool);
+  if (!node) {
+    count_rejected(sc.room, w->flow.class, REJECT_NO_SLOT);
+    tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
+  } else if (fill_slot(skb, w, node)) {
+    count_reason(REASON_CHECKSUM, true, false);
+    fate = FATE_LOST;
+  } else {
+    fits = w->kept == w->keep;
+    fate = fits ? try_gather(&sc, sc.flow, node) : FATE_REJECT;
+  }
+  if (fate == FATE_HELD) {
+    count_reason(REASON_GATHERED, true, false);
+    return acknowledge(skb, w, w->s.seq + w->s.length);
+  }
+  if (node && fits && fate == FATE_REJECT)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+  if (node)
+    free_node(sc.pool, node);
+  return fits ? settle(skb, &sc, fate) : refuse(skb, w, REJECT_TOO_LARGE, w->s.seq);
+}
+
+/* Rejects a request that is in no list any more. */
+static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc, __u32 begin) {
+  struct work *w = sc->w;
+  __u32 node = w->flow.node;
+  bool mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
+  free_node(sc->pool, node);
+  if (mine)
+    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+  return mine ? turn_away(skb, w, begin) : drop(REASON_RACE);
+}
+
+/* The head of the request of w->flow has ended with this segment, which makes its slot w->grown
+ * bytes long: takes its turn. */
+__noinline int on_whole(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_claimed_scene(&sc, w))
+    return drop(REASON_RACE);
+  __u32 node = w->flow.node;
+  struct slot *slot = slot_of(node);
+  if (!slot)
+    return TCX_DROP;
+  w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
+  w->watch = 0;
+  int fate = take_turn(w, node, w->grown - (w->s.length - w->keep));
+  if (fate == FATE_LOST) {
+    unclaim(&sc);
+    return drop(REASON_RACE);
+  }
+  if (fate == FATE_REJECT)
+    return reject_whole(skb, &sc, slot->sequence);
+  if (fate == FATE_HELD) {
+    tell_of(w, EVENT_HOLD, 0, 0);
+    count_reason(REASON_GATHERED, true, false);
+    return acknowledge(skb, w, w->s.seq + w->keep);
+  }
+  tell_of(w, EVENT_ADMIT, 0, 0);
+  watch_flow(w, w->s.seq + w->keep);
+  return pass_slot(skb, &sc);
+}
+
+/* Adds a piece of a head to its slot, which is claimed. */
+static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
+  struct work *w = sc->w;
+  __u32 length = slot->length, begin = slot->sequence, came = w->s.length;
+  w->now = bpf_ktime_get_ns();
+  w->keep = came;
+  int extended = append_data(skb, w, w->flow.node);
+  if (extended < 0) {
+    unclaim(sc);
+    return drop(REASON_CHECKSUM);
+  }
+  refresh_slot(skb, w, w->flow.node);
+  w->s.length = extended - length;
+  int step = read_request(skb, w, w->s.seq);
+  __u32 why = refusal(sc, step);
+  if (w->flow.flags & FLOW_HEAD && w->s.length < came)
+    why = REJECT_TOO_LARGE;
+  if (!why && !(w->flow.flags & FLOW_HEAD)) {
+    w->grown = extended;
+    w->fresh = 1;
+    return has_rules(sc, step) ? ON_RULES : ON_WHOLE;
+  }
+  bool mine = !why && commit_slot(sc, slot, extended);
+  unclaim(sc);
+  if (mine) {
+    count_reason(REASON_GATHERED, true, false);
+    return acknowledge(skb, w, w->s.seq + w->s.length);
+  }
+  if (!why)
+    return drop(REASON_RACE);
+  w->s.length = came;
+  return refuse(skb, w, why, begin);
+}
+
+/* A further segment while the head of the flow's request comes in pieces. */
+__noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w || !set_flow_scene(&sc, w))
+    return TCX_DROP;
+  const struct segment *s = &w->s;
+  struct slot *slot = slot_of(w->flow.node);
+  if (!slot)
+    return TCX_DROP;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  if (is_forged(skb, w, slot))
+    return drop(REASON_FORGED);
+  if (s->flags & TCP_RST)
+    return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
+  if (s->flags & TCP_FIN && s->seq == end && !s->length)
+    return ON_GAVE_UP;
+  if (!s->length)
+    return w->flow.flags & FLOW_NEW ? drop(REASON_HELD) : TCX_NEXT;
+  if (s->seq != end) { /* again, or too early: the client has to know where we are */
+    count_reason(before(end, s->seq) ? REASON_GAP : REASON_HELD, true, false);
+    return s->seq - begin < 0x10000 ? acknowledge(skb, w, end) : TCX_DROP;
+  }
+  return claim(&sc) ? add_piece(skb, &sc, slot) : drop(REASON_RACE);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the stack knows of a connection. */
+#pragma once
+#include "compat/cast.h"
+#include "gate/work.h"
+
+static __always_inline void make_tuple(struct bpf_sock_tuple *t, const struct flow_key *k) {
+  if (!k->v6) {
+    t->ipv4.saddr = bpf_htonl(k->peer[0] >> 32);
+    t->ipv4.daddr = bpf_htonl(k->local[0] >> 32);
+    t->ipv4.sport = bpf_htons(k->peer_port);
+    t->ipv4.dport = bpf_htons(k->local_port);
+    return;
+  }
+  for (int i = 0; i < 2; i++) {
+    t->ipv6.saddr[2 * i] = bpf_htonl(k->peer[i] >> 32);
+    t->ipv6.saddr[2 * i + 1] = bpf_htonl((__u32)k->peer[i]);
+    t->ipv6.daddr[2 * i] = bpf_htonl(k->local[i] >> 32);
+    t->ipv6.daddr[2 * i + 1] = bpf_htonl((__u32)k->local[i]);
+  }
+  t->ipv6.sport = bpf_htons(k->peer_port);
+  t->ipv6.dport = bpf_htons(k->local_port);
+}
+
+/* Reads the listener that a connection is to be accepted from. */
+static __always_inline void read_listener(struct endpoint *out, const void *listener, bool direct) {
+  struct sock *sk = KERNEL_OBJECT(direct, listener, struct sock);
+  __u32 backlog = KERNEL_FIELD(direct, sk, sk_ack_backlog);
+  out->crowded = backlog > KERNEL_FIELD(direct, sk, sk_max_ack_backlog); /* as sk_acceptq_is_full() */
+  out->orphaned = KERNEL_FIELD(direct, sk, __sk_common.skc_state) != BPF_TCP_LISTEN;
+}
+
+/* Reads the socket of a connection that is established. */
+static __always_inline void read_established(struct endpoint *out, const void *sk, bool direct) {
+  struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
+  out->sequence = KERNEL_FIELD(direct, t, rcv_nxt);
+  out->answer = KERNEL_FIELD(direct, t, snd_nxt);
+  out->window = KERNEL_FIELD(direct, t, rcv_wup) + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
+  out->silent = !KERNEL_FIELD(direct, t, bytes_received);
+  out->unsent = KERNEL_FIELD(direct, t, write_seq) != out->answer;
+  out->gap = KERNEL_FIELD(direct, t, out_of_order_queue.rb_node) != NULL;
+}
+
+/* Reads the socket. Casts, because the helpers for it refuse the request sockets of MPTCP
+ * listeners, and the verifier the way to the listener. */
+static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *sk) {
+  bool direct = has_casts;
+  out->state = sk->state;
+  if (out->state == BPF_TCP_LISTEN)
+    read_listener(out, sk, direct);
+  if (out->state == BPF_TCP_ESTABLISHED || out->state == BPF_TCP_CLOSE_WAIT)
+    read_established(out, sk, direct);
+  if (out->state != BPF_TCP_NEW_SYN_RECV)
+    return;
+  struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
+  out->sequence = KERNEL_FIELD(direct, r, rcv_isn) + 1;
+  out->answer = KERNEL_FIELD(direct, r, snt_isn) + 1;
+  read_listener(out, KERNEL_FIELD(direct, r, req.req.__req_common.skc_listener), direct);
+}
+
+static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {
+  struct bpf_sock_tuple tuple = {};
+  make_tuple(&tuple, k);
+  if (k->v6)
+    return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+  return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* Finds the socket that a connection's segments go to. */
+__noinline int find_socket(struct __sk_buff *skb, const struct flow_key *k, struct endpoint *out) {
+  if (!k || !out)
+    return 0;
+  *out = (struct endpoint){};
+  struct bpf_sock *sk = look_up(skb, k);
+  if (!sk)
+    return 0;
+  read_socket(out, sk);
+  bpf_sk_release(sk);
+  return out->state;
+}
+
+/* Whether the segment acknowledges a SYN cookie of the listener that it goes to. */
+__noinline int is_cookie(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
+  __u32 l3 = BOUND(w->s.l3, MAX_HEADERS), l4 = BOUND(w->s.l4, MAX_HEADERS);
+  __u32 ip_size = w->s.p.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+  void *ip = &w->chunk, *tcp = (void *)&w->chunk + 64;
+  if (bpf_skb_load_bytes(skb, l3, ip, ip_size) || bpf_skb_load_bytes(skb, l4, tcp, sizeof(struct tcphdr)))
+    return 0;
+  struct bpf_sock *sk = look_up(skb, &w->key);
+  if (!sk)
+    return 0;
+  bool valid = sk->state == BPF_TCP_LISTEN &&
+               bpf_tcp_check_syncookie(sk, ip, ip_size, tcp, sizeof(struct tcphdr)) == 0;
+  bpf_sk_release(sk);
+  return valid;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What happens to the server's sockets: their end, and what is set on them. */
+#pragma once
+#include "compat/jiffies.h"
+#include "gate/socket.h"
+#include "policy/image.h"
+#include "room/ghosts.h"
+
+/* Of SYN-ACKs, ms. */
+#define USUAL_TIMEOUT 1000
+
+static __always_inline bool is_mapped(const struct in6_addr *a) {
+  return !a->in6_u.u6_addr32[0] && !a->in6_u.u6_addr32[1] && a->in6_u.u6_addr32[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline void key_address(__u64 to[2], const struct in6_addr *a) {
+  to[0] = word(a->in6_u.u6_addr32[0], a->in6_u.u6_addr32[1]);
+  to[1] = word(a->in6_u.u6_addr32[2], a->in6_u.u6_addr32[3]);
+}
+
+/* A socket's port, also when it has given it back: then skc_num is 0 already. */
+static __always_inline __u16 port_of(const struct sock *sk) {
+  bool direct = has_casts;
+  struct inet_sock *i = KERNEL_OBJECT(direct, sk, struct inet_sock);
+  return bpf_ntohs(KERNEL_FIELD(direct, i, inet_sport));
+}
+
+static __always_inline void socket_key(struct flow_key *k, const struct sock *sk) {
+  const struct sock_common *c = &sk->__sk_common;
+  __builtin_memset(k, 0, sizeof(*k));
+  k->peer_port = bpf_ntohs(c->skc_dport);
+  k->local_port = port_of(sk);
+  if (c->skc_family == AF_INET || is_mapped(&c->skc_v6_daddr)) {
+    k->peer[0] = word(c->skc_daddr, 0);
+    k->local[0] = word(c->skc_rcv_saddr, 0);
+    return;
+  }
+  k->v6 = 1;
+  key_address(k->peer, &c->skc_v6_daddr);
+  key_address(k->local, &c->skc_v6_rcv_saddr);
+}
+
+/* Ends a flow with its socket. A request in service whose client has reset the connection
+ * goes on being counted. */
+static __always_inline void end_with_socket(const struct flow_key *key, struct flow *f, __u64 id,
+                                            bool was_reset, __u64 cookie) {
+  struct room *r = room_of(f->room);
+  struct pool *p = the_pool();
+  if (!r || !p)
+    return;
+  struct haunted h = {.room = f->room};
+  __u64 now = bpf_ktime_get_ns();
+  bool haunts = false;
+  bpf_spin_lock(&r->lock);
+  if (was_reset && f->id == id && f->state == FLOW_SERVED && !(f->flags & FLOW_ANSWERED) && cookie) {
+    h.number = haunt(r, f->class, f->epoch, cookie, now);
+    f->state = FLOW_IDLE;
+    haunts = true;
+  }
+  bpf_spin_unlock(&r->lock);
+  if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &h, BPF_ANY))
+    haunted_sockets = 1;
+  delete_flow(key, f, NULL, id, now);
+}
+
+/* The server has closed its side, and is done with the request. Its FIN may come much later, behind bytes
+ * that the client does not acknowledge. */
+static __always_inline void end_with_server(struct flow *f, __u64 id) {
+  struct room *r = room_of(f->room);
+  __u64 now = bpf_ktime_get_ns();
+  if (!r)
+    return;
+  bpf_spin_lock(&r->lock);
+  if (f->id == id && f->state == FLOW_SERVED)
+    end_service(r, f, now);
+  bpf_spin_unlock(&r->lock);
+}
+
+/* A change of a socket's state. */
+struct state_change {
+  __u64 sk;
+  __u64 state;
+};
+
+/* Key 0; value: the last change that narthex_sock_state has begun with on this CPU. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct state_change);
+} state_changes SEC(".maps");
+
+/* Whether the change says that the server, or the stack, is done with a connection. */
+static __always_inline bool ends_anything(const __u64 *ctx) {
+  int state = ctx[2];
+  return state == BPF_TCP_CLOSE || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_LAST_ACK;
+}
+
+/* A tracing program is left out where it would run within itself: when a packet comes in while it runs for a
+ * process that closes a socket. So it is attached twice, as two programs: at least one of them sees each
+ * change. The first notes what it has seen, the second sees to what it has not. */
+static __always_inline void note_change(const __u64 *ctx) {
+  __u32 zero = 0;
+  struct state_change *c = bpf_map_lookup_elem(&state_changes, &zero);
+  if (c)
+    *c = (struct state_change){ctx[0], ctx[2]};
+}
+
+static __always_inline bool was_noted(const __u64 *ctx) {
+  __u32 zero = 0;
+  const struct state_change *c = bpf_map_lookup_elem(&state_changes, &zero);
+  return c && c->sk == ctx[0] && c->state == ctx[2];
+}
+
+/* tp_btf/inet_sock_set_state: sk, old state, new state. One of those that ends_anything(). */
+static __always_inline int follow_change(__u64 *ctx) {
+  const struct sock *sk = (void *)ctx[0];
+  bool closes = (int)ctx[2] != BPF_TCP_CLOSE;
+  if (!is_gate_port(port_of(sk)))
+    return 0;
+  if (sk->__sk_common.skc_net.net->net_cookie != net_cookie)
+    return 0;
+  struct flow_key key;
+  socket_key(&key, sk);
+  struct flow *f = bpf_map_lookup_elem(&flows, &key);
+  if (f && closes)
+    end_with_server(f, f->id);
+  else if (f)
+    end_with_socket(&key, f, f->id, sk->sk_err != 0, bpf_get_socket_cookie((void *)ctx[0]));
+  return 0;
+}
+
+static __always_inline int sock_state(__u64 *ctx) {
+  if (!ends_anything(ctx))
+    return 0;
+  note_change(ctx);
+  return follow_change(ctx);
+}
+
+static __always_inline int sock_missed(__u64 *ctx) {
+  return ends_anything(ctx) && !was_noted(ctx) ? follow_change(ctx) : 0;
+}
+
+/* cgroup/sock_release: a process has closed a socket. */
+static __always_inline int sock_release(void *ctx) {
+  if (!haunted_sockets)
+    return 1;
+  __u64 cookie = bpf_get_socket_cookie(ctx);
+  struct haunted *h = bpf_map_lookup_elem(&ghosts, &cookie);
+  if (!h)
+    return 1;
+  struct room *r = room_of(h->room);
+  if (!r)
+    return 1;
+  struct ghost *g = &r->ghost[h->number % GHOSTS];
+  bpf_spin_lock(&r->lock);
+  if (g->cookie == cookie)
+    lay(r, g);
+  bpf_spin_unlock(&r->lock);
+  bpf_map_delete_elem(&ghosts, &cookie);
+  return 1;
+}
+
+static __always_inline void ops_packet(struct packet *p, const struct bpf_sock_ops *ops) {
+  p->sport = bpf_ntohl(ops->remote_port);
+  p->dport = ops->local_port;
+  p->has_ports = 1;
+  p->v6 = ops->family == AF_INET6 &&
+          (ops->remote_ip6[0] || ops->remote_ip6[1] || ops->remote_ip6[2] != bpf_htonl(0xffff));
+  if (!p->v6) {
+    p->src[0] = word(ops->remote_ip4, 0);
+    p->dst[0] = word(ops->local_ip4, 0);
+    return;
+  }
+  p->src[0] = word(ops->remote_ip6[0], ops->remote_ip6[1]);
+  p->src[1] = word(ops->remote_ip6[2], ops->remote_ip6[3]);
+  p->dst[0] = word(ops->local_ip6[0], ops->local_ip6[1]);
+  p->dst[1] = word(ops->local_ip6[2], ops->local_ip6[3]);
+}
+
+struct socket_setting {
+  int priority; /* SO_PRIORITY; 0: none */
+  int mark;     /* SO_MARK; 0: none */
+};
+
+/* What the policy says of a connection whose first request is not known yet. */
+static __always_inline void read_setting(struct socket_setting *to, const struct packet *p) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct service *service = h ? find_service(&im, h, p) : NULL;
+  if (!service || !service->gate)
+    return;
+  const struct room_config *c = room_config(&im, h, service->slot);
+  const struct rule *rule = find_rule(&im, h, service, p);
+  if (!c || (rule && rule->action == ACTION_PASS))
+    return;
+  __u32 rank = rank_of(c, rule);
+  to->priority = c->rank[rank].socket_priority;
+  to->mark = socket_mark(c, rank);
+}
+
+/* sockops: how long a SYN-ACK is waited for before it is sent again. The kernel gives up a connection whose
+ * SYN-ACK it cannot send again, the queue being full, as in a flood: none is to be sent while a request may
+ * wait. Who has lost it sends his SYN again after a second, and gets another at once. */
+static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  __u32 timeout = h && h->longest_wait > USUAL_TIMEOUT ? jiffies_in(h->longest_wait) : 0;
+  if (timeout)
+    ops->reply = timeout;
+}
+
+/* sockops: a connection is established at the server's side. */
+static __always_inline void sock_established(struct bpf_sock_ops *ops) {
+  struct packet p = {};
+  struct flow_key key;
+  struct socket_setting set = {};
+  ops_packet(&p, ops);
+  incoming_key(&key, &p);
+  struct flow *f = bpf_map_lookup_elem(&flows, &key);
+  if (f)
+    set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
+  else
+    read_setting(&set, &p);
+  if (set.priority)
+    bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
+  if (set.mark)
+    bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &set.mark, sizeof(set.mark));
+}
+
+static __always_inline int sock_ops(struct bpf_sock_ops *ops) {
+  bool begins = ops->op == BPF_SOCK_OPS_TIMEOUT_INIT && ops->state == BPF_TCP_NEW_SYN_RECV;
+  if ((!begins && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) || !is_gate_port(ops->local_port) ||
+      bpf_get_netns_cookie(ops) != net_cookie)
+    return 1;
+  if (begins)
+    syn_ack_timeout(ops);
+  else
+    sock_established(ops);
+  return 1;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Memory of a program's run. A clone that is sent meets the programs again before the send
+ * returns, so that a CPU has several runs at once, one within another. */
+#pragma once
+#include "compat/verifier.h"
+#include "gate/endpoint.h"
+#include "observe/events.h"
+#include "parse/response.h"
+#include "room/flow.h"
+
+#define MAX_NESTING 4
+
+/* The option of RFC 7323, network byte order. */
+struct timestamps {
+  __be32 option;
+  __be32 value;
+  __be32 echo;
+};
+
+/* A packet of our own. */
+struct emission {
+  struct flow_key key;
+  struct timestamps times; /* host and network order alike: only copied; option 0: none */
+  __u32 l3;                /* as in the packet that it is made of */
+  __u32 seq;
+  __u32 ack;
+  __u32 length; /* bytes of the text */
+  __u8 flags;
+  __u8 to_server;
+  __u8 text;   /* enum reply */
+  __u8 pad[1]; /* 0 */
+};
+
+/* What the client of a connection that we end is told. */
+enum reply {
+  REPLY_FIN,       /* nothing: as when a server closes an idle connection */
+  REPLY_RESET,     /* nothing, by a reset */
+  REPLY_POLICY,    /* what the service says */
+  REPLY_MALFORMED, /* 400 */
+  REPLY_TOO_LARGE, /* 431 */
+};
+
+/* What a rejection needs to know of the request. */
+struct rejected {
+  struct flow_key key;
+  struct timestamps times;
+  __u32 l3;
+  __u32 seq; /* of the request's first byte */
+  __u32 end; /* behind its last */
+  __u32 ack;
+  __u32 ifindex;
+  __u32 room;   /* slot of the service */
+  __u8 text;    /* enum reply */
+  __u8 no_peer; /* the stack has no socket to be reset */
+  __u8 pad[2];  /* 0 */
+  __u32 length; /* bytes of REPLY_POLICY */
+};
+
+/* What a look at a flow leads to. */
+struct finding {
+  __u32 slot_end; /* of the request in the slot that it keeps */
+  __u32 has;      /* the client's sequence number up to which the stack has its bytes */
+  bool due;       /* it leads to something */
+  bool arrived;   /* it has a socket of its own */
+  bool received;  /* it has all that is in the slot, or will never have it */
+  bool silent;    /* neither side has said anything since the last look */
+  bool missing;   /* its client has sent nothing since the last look, for which there is room */
+  bool embryo;    /* it is still to make a socket of it */
+  bool crowded;   /* and no place for a socket */
+  bool gap;       /* it has bytes beyond others that it has not */
+  bool mute;      /* its client has said nothing to it yet */
+  bool retracted; /* the request is taken to have never come */
+};
+
+struct work {
+  struct segment s;
+  struct flow_key key;
+  struct flow flow; /* as it will be */
+  __u32 next;       /* flow.next as it was seen */
+  __u16 flags;      /* flow.flags as they were seen */
+  __u64 now;
+  struct http_chunk chunk;
+  __u32 padding; /* behind the chunk: a checksum is over whole words */
+  __u32 used;    /* bytes up to the head's end */
+  struct http_answer answer;
+  struct {
+    __u32 at;   /* offset in the frame */
+    __u32 left; /* bytes of the segment from there on */
+  } reading;    /* where it goes on */
+  struct {
+    __u64 sum;
+    __u32 at; /* offset in the frame */
+    __u32 left;
+  } sum;                  /* of a frame's bytes, as far as it is had */
+  struct http_head began; /* what was read of the request before this segment */
+  __u32 keep;             /* bytes of the segment's data that are the request's */
+  __u32 kept;             /* of these, those that are in the slot */
+  __u32 grown;        /* bytes of the slot with the head, which is claimed; 0: the head is in the segment */
+  struct packet from; /* who sends the request: the packet's source, or who a trusted proxy says */
+  __u8 proxied;       /* 1: the connection is a trusted proxy's */
+  __u8 demoted;       /* 1: its rule puts it into the lowest class */
+  __u8 named;         /* 1: `from` is who a trusted proxy says, and not one itself */
+  __u8 crowded;       /* 1: the accept queue that the connection is for is full */
+  __u32 says;         /* 1: the segment has what the server had not said before */
+  __u32 watch;        /* 1: its flow is to be looked at again */
+  struct finding found;
+  struct watch look;
+  struct endpoint socket;
+  struct {
+    __u32 ifindex;
+    __u32 flags; /* BPF_F_INGRESS or 0 */
+  } out;         /* where the packet goes, if it is redirected */
+  struct rejected rejected;
+  struct emission emission;
+  __u32 by;     /* slot of the rule that has decided; NO_RULE: none */
+  __s64 debt;   /* ns: of its bucket */
+  __u64 waited; /* ns, of a request that waited */
+  __u32 why;    /* enum reject: of a request that its rule rejects */
+  __u8 fate;    /* enum mirror_fate: what its rule has made of it */
+  __u8 fresh;   /* 1: the request begins, and all of its head is there */
+  __u8 pad[2];
+  struct event event;
+};
+
+/* Key: depth of nesting. Written and read by one run at a time. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, MAX_NESTING);
+  __type(key, __u32);
+  __type(value, struct work);
+} works SEC(".maps");
+
+/* Key 0; value: runs on this CPU at the moment. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u32);
+} nesting SEC(".maps");
+
+/* NULL: too deep. What was entered must be left. */
+static __always_inline struct work *enter_run(void) {
+  __u32 zero = 0;
+  __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
+  if (!depth)
+    return NULL;
+  __u32 level = *depth;
+  if (level >= MAX_NESTING)
+    return NULL;
+  struct work *w = bpf_map_lookup_elem(&works, &level);
+  if (w)
+    *depth = level + 1;
+  return w;
+}
+
+static __always_inline void leave_run(void) {
+  __u32 zero = 0;
+  __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
+  if (depth)
+    --*depth;
+}
+
+/* Number of the run at hand, 0 of the outermost. */
+static __always_inline __u32 run_level(void) {
+  __u32 zero = 0;
+  const __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
+  return depth ? *depth - 1 : MAX_NESTING;
+}
+
+/* The run's own memory, from where it may be put into maps. */
+static __always_inline struct work *work_in_map(struct work *w) {
+  if (has_memory_keys)
+    return w;
+  __u32 level = run_level();
+  return bpf_map_lookup_elem(&works, &level);
+}
+
+/* Tells what became of the request of w->flow. */
+__noinline int tell_of(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
+  if (!w)
+    return 0;
+  __u64 now = heard_at();
+  if (!now || (kind >= EVENT_HOLD && bpf_get_prandom_u32() % EVENT_SAMPLE))
+    return 0;
+  struct event *e = &w->event;
+  bool named = w->proxied;
+  e->time = now;
+  e->peer[0] = named ? w->from.src[0] : w->key.peer[0];
+  e->peer[1] = named ? w->from.src[1] : w->key.peer[1];
+  e->local[0] = w->key.local[0];
+  e->local[1] = w->key.local[1];
+  e->peer_port = named ? 0 : w->key.peer_port;
+  e->local_port = w->key.local_port;
+  e->v6 = named ? w->from.v6 : w->key.v6;
+  e->local_v6 = w->key.v6;
+  e->kind = kind;
+  e->shadow = shadow;
+  e->class = w->flow.class;
+  e->service = w->flow.room;
+  e->rule = w->by;
+  e->reason = reason;
+  e->debt = w->debt;
+  e->waited = w->waited;
+  tell(e);
+  return 0;
+}
+
+/* What is known of a request at first, for telling of it. */
+static __always_inline void begin_tale(struct work *w) {
+  w->by = NO_RULE;
+  w->debt = 0;
+  w->waited = 0;
+  w->proxied = 0;
+  w->demoted = 0;
+  w->fresh = 0;
+  w->fate = MIRROR_PASS;
+  w->why = 0;
+}

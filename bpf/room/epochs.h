@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who is in service, since which epoch. All under the room's lock. */
+#pragma once
+#include "room/state.h"
+
+/* Forgets what entered so long ago that its end must have been missed. */
+static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
+  __u32 *entered = r->entered[epoch % EPOCHS];
+  for (int i = 0; i < CLASS_SLOTS; i++) {
+    __u32 n = entered[i];
+    entered[i] = 0;
+    r->in_service -= n;
+    r->class[i].in_service -= n;
+    r->class[i].served += n;
+    r->class[i].lost += n;
+  }
+}
+
+/* Moves on to the epoch of this moment. */
+static __always_inline void advance(struct room *r, const struct room_config *c, __u64 now) {
+  if ((__s64)(now - r->epoch_began) < (__s64)c->epoch)
+    return;
+  if (!r->in_service || !c->epoch) {
+    r->epoch_began = now;
+    return;
+  }
+  for (int i = 0; i < EPOCHS; i++) {
+    if (now - r->epoch_began < c->epoch)
+      return;
+    r->epoch_began += c->epoch;
+    forget_epoch(r, ++r->epoch);
+  }
+  r->epoch_began = now;
+}
+
+/* Counts a request in service. The epoch is to be kept for leave(). */
+static __always_inline __u32 enter(struct room *r, __u32 class) {
+  r->in_service++;
+  class_of(r, class)->in_service++;
+  r->entered[r->epoch % EPOCHS][class & (CLASS_SLOTS - 1)]++;
+  return r->epoch;
+}
+
+/* Whether what entered in that epoch has been given up. */
+static __always_inline bool is_forgotten(const struct room *r, __u32 epoch) {
+  return r->epoch - epoch >= EPOCHS;
+}
+
+/* Ends what enter() began. False: it has been given up before. */
+static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
+  if (is_forgotten(r, epoch))
+    return false;
+  r->in_service--;
+  class_of(r, class)->in_service--;
+  r->entered[epoch % EPOCHS][class & (CLASS_SLOTS - 1)]--;
+  return true;
+}
+
+/* Ends a request's service that began so long ago. */
+static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u64 took) {
+  if (!leave(r, class, epoch))
+    return;
+  if ((__s64)took < 0) /* another CPU read the clock later, and had the lock first */
+    took = 0;
+  struct class_room *c = class_of(r, class);
+  c->served++;
+  c->service_sum += took;
+  c->service[bucket_of(took)]++;
+  c->typical = c->typical ? c->typical - c->typical / 8 + took / 8 : took;
+}

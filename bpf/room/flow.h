@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is known of a connection, and the changes of its state. */
+#pragma once
+#include "compat/keys.h"
+#include "parse/http.h"
+#include "parse/proxy.h"
+#include "parse/segment.h"
+#include "parse/tls.h"
+#include "room/epochs.h"
+#include "room/lists.h"
+
+/* Changed under the lock of its room by who finds there the id it knows: an entry that was
+ * deleted can be another connection's at once. */
+struct flow {
+  __u64 id;     /* never used again; 0: the entry is being deleted */
+  __u64 since;  /* ns: waits, or is in service, since */
+  __u32 next;   /* the client's sequence number at which the next request begins; while
+                 * FLOW_HEAD or FLOW_CHUNKS: behind what was read; FLOW_LOST: behind what has passed */
+  __u32 start;  /* the client's of the first byte of the request */
+  __u32 body;   /* behind what was read of it: its head, and its chunks */
+  __u32 answer; /* the server's from which on its bytes answer the request */
+  __u32 sent;   /* the server's behind what it has sent */
+  __u32 node;   /* of the slot with its request; 0: none */
+  __u32 epoch;  /* when in service; see enter() */
+  __u16 room;   /* slot of the service */
+  __u16 flags;  /* enum flow_flag */
+  __u8 class;   /* slot */
+  __u8 state;   /* enum flow_state */
+  __u8 socket_priority;
+  __u8 ends;     /* enum service_end */
+  __u8 rank;     /* in the policy of that generation */
+  __u8 protocol; /* enum protocol */
+  __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
+  __u8 moves;    /* 1: bytes of its body, or of it again, have passed since it was looked at */
+  __u8 home;     /* rank of its connection, which its next request begins with */
+  __u8 named;    /* enum flow_named */
+  __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
+  __u8 pad;      /* 0 */
+  __u32 lax; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed since */
+  __u32 rule; /* the request rule that its request was found to match; NO_MATCH: none */
+  struct address client;
+  struct proxy_head proxy; /* the bytes read of that header */
+  __u32 generation;
+  __u32 mark; /* SO_MARK of its socket; 0: none */
+  union {     /* the bytes read of its head */
+    struct http_head head;
+    struct tls_hello hello;
+  };
+};
+
+/* What is known of a PROXY header. */
+enum flow_named {
+  NAMED_CLIENT = 1, /* flow.client is who it says the client is */
+  NAMED_HERE = 2,   /* the request at hand begins with it */
+};
+
+/* Connections that have sent a request, until their socket ends. Written and read by the
+ * programs. When full, requests of further connections are rejected. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1);
+  __type(key, struct flow_key);
+  __type(value, struct flow);
+} flows SEC(".maps");
+
+/* Structs are set field by field, not by assignment of a compound literal: that would take
+ * stack, of which programs have 512 bytes for all functions that call each other. */
+static __always_inline void set_key(struct flow_key *k, const __u64 peer[2], const __u64 local[2],
+                                    __u16 peer_port, __u16 local_port, __u8 v6) {
+  k->peer[0] = peer[0];
+  k->peer[1] = peer[1];
+  k->local[0] = local[0];
+  k->local[1] = local[1];
+  k->peer_port = peer_port;
+  k->local_port = local_port;
+  k->v6 = v6;
+  k->pad[0] = k->pad[1] = k->pad[2] = 0;
+}
+
+static __always_inline void incoming_key(struct flow_key *k, const struct packet *p) {
+  set_key(k, p->src, p->dst, p->sport, p->dport, p->v6);
+}
+
+static __always_inline void outgoing_key(struct flow_key *k, const struct packet *p) {
+  set_key(k, p->dst, p->src, p->dport, p->sport, p->v6);
+}
+
+/* Whether the flow may take a turn: its last request is over, was given up, or has paused. */
+static __always_inline bool is_free(const struct room *r, const struct flow *f) {
+  return f->state == FLOW_IDLE || f->state == FLOW_PAUSED ||
+         (f->state == FLOW_SERVED && is_forgotten(r, f->epoch));
+}
+
+/* Ends the service of the flow's request. Under the lock. */
+static __always_inline void end_service(struct room *r, struct flow *f, __u64 now) {
+  finish(r, f->class, f->epoch, now - f->since);
+  f->state = FLOW_IDLE;
+}
+
+/* Has the flow's request, which the stack has dropped, take its turn as if it had not come, when it
+ * comes again. Under the lock. */
+static __always_inline void retract(struct room *r, struct flow *f, bool embryo) {
+  if (leave(r, f->class, f->epoch))
+    class_of(r, f->class)->paused++;
+  f->state = FLOW_IDLE;
+  f->next = f->body = f->start;
+  f->flags = embryo ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
+}
+
+/* Parts the flow from its node. Returns it if it is to be freed, or 0. Under the lock. */
+static __always_inline __u32 part_node(struct room *r, struct pool *p, struct flow *f) {
+  __u32 node = f->node;
+  struct node_link *l = link_of(p, node);
+  f->node = 0;
+  /* A node that is taken is in the hands of another CPU, which finds the flow gone. One whose
+   * slot is being written waits for its turn, and finds the same. */
+  if (!node || l->state == NODE_TAKEN || l->busy)
+    return 0;
+  withdraw(r, p, node);
+  return node;
+}
+
+/* Ends the flow whatever its state. Returns a node that is to be freed, or 0. Under the
+ * lock. */
+static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  f->id = 0;
+  if (f->state == FLOW_SERVED)
+    end_service(r, f, now);
+  if (f->state == FLOW_HELD)
+    class_of(r, f->class)->gave_up++;
+  f->state = FLOW_IDLE;
+  return part_node(r, p, f);
+}
+
+/* Whether the stack has nothing of the connection but the SYN cookie that it has sent. */
+static __always_inline bool is_only_cookie(const struct flow *f) {
+  return (f->flags & (FLOW_COOKIE | FLOW_NEW)) == (FLOW_COOKIE | FLOW_NEW);
+}
+
+/* Whether the flow is the one that was seen, and has not gone on since. */
+static __always_inline bool is_as_seen(const struct flow *f, const struct flow *seen) {
+  if (f->flags & FLOW_COOKIE && f->moves != seen->moves)
+    return false;
+  return seen->id && f->id == seen->id && f->state == seen->state && f->node == seen->node;
+}
+
+/* Deletes a flow that is as it was seen, or only still has its id. False: another CPU was
+ * faster. */
+__noinline int delete_flow(const struct flow_key *key, struct flow *f, const struct flow *seen, __u64 id,
+                           __u64 now) {
+  if (!key || !f)
+    return false;
+  struct room *r = room_of(f->room);
+  struct pool *p = the_pool();
+  if (!r || !p || !id)
+    return false;
+  __u32 node = 0;
+  bool mine = false;
+  bpf_spin_lock(&r->lock);
+  if (seen ? is_as_seen(f, seen) : f->id == id) {
+    node = end_flow(r, p, f, now);
+    mine = true;
+  }
+  bpf_spin_unlock(&r->lock);
+  if (node)
+    free_node(p, node);
+  if (mine)
+    delete_by_key(&flows, key);
+  return mine;
+}

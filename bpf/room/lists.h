@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The lists of a room, and the pool of nodes that are in them. All functions here run under the room's lock
+ * unless they say otherwise. */
+#pragma once
+#include "room/state.h"
+
+/* Gives a node, 0 if there is none. Takes the pool's lock. */
+static __always_inline __u32 take_node(struct pool *p) {
+  __u32 node = 0;
+  bpf_spin_lock(&p->lock);
+  if (p->free) {
+    node = p->free;
+    p->free = link_of(p, node)->next;
+  } else if (p->fresh < slot_count) {
+    node = ++p->fresh;
+  }
+  if (node) {
+    p->used++;
+    link_of(p, node)->state = NODE_TAKEN;
+    link_of(p, node)->busy = 0;
+    link_of(p, node)->again = 0;
+  }
+  bpf_spin_unlock(&p->lock);
+  return node;
+}
+
+/* Takes a node back that is in no list. Takes the pool's lock. */
+static __always_inline void free_node(struct pool *p, __u32 node) {
+  bpf_spin_lock(&p->lock);
+  struct node_link *l = link_of(p, node);
+  l->state = NODE_FREE;
+  l->next = p->free;
+  p->free = node;
+  p->used--;
+  bpf_spin_unlock(&p->lock);
+}
+
+static __always_inline void append(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  l->next = 0;
+  l->prev = *tail;
+  if (*tail)
+    link_of(p, *tail)->next = node;
+  else
+    *head = node;
+  *tail = node;
+}
+
+static __always_inline void prepend(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  l->prev = 0;
+  l->next = *head;
+  if (*head)
+    link_of(p, *head)->prev = node;
+  else
+    *tail = node;
+  *head = node;
+}
+
+static __always_inline void take_out(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  if (l->prev)
+    link_of(p, l->prev)->next = l->next;
+  else
+    *head = l->next;
+  if (l->next)
+    link_of(p, l->next)->prev = l->prev;
+  else
+    *tail = l->prev;
+  l->state = NODE_TAKEN;
+}
+
+/* The list of a class that the node belongs to. */
+static __always_inline __u32 list_of(const struct node_link *l) { return l->list & (LIST_LEN - 1); }
+
+/* Takes a waiting node out of its class's list. */
+static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) {
+  __u32 class = link_of(p, node)->class, list = list_of(link_of(p, node));
+  struct class_room *c = class_of(r, class);
+  take_out(p, &c->head[list], &c->tail[list], node);
+  r->kept_classes &= ~bit_of(class) | -any_of(c->head[LIST_KEPT]);
+  r->waiting--;
+  if (--c->waiting == 0) {
+    r->waiting_classes &= ~bit_of(class);
+    r->due_classes &= ~bit_of(class);
+    c->credit = 0;
+  }
+}
+
+static __always_inline void count_waiting(struct room *r, struct node_link *l) {
+  l->state = NODE_WAITING;
+  r->waiting++;
+  class_of(r, l->class)->waiting++;
+  r->waiting_classes |= bit_of(l->class);
+  r->kept_classes |= bit_of(l->class) & (list_of(l) - 1); /* but not LIST_NEW */
+}
+
+/* Takes a node out of the list in which it is. */
+static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  if (l->state == NODE_WAITING) {
+    unqueue(r, p, node);
+    return;
+  }
+  bool gathering = l->state == NODE_GATHERING;
+  if (gathering)
+    r->gathering--;
+  if (gathering || l->state == NODE_DOOMED)
+    take_out(p, gathering ? &r->gather_head : &r->doomed_head, gathering ? &r->gather_tail : &r->doomed_tail,
+             node);
+  l->state = NODE_TAKEN;
+}
+
+/* Marks a node for rejection. */
+static __always_inline void doom(struct room *r, struct pool *p, __u32 node, __u8 why) {
+  struct node_link *l = link_of(p, node);
+  withdraw(r, p, node);
+  append(p, &r->doomed_head, &r->doomed_tail, node);
+  l->state = NODE_DOOMED;
+  l->reject = why;
+}
+
+/* Marks a node that a flow keeps as one to be put before the stack again. */
+static __always_inline void call_again(struct room *r, struct pool *p, __u32 node) {
+  doom(r, p, node, 0);
+  link_of(p, node)->again = 1;
+}
+
+/* Puts a node at the end of the list of heads that come in pieces. */
+static __always_inline void enlist(struct room *r, struct pool *p, __u32 node) {
+  append(p, &r->gather_head, &r->gather_tail, node);
+  link_of(p, node)->state = NODE_GATHERING;
+  r->gathering++;
+}
+
+/* Puts a node at the end of its class. */
+static __always_inline void enqueue(struct room *r, struct pool *p, __u32 node) {
+  struct node_link *l = link_of(p, node);
+  struct class_room *q = class_of(r, l->class);
+  __u32 list = list_of(l);
+  append(p, &q->head[list], &q->tail[list], node);
+  count_waiting(r, l);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who may enter service, who is next, and who makes room. All under the room's lock. */
+#pragma once
+#include "room/lists.h"
+
+/* Bits of the classes that are at their max. Without branches, which the verifier would have
+ * to follow all. */
+static __always_inline __u32 at_max(const struct room *r, const struct room_config *c) {
+  __u32 full = 0;
+  if (!c->bounded)
+    return 0;
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    const struct rank *k = &c->rank[i];
+    __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
+    __u32 bound = (-max) >> 63, below = (in_service - max) >> 63;
+    full |= (bound & ~below) << (k->class & (CLASS_SLOTS - 1));
+  }
+  return full;
+}
+
+/* The first of the classes, by rank, among the first so many ranks; its bit, or 0. */
+static __always_inline __u32 first_by_rank(const struct room *r, const struct room_config *c, __u32 classes,
+                                           __u32 ranks) {
+  if (!classes)
+    return 0;
+  ranks = forget(ranks, r->in_service);
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    if (i >= ranks)
+      break;
+    __u32 bit = bit_of(c->rank[i].class);
+    if (classes & bit)
+      return bit;
+  }
+  return 0;
+}
+
+/* The node of a class that waits longest; 0 if there is none. */
+static __always_inline __u32 oldest(const struct class_room *c, struct pool *p) {
+  __u32 kept = c->head[LIST_KEPT], new = c->head[LIST_NEW];
+  if (!kept || !new)
+    return kept | new;
+  return (__s64)(link_of(p, kept)->since - link_of(p, new)->since) < 0 ? kept : new;
+}
+
+/* The class with that bit, the lowest of several. There is one. */
+static __always_inline const struct class_room *class_with(const struct room *r, __u32 bits) {
+  __u32 bit = bits & -bits;
+  __u32 slot = any_of(bit & 0xaaaaaaaa) | any_of(bit & 0xcccccccc) << 1 | any_of(bit & 0xf0f0f0f0) << 2 |
+               any_of(bit & 0xff00ff00) << 3 | any_of(bit & 0xffff0000) << 4;
+  return &r->class[slot & (CLASS_SLOTS - 1)];
+}
+
+/* Bit of the class that is next among these with one of the first so many ranks; 0 if none
+ * could be admitted. A class whose reserve is due is next, whatever its rank. */
+static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 classes,
+                                        __u32 ranks) {
+  __u32 able = classes & ~at_max(r, c);
+  __u32 due = first_by_rank(r, c, able & r->due_classes, c->ranks);
+  return due ?: first_by_rank(r, c, able, ranks);
+}
+
+/* The node that is to be released next, 0 if there is no room or nobody. Where the server's
+ * accept queue was found full at this tick of the clock, it is nobody whom it still has to accept. */
+static __always_inline __u32 next_node(const struct room *r, struct pool *p, const struct room_config *c,
+                                       __u32 jiffies) {
+  if (!r->waiting || !has_room(r))
+    return 0;
+  bool stuck = r->stuck == jiffies;
+  __u32 classes = stuck ? r->kept_classes : r->waiting_classes;
+  __u32 bit = next_class(r, c, classes, c->ranks);
+  if (!bit) /* those of classes that are in the policy no more come last */
+    bit = classes & ~c->classes;
+  if (!bit)
+    return 0;
+  const struct class_room *q = class_with(r, bit);
+  return stuck ? q->head[LIST_KEPT] : oldest(q, p);
+}
+
+static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 node, __u64 now) {
+  return (__s64)(now - link_of(p, node)->since) >= (__s64)max_wait;
+}
+
+/* How long the rest of a head is waited for where none is put together any more. */
+#define LEFT_GATHERING 1000000000ULL
+
+/* A node that has waited for too long, 0 if none. */
+static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
+                                          __u64 now) {
+  __u64 most = c->strict || r->limit || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
+  if (r->gather_head && is_overdue(p, most, r->gather_head, now))
+    return r->gather_head;
+  if (!r->waiting)
+    return 0;
+  for (__u32 i = 0; i < MAX_RANKS && i < c->ranks; i++) {
+    __u32 class = c->rank[i].class;
+    __u32 node = r->waiting_classes & bit_of(class) ? oldest(class_of(r, class), p) : 0;
+    if (node && is_overdue(p, c->max_wait, node, now))
+      return node;
+  }
+  __u32 gone = r->waiting_classes & ~c->classes; /* in the policy no more */
+  __u32 node = gone ? oldest(class_with(r, gone), p) : 0;
+  return node && is_overdue(p, c->max_wait, node, now) ? node : 0;
+}
+
+/* Accounts an admission of the class to the reserves. */
+static __always_inline void credit(struct room *r, const struct room_config *c, __u32 class) {
+  if (!r->waiting)
+    return;
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
+    if (i >= c->ranks)
+      break;
+    const struct rank *k = &c->rank[i];
+    struct class_room *q = class_of(r, k->class);
+    if (!k->reserve || !q->waiting)
+      continue;
+    q->credit += k->reserve;
+    if (k->class == class)
+      q->credit = q->credit > 100 ? q->credit - 100 : 0;
+    else if (q->credit > 200)
+      q->credit = 200;
+    if (q->credit >= 100)
+      r->due_classes |= bit_of(k->class);
+    else
+      r->due_classes &= ~bit_of(k->class);
+  }
+}
+
+/* Whether a request of that rank may enter now: there is room, and nobody waits before it
+ * who could. */
+static __always_inline bool may_enter(const struct room *r, const struct room_config *c, __u32 rank) {
+  if (!has_room(r))
+    return false;
+  if (at_max(r, c) & bit_of(c->rank[rank & (MAX_RANKS - 1)].class))
+    return false;
+  return !r->waiting || !next_class(r, c, r->waiting_classes, rank + 1);
+}
+
+/* The node that makes room for a request of that rank: the longest-waiting of the lowest
+ * class, if that is lower. */
+static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, const struct room_config *c,
+                                          __u32 rank) {
+  __u32 bit = r->waiting_classes & ~c->classes;
+  for (__u32 i = 0; !bit && i < MAX_RANKS; i++) {
+    __u32 lowest = MAX_RANKS - 1 - i;
+    if (lowest <= rank)
+      break;
+    if (lowest < c->ranks)
+      bit = r->waiting_classes & bit_of(c->rank[lowest].class);
+  }
+  return bit ? oldest(class_with(r, bit), p) : 0;
+}
+
+/* Makes a place in the queue for a request of that rank. What has not come as a whole goes
+ * first, for it costs nothing to send a part. False: the queue is full. */
+static __always_inline bool make_place(struct room *r, struct pool *p, const struct room_config *c,
+                                       __u32 rank) {
+  if (r->waiting + r->gathering < c->queue_size)
+    return true;
+  if (!c->queue_size)
+    return false;
+  __u32 victim = r->gather_head;
+  if (!victim)
+    victim = displaced_by(r, p, c, rank);
+  if (victim)
+    doom(r, p, victim, REJECT_DISPLACED);
+  return victim;
+}
+
+/* Heads that may come in pieces at once where nobody waits for a turn. */
+#define LEAST_GATHERING 16
+
+/* Makes a place for a head that comes in pieces: in the queue, if there is one. */
+static __always_inline bool make_gathering_place(struct room *r, struct pool *p, const struct room_config *c,
+                                                 __u32 rank) {
+  if (c->queue_size)
+    return make_place(r, p, c, rank);
+  if (r->gathering >= LEAST_GATHERING)
+    doom(r, p, r->gather_head, REJECT_DISPLACED);
+  return true;
+}
+
+/* Starts the counters of a class anew that nobody waits or is in service of. Takes the room's
+ * lock. */
+static __always_inline void reset_class(struct room *r, __u32 class) {
+  bpf_spin_lock(&r->lock);
+  struct class_room *c = class_of(r, class);
+  if (!c->waiting && !c->in_service)
+    __builtin_memset(c, 0, sizeof(*c));
+  bpf_spin_unlock(&r->lock);
+}

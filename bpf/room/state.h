@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The state of the waiting rooms, which each room's lock guards. */
+#pragma once
+#include "abi/config.h"
+#include "abi/room.h"
+#include "compat/verifier.h"
+
+/* Key: slot of a service. Written by the programs under its lock; user space reads. Sized
+ * for the services of the policy; user space refuses more. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct room);
+} rooms SEC(".maps");
+
+/* Key 0. The nodes of all rooms. When there is no free one the request is rejected. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct pool);
+} pool SEC(".maps");
+
+static __always_inline struct room *room_of(__u32 slot) { return bpf_map_lookup_elem(&rooms, &slot); }
+
+static __always_inline struct pool *the_pool(void) {
+  __u32 zero = 0;
+  return bpf_map_lookup_elem(&pool, &zero);
+}
+
+static __always_inline struct node_link *link_of(struct pool *p, __u32 node) {
+  return &p->link[BOUND(node, MAX_SLOTS)];
+}
+
+static __always_inline struct class_room *class_of(struct room *r, __u32 class) {
+  return &r->class[class & (CLASS_SLOTS - 1)];
+}
+
+/* 1, if any of these 32 bits is set, or 0. Without branches, which the verifier would have to follow all. */
+static __always_inline __u32 any_of(__u64 bits) { return -bits >> 63; }
+
+/* The bit of a class slot. */
+static __always_inline __u32 bit_of(__u32 class) { return 1U << (class & (CLASS_SLOTS - 1)); }
+
+/* Whether what user space has decided still holds: it renews that for as long as it lives. */
+static __always_inline bool is_steered(const struct room *r, __u64 now) {
+  return (__s64)(r->control.until - now) > 0;
+}
+
+/* Requests in service at once; 0: unlimited. */
+static __always_inline __u32 limit_of(const struct room *r, const struct room_config *c, __u64 now) {
+  if (!c->adaptive)
+    return c->limit;
+  return is_steered(r, now) ? r->control.limit : r->control.safe;
+}
+
+/* Whether the rule is enforced at this moment for the service in a slot. */
+static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u64 now) {
+  if (rule->when == WHEN_ALWAYS)
+    return true;
+  const struct room *r = room_of(slot);
+  return r && r->control.overload && is_steered(r, now);
+}
+
+static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }
+
+/* log2 of a duration in microseconds, at most HISTOGRAM − 1. */
+static __always_inline __u32 bucket_of(__u64 ns) {
+  __u64 us = ns / 1000;
+  __u32 log = 0;
+  for (int step = 16; step; step /= 2) {
+    if (us >> step) {
+      us >>= step;
+      log += step;
+    }
+  }
+  return log & (HISTOGRAM - 1);
+}
