@@ -80,8 +80,8 @@ struct room {
   __u32 waiting_classes; /* bit: class slot */
   __u32 kept_classes;    /* the same; somebody waits in LIST_KEPT */
   __u32 due_classes;     /* bit: class slot; its reserve is due */
-  __u32 doomed_head;     /* nodes that are to be rejected; 0: none */
-  __u32 doomed_tail;
+  __u32 due_head;        /* nodes that are to be rejected; 0: none */
+  __u32 due_tail;
   __u32 epoch;       /* number of the current one */
   __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
   __u32 ghost_end;
@@ -101,7 +101,7 @@ struct room {
 enum node_state {
   NODE_FREE = 0,
   NODE_WAITING = 1,   /* in the list of its class */
-  NODE_DOOMED = 2,    /* in the list of those that are to be rejected, or put before the stack again */
+  NODE_DUE = 2,       /* in the list of those that are to be rejected, or put before the stack again */
   NODE_TAKEN = 3,     /* in no list: being put in, released or rejected */
   NODE_GATHERING = 4, /* in the list of heads that come in pieces */
   NODE_KEPT = 5       /* in no list: kept by its flow until the stack has it */

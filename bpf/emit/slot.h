@@ -17,7 +17,7 @@ static __always_inline struct slot *slot_of(__u32 node) { return bpf_map_lookup_
 static __always_inline __u8 *frame_of(struct slot *s) { return (__u8 *)(s + 1); }
 
 /* Notes who asks and which rule has decided, for telling of it when the request has waited. */
-static __always_inline void keep_tale(struct slot *slot, const struct work *w) {
+static __always_inline void save_attribution(struct slot *slot, const struct work *w) {
   slot->by = w->by;
   slot->debt = w->debt;
   slot->proxied = w->proxied;
@@ -26,7 +26,7 @@ static __always_inline void keep_tale(struct slot *slot, const struct work *w) {
   slot->from[1] = w->from.src[1];
 }
 
-static __always_inline void recall_tale(struct work *w, const struct slot *slot) {
+static __always_inline void load_attribution(struct work *w, const struct slot *slot) {
   w->by = slot->by;
   w->debt = slot->debt;
   w->proxied = slot->proxied;
@@ -80,7 +80,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   slot->vlan_tags = !!skb->vlan_present;
   slot->vlan_proto = skb->vlan_proto;
   slot->vlan_tci = skb->vlan_tci;
-  keep_tale(slot, w);
+  save_attribution(slot, w);
   return 0;
 }
 

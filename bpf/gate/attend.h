@@ -25,7 +25,7 @@ static __always_inline bool seems_free(const struct room *r) { return !r->limit 
 /* Whether there is anything to do in the room, at a glance: without the lock, and for what
  * has waited for too long only once per tick of the clock. */
 static __always_inline bool seems_due(struct room *r) {
-  if (r->doomed_head)
+  if (r->due_head)
     return true;
   if (!(r->waiting | r->gathering))
     return false;
@@ -74,7 +74,7 @@ __noinline int what_is_due(__u32 slot) {
   lock_current(&sc, slot, now);
   if (overdue_node(r, sc.pool, sc.config, now))
     due = DUE_OVERDUE;
-  else if (r->doomed_head || next_node(r, sc.pool, sc.config, jiffies))
+  else if (r->due_head || next_node(r, sc.pool, sc.config, jiffies))
     due = DUE_NEXT;
   bpf_spin_unlock(&r->lock);
   return due;
@@ -89,7 +89,7 @@ __noinline int attend(struct __sk_buff *skb, __u32 slot) {
       return i;
     kick(skb, slot);
     struct room *r = room_of(slot);
-    if (!r || (due == DUE_NEXT && !r->doomed_head && !(r->waiting && seems_free(r))))
+    if (!r || (due == DUE_NEXT && !r->due_head && !(r->waiting && seems_free(r))))
       return i + 1;
   }
   return MAX_KICKS;

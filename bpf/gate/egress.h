@@ -21,10 +21,10 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   w->says = 0;
   w->flow.room = MAX_SERVICES;
   int verdict = on_flow_out(skb, w);
-  if (verdict == ON_STALE) /* the segment must not go unnoticed */
+  if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
   see_to(skb, w, w->flow.room);
-  return verdict == ON_STALE ? TCX_NEXT : verdict;
+  return verdict == STEP_STALE ? TCX_NEXT : verdict;
 }
 
 static __always_inline int gate_kicked(struct __sk_buff *skb) {

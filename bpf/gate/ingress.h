@@ -4,8 +4,6 @@
 #pragma once
 #include "gate/decide/rules.h"
 #include "gate/look.h"
-#include "gate/mirror.h"
-#include "gate/recognise/http.h"
 #include "gate/recognise/stream.h"
 #include "gate/recognise/syn.h"
 #include "gate/recognise/untracked.h"
@@ -39,50 +37,46 @@ static __always_inline bool changes_anything(const struct segment *s) {
 }
 
 /* A segment of an HTTP connection whose request does not wait. */
-static __always_inline int on_http(struct __sk_buff *skb, struct work *w) {
+static __always_inline int http_step(struct __sk_buff *skb, struct work *w) {
   const struct flow *f = &w->flow;
   __u32 end = w->s.seq + w->s.length;
   if (is_far(f->start, w->s.seq))
     leave_behind(skb, w);
-  int verdict = before(f->next, end) ? ON_SERVED : TCX_NEXT;
   if (f->state == FLOW_PAUSED)
-    verdict = on_paused(skb, w);
-  else if (before(w->s.seq, f->body) && before(f->start, end))
-    verdict = on_again(skb, w);
-  bool passes = verdict == TCX_NEXT || verdict == ON_SERVED; /* some of it, perhaps */
-  if (f->state == FLOW_SERVED && f->watched && passes && on_body(skb, w) != TCX_NEXT)
-    verdict = TCX_DROP;
-  if (f->state == FLOW_SERVED && verdict == ON_SERVED)
-    verdict = on_served(skb, w);
-  if (verdict == ON_IDLE || verdict == ON_SERVED)
-    verdict = on_idle(skb, w);
-  if (verdict == ON_NEXT)
-    verdict = on_next(skb, w);
-  if (verdict == ON_NEXT_REQUEST)
-    verdict = on_next_request(skb, w);
-  return verdict == ON_UNFOLLOWED ? on_unfollowed(skb, w) : verdict;
+    return STEP_PAUSED;
+  return before(w->s.seq, f->body) && before(f->start, end) ? STEP_AGAIN : STEP_BODY;
 }
 
-/* A segment of a flow in the table, which w->flow is a copy of. */
-static __always_inline int on_flow(struct __sk_buff *skb, struct work *w) {
+/* What a segment of a flow in the table is, which w->flow is a copy of. */
+static __always_inline int flow_step(struct __sk_buff *skb, struct work *w) {
   const struct flow *f = &w->flow;
   if (!f->id) /* it is being deleted */
     return w->s.length ? drop(REASON_RACE) : TCX_NEXT;
-  if (f->state == FLOW_HELD)
-    return on_held(skb, w);
-  if (f->state == FLOW_GATHERING)
-    return on_gathering(skb, w);
+  if (f->state == FLOW_HELD || f->state == FLOW_GATHERING)
+    return f->state == FLOW_HELD ? STEP_HELD : STEP_GATHERING;
   if (w->s.flags & TCP_FIN && is_stray_end(skb, w))
     return drop(REASON_FORGED);
   if (!w->s.length || w->s.flags & TCP_RST || f->flags & FLOW_TUNNEL)
     return TCX_NEXT; /* a reset is the stack's business, which says so when it takes it */
   if (f->protocol == PROTOCOL_HTTP)
-    return on_http(skb, w);
+    return http_step(skb, w);
   if (f->protocol == PROTOCOL_TLS && before(w->s.seq, f->next) && is_hello_again(skb, w))
     return drop(REASON_RACE);
   if (f->state != FLOW_SERVED || f->flags & FLOW_ANSWERED)
-    return on_speech(skb, w);
+    return STEP_STREAM;
   return f->flags & FLOW_COOKIE || before(w->s.seq, f->next) ? on_body(skb, w) : TCX_NEXT;
+}
+
+/* Bytes of the request in service are watched while the stack may lack some. */
+static __always_inline int body_step(struct __sk_buff *skb, struct work *w) {
+  return w->flow.state == FLOW_SERVED && w->flow.watched ? on_body(skb, w) : TCX_NEXT;
+}
+
+/* What is behind the bytes of the last request. */
+static __always_inline int behind_step(const struct work *w) {
+  if (!before(w->flow.next, w->s.seq + w->s.length))
+    return TCX_NEXT;
+  return w->flow.state == FLOW_SERVED ? STEP_SERVED : STEP_IDLE;
 }
 
 __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
@@ -102,7 +96,7 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
 
 /* Makes an ordinary byte of one that is marked as urgent (RFC 9293, 3.8.5): stacks leave those out of what
  * servers read, which then would not be what was decided on. */
-__noinline int calm(struct __sk_buff *skb, struct work *w) {
+__noinline int clear_urgent(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return 0;
@@ -118,65 +112,108 @@ __noinline int calm(struct __sk_buff *skb, struct work *w) {
   return 0;
 }
 
-/* A request begins, and all of its head is there: what its rule says. */
-static __always_inline int on_fresh(struct __sk_buff *skb, struct work *w, int verdict) {
-  __u32 why = verdict == ON_RULES ? read_rules(skb, w) : 0;
-  __u32 level = run_level();
-  bool copies = is_mirrored() && begin_mirror(skb, w, level);
-  if (verdict == ON_RULES)
-    verdict = on_rules(w, why);
-  if (copies)
-    end_mirror(w, level);
-  return verdict == ON_REFUSED ? on_refused(skb, w) : verdict;
+static __always_inline int take_step(struct __sk_buff *skb, struct work *w, int step) {
+  switch (step) {
+  case STEP_UNTRACKED:
+    return on_untracked(skb, w);
+  case STEP_FIRST_REQUEST:
+    return on_first_request(skb, w);
+  case STEP_HELD:
+    return on_held(skb, w);
+  case STEP_GATHERING:
+    return on_gathering(skb, w);
+  case STEP_AGAIN:
+    return on_again(skb, w);
+  case STEP_BODY:
+    step = body_step(skb, w);
+    return step == TCX_NEXT ? behind_step(w) : step;
+  case STEP_BODY_ALONE:
+    return body_step(skb, w);
+  case STEP_SERVED:
+    return on_served(skb, w);
+  case STEP_PAUSED:
+    return on_paused(skb, w);
+  case STEP_IDLE:
+    return on_idle(skb, w);
+  case STEP_NEXT:
+    return on_next(skb, w);
+  case STEP_NEXT_REQUEST:
+    return on_next_request(skb, w);
+  case STEP_UNFOLLOWED:
+    return on_unfollowed(skb, w);
+  case STEP_STREAM:
+    return on_stream(skb, w);
+  case STEP_READ:
+    w->why = read_rules(skb, w);
+    w->read = 1;
+    return STEP_JUDGE;
+  case STEP_JUDGE:
+    return on_judge(skb, w);
+  case STEP_COMPARE:
+    w->why = read_rules(skb, w);
+    return on_compare(skb, w);
+  case STEP_TURN:
+    return on_turn(skb, w);
+  case STEP_GATHER:
+    return on_gather(skb, w);
+  case STEP_GATHERED:
+    return on_gathered(skb, w);
+  case STEP_EXEMPT:
+    return on_exempt(skb, w);
+  case STEP_REJECT:
+    return on_reject(skb, w);
+  case STEP_GIVE_UP:
+    return on_give_up(skb, w);
+  }
+  return step;
+}
+
+/* Goes from a step to the verdict. */
+static __always_inline int take_steps(struct __sk_buff *skb, struct work *w, int step) {
+  for (int i = 0; i < MAX_WAY && step >= STEP_UNTRACKED; i++)
+    step = take_step(skb, w, step);
+  return step < STEP_UNTRACKED ? step : TCX_NEXT;
+}
+
+/* A segment that says no more than that others have arrived, or a reset, of a connection in the table whose
+ * request does not wait. */
+static __always_inline int bare_step(struct __sk_buff *skb, struct work *w, const struct flow *f) {
+  w->flow.room = f->room;
+  if (f->flags & FLOW_NEW) /* its first request is still to come: the server need not know it yet */
+    return drop(REASON_HANDSHAKE);
+  if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
+    return on_early_reset(skb, w);
+  if (f->state == FLOW_SERVED && f->watched && !(f->flags & FLOW_ANSWERED))
+    return on_early_ack(skb, w);
+  return TCX_NEXT;
+}
+
+/* What a segment to a port of the gate is. */
+static __always_inline int first_step(struct __sk_buff *skb, struct work *w) {
+  if (!(w->s.flags & (TCP_ACK | TCP_RST)))
+    return TCX_NEXT; /* no stack takes it */
+  if (w->s.flags & TCP_URG)
+    clear_urgent(skb, w);
+  const struct flow *f = find_by_key(&flows, &w->key);
+  if (!f)
+    return STEP_UNTRACKED;
+  if (!changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING)
+    return bare_step(skb, w, f);
+  w->flow = *f;
+  w->next = w->flow.next;
+  w->flags = w->flow.flags;
+  return flow_step(skb, w);
 }
 
 /* Decides on a segment to a port of the gate. */
 static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w) {
   incoming_key(&w->key, &w->s.p);
-  begin_tale(w);
+  clear_attribution(w);
   w->crowded = 0;
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
-  if (!(w->s.flags & (TCP_ACK | TCP_RST)))
-    return TCX_NEXT; /* no stack takes it */
-  if (w->s.flags & TCP_URG)
-    calm(skb, w);
-  struct flow *f = find_by_key(&flows, &w->key);
-  int verdict = TCX_NEXT;
-  if (f && !changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
-    w->flow.room = f->room;
-    if (f->flags & FLOW_NEW) /* its first request is still to come: the server need not know it yet */
-      verdict = drop(REASON_HANDSHAKE);
-    else if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
-      verdict = on_early_reset(skb, w);
-    else if (f->state == FLOW_SERVED && f->watched && !(f->flags & FLOW_ANSWERED))
-      verdict = on_early_ack(skb, w);
-  } else if (f) {
-    w->flow = *f;
-    w->next = w->flow.next;
-    w->flags = w->flow.flags;
-    verdict = on_flow(skb, w);
-  } else {
-    verdict = ON_UNKNOWN;
-  }
-  if (verdict == ON_UNKNOWN)
-    verdict = on_unknown(skb, w);
-  if (verdict == ON_FIRST_REQUEST)
-    verdict = on_first_request(skb, w);
-  if (verdict == ON_GAVE_UP)
-    verdict = on_gave_up(skb, w);
-  if (verdict == ON_COMPARED)
-    verdict = on_compared(skb, w, read_rules(skb, w));
-  if (w->fresh)
-    verdict = on_fresh(skb, w, verdict);
-  if (verdict == ON_TURN)
-    verdict = on_turn(skb, w);
-  if (verdict == ON_WHOLE)
-    verdict = on_whole(skb, w);
-  if (verdict == ON_EXEMPT)
-    verdict = on_exempt(skb, w);
-  if (verdict == ON_PIECE)
-    verdict = on_piece(skb, w);
+  w->flow.room = MAX_SERVICES;
+  int verdict = take_steps(skb, w, first_step(skb, w));
   see_to(skb, w, w->flow.room);
   return verdict;
 }

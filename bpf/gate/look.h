@@ -13,13 +13,13 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   bool still = takes_data(sock) && sock->sequence == seen->received;
   to->arrived = open;
   to->has = open ? sock->sequence : f->body;
-  to->embryo = is_opening(sock, f);
-  to->received = open ? !before(sock->sequence, to->slot_end) : !to->embryo;
+  to->half_open = is_opening(sock, f);
+  to->received = open ? !before(sock->sequence, to->slot_end) : !to->half_open;
   to->silent = still && sock->answer == seen->sent;
   to->missing = still && open && sock->window >= SHUT_WINDOW;
   to->crowded = sock->crowded;
   to->gap = sock->gap;
-  to->mute = to->embryo || sock->silent;
+  to->mute = to->half_open || sock->silent;
   to->retracted = false;
 }
 
@@ -33,7 +33,7 @@ static __always_inline bool is_missed(const struct room *r, const struct flow *f
                                       const struct finding *found) {
   if (!concerns_us(r, f) || f->flags & (FLOW_ANSWERED | FLOW_TUNNEL))
     return false;
-  return found->embryo || (found->arrived && found->has == f->start && before(f->start, f->next));
+  return found->half_open || (found->arrived && found->has == f->start && before(f->start, f->next));
 }
 
 /* How long a request stays in service that the stack has dropped, all or a part of which could come again
@@ -79,14 +79,14 @@ static __always_inline void insist(struct room *r, struct pool *p, struct flow *
   if (link_of(p, f->node)->state != NODE_KEPT)
     return;
   if (!missed || now - f->since < LONGEST_LACK) {
-    call_again(r, p, f->node);
+    make_due_again(r, p, f->node);
     return;
   }
   pause(r, f);
   class_of(r, f->class)->arrived++;
   class_of(r, f->class)->held++;
   f->state = FLOW_HELD;
-  doom(r, p, f->node, REJECT_NO_SERVER);
+  make_due(r, p, f->node, REJECT_NO_SERVER);
 }
 
 /* Does what the finding leads to. Returns a node that is to be freed, or 0. Under the lock. */
@@ -108,7 +108,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
     if (found->gap)
       pause(r, f);
     else
-      retract(r, f, found->embryo);
+      retract(r, f, found->half_open);
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
@@ -118,7 +118,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
 
 /* A request was retracted: where there is nothing else of its connection, that begins anew. */
 static __always_inline void forget_retracted(struct work *w, struct flow *f, const struct finding *found) {
-  if (!found->mute || (w->flow.protocol == PROTOCOL_HTTP && !found->embryo))
+  if (!found->mute || (w->flow.protocol == PROTOCOL_HTTP && !found->half_open))
     return;
   w->flow.state = FLOW_IDLE;
   w->flow.moves = 0;

@@ -18,10 +18,10 @@ struct pick {
 static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jiffies) {
   struct room *r = sc->room;
   struct pool *p = sc->pool;
-  __u32 overdue = r->doomed_head ? 0 : overdue_node(r, p, sc->config, sc->w->now);
+  __u32 overdue = r->due_head ? 0 : overdue_node(r, p, sc->config, sc->w->now);
   if (overdue && !link_of(p, overdue)->busy)
-    doom(r, p, overdue, REJECT_MAX_WAIT);
-  k->node = r->doomed_head;
+    make_due(r, p, overdue, REJECT_MAX_WAIT);
+  k->node = r->due_head;
   k->task = link_of(p, k->node)->again ? TASK_AGAIN : TASK_REJECT;
   if (k->node && !link_of(p, k->node)->busy)
     return;
@@ -177,7 +177,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   }
   bool cookie = is_only_cookie(f), mine = false;
   w->key = slot->key;
-  recall_tale(w, slot);
+  load_attribution(w, slot);
   bpf_spin_lock(&sc->room->lock);
   if (f->id == id) {
     mine = true;
@@ -191,7 +191,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
     free_node(sc->pool, k->node);
     return TCX_DROP;
   }
-  tell_of(w, EVENT_REJECT, why, 0);
+  report(w, EVENT_REJECT, why, 0);
   find_socket(skb, &w->key, &w->socket);
   return send_rejection(skb, sc, k, slot, cookie);
 }
@@ -223,8 +223,8 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
   int commitment = ready ? commit_release(sc, k, f, slot) : COMMIT_NONE;
   if (commitment != COMMIT_NONE) {
     w->key = slot->key;
-    recall_tale(w, slot);
-    tell_of(w, EVENT_RELEASE, 0, 0);
+    load_attribution(w, slot);
+    report(w, EVENT_RELEASE, 0, 0);
     if (w->watch)
       watch_slot(w, slot, end);
     return send_in(skb, sc, k->node, slot, commitment == COMMIT_KEEP ? f : NULL);
@@ -272,7 +272,7 @@ __noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
     return TCX_DROP;
   w->now = bpf_ktime_get_ns();
   pick_next(&sc, &k, room);
-  begin_tale(w);
+  clear_attribution(w);
   w->flow.room = room;
   w->flow.class = k.class;
   if (k.task == TASK_RELEASE)

@@ -49,14 +49,14 @@ static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
   return sc->flow;
 }
 
-/* A time for flow.lax, never 0. */
-static __always_inline __u32 lax_time(void) { return (__u32)(bpf_ktime_get_ns() >> 20) | 1; }
+/* A time for flow.unread_since, never 0. */
+static __always_inline __u32 unread_time(void) { return (__u32)(bpf_ktime_get_ns() >> 20) | 1; }
 
 /* The same, for bytes that have to be followed: they may not be, while nothing is held back. */
 static __always_inline bool set_followed_scene(struct scene *sc, struct work *w) {
   if (!set_flow_scene(sc, w))
     return false;
   if (is_lenient(sc))
-    sc->flow->lax = lax_time();
+    sc->flow->unread_since = unread_time();
   return true;
 }

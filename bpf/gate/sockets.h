@@ -155,7 +155,7 @@ static __always_inline int sock_release(void *ctx) {
   struct ghost *g = &r->ghost[h->number % GHOSTS];
   bpf_spin_lock(&r->lock);
   if (g->cookie == cookie)
-    lay(r, g);
+    end_ghost(r, g);
   bpf_spin_unlock(&r->lock);
   bpf_map_delete_elem(&ghosts, &cookie);
   return 1;

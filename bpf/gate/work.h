@@ -65,7 +65,7 @@ struct finding {
   bool received;  /* it has all that is in the slot, or will never have it */
   bool silent;    /* neither side has said anything since the last look */
   bool missing;   /* its client has sent nothing since the last look, for which there is room */
-  bool embryo;    /* it is still to make a socket of it */
+  bool half_open; /* it is still to make a socket of it */
   bool crowded;   /* and no place for a socket */
   bool gap;       /* it has bytes beyond others that it has not */
   bool mute;      /* its client has said nothing to it yet */
@@ -117,7 +117,7 @@ struct work {
   __u64 waited; /* ns, of a request that waited */
   __u32 why;    /* enum reject: of a request that its rule rejects */
   __u8 fate;    /* enum mirror_fate: what its rule has made of it */
-  __u8 fresh;   /* 1: the request begins, and all of its head is there */
+  __u8 read;    /* 1: what rules ask of it was read */
   __u8 pad[2];
   struct event event;
 };
@@ -176,7 +176,7 @@ static __always_inline struct work *work_in_map(struct work *w) {
 }
 
 /* Tells what became of the request of w->flow. */
-__noinline int tell_of(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
+__noinline int report(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
   if (!w)
     return 0;
   __u64 now = heard_at();
@@ -206,13 +206,13 @@ __noinline int tell_of(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
 }
 
 /* What is known of a request at first, for telling of it. */
-static __always_inline void begin_tale(struct work *w) {
+static __always_inline void clear_attribution(struct work *w) {
   w->by = NO_RULE;
   w->debt = 0;
   w->waited = 0;
   w->proxied = 0;
   w->demoted = 0;
-  w->fresh = 0;
+  w->read = 0;
   w->fate = MIRROR_PASS;
   w->why = 0;
 }

@@ -27,17 +27,18 @@ struct flow {
   __u8 class;   /* slot */
   __u8 state;   /* enum flow_state */
   __u8 socket_priority;
-  __u8 ends;     /* enum service_end */
-  __u8 rank;     /* in the policy of that generation */
-  __u8 protocol; /* enum protocol */
-  __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
-  __u8 moves;    /* 1: bytes of its body, or of it again, have passed since it was looked at */
-  __u8 home;     /* rank of its connection, which its next request begins with */
-  __u8 named;    /* enum flow_named */
-  __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
-  __u8 pad;      /* 0 */
-  __u32 lax; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed since */
-  __u32 rule; /* the request rule that its request was found to match; NO_MATCH: none */
+  __u8 ends;          /* enum service_end */
+  __u8 rank;          /* in the policy of that generation */
+  __u8 protocol;      /* enum protocol */
+  __u8 watched;       /* 1: it is in the ring of flows to be looked at again */
+  __u8 moves;         /* 1: bytes of its body, or of it again, have passed since it was looked at */
+  __u8 home;          /* rank of its connection, which its next request begins with */
+  __u8 named;         /* enum flow_named */
+  __u8 lacks;         /* looks at which the stack lacked bytes that were read, one after the other */
+  __u8 pad;           /* 0 */
+  __u32 unread_since; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed
+                         since */
+  __u32 rule;         /* the request rule that its request was found to match; NO_MATCH: none */
   struct address client;
   struct proxy_head proxy; /* the bytes read of that header */
   __u32 generation;
@@ -99,12 +100,12 @@ static __always_inline void end_service(struct room *r, struct flow *f, __u64 no
 
 /* Has the flow's request, which the stack has dropped, take its turn as if it had not come, when it
  * comes again. Under the lock. */
-static __always_inline void retract(struct room *r, struct flow *f, bool embryo) {
+static __always_inline void retract(struct room *r, struct flow *f, bool half_open) {
   if (leave(r, f->class, f->epoch))
     class_of(r, f->class)->paused++;
   f->state = FLOW_IDLE;
   f->next = f->body = f->start;
-  f->flags = embryo ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
+  f->flags = half_open ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
 }
 
 /* Parts the flow from its node. Returns it if it is to be freed, or 0. Under the lock. */

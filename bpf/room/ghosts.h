@@ -19,7 +19,7 @@ struct {
 __u64 haunted_sockets;
 
 /* Ends a ghost's service. How long it took is not known. */
-static __always_inline void lay(struct room *r, struct ghost *g) {
+static __always_inline void end_ghost(struct room *r, struct ghost *g) {
   if (g->cookie && leave(r, g->class, g->epoch))
     class_of(r, g->class)->served++;
   g->cookie = 0;
@@ -39,7 +39,7 @@ static __always_inline void reap_ghosts(struct room *r, __u64 now) {
     struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
     if (!is_ghost_due(r, now))
       return;
-    lay(r, g);
+    end_ghost(r, g);
     r->ghost_first++;
   }
 }
@@ -57,7 +57,7 @@ static __always_inline bool is_behind(const struct room *r, const struct room_co
 static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u64 cookie, __u64 now) {
   struct class_room *c = class_of(r, class);
   if (r->ghost_end - r->ghost_first >= GHOSTS)
-    lay(r, &r->ghost[r->ghost_first++ % GHOSTS]);
+    end_ghost(r, &r->ghost[r->ghost_first++ % GHOSTS]);
   __u32 number = r->ghost_end++;
   struct ghost *g = &r->ghost[number % GHOSTS];
   g->deadline = now + (c->typical ?: TYPICAL_UNKNOWN);

@@ -105,24 +105,23 @@ static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node)
   bool gathering = l->state == NODE_GATHERING;
   if (gathering)
     r->gathering--;
-  if (gathering || l->state == NODE_DOOMED)
-    take_out(p, gathering ? &r->gather_head : &r->doomed_head, gathering ? &r->gather_tail : &r->doomed_tail,
-             node);
+  if (gathering || l->state == NODE_DUE)
+    take_out(p, gathering ? &r->gather_head : &r->due_head, gathering ? &r->gather_tail : &r->due_tail, node);
   l->state = NODE_TAKEN;
 }
 
 /* Marks a node for rejection. */
-static __always_inline void doom(struct room *r, struct pool *p, __u32 node, __u8 why) {
+static __always_inline void make_due(struct room *r, struct pool *p, __u32 node, __u8 why) {
   struct node_link *l = link_of(p, node);
   withdraw(r, p, node);
-  append(p, &r->doomed_head, &r->doomed_tail, node);
-  l->state = NODE_DOOMED;
+  append(p, &r->due_head, &r->due_tail, node);
+  l->state = NODE_DUE;
   l->reject = why;
 }
 
 /* Marks a node that a flow keeps as one to be put before the stack again. */
-static __always_inline void call_again(struct room *r, struct pool *p, __u32 node) {
-  doom(r, p, node, 0);
+static __always_inline void make_due_again(struct room *r, struct pool *p, __u32 node) {
+  make_due(r, p, node, 0);
   link_of(p, node)->again = 1;
 }
 

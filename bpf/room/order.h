@@ -162,7 +162,7 @@ static __always_inline bool make_place(struct room *r, struct pool *p, const str
   if (!victim)
     victim = displaced_by(r, p, c, rank);
   if (victim)
-    doom(r, p, victim, REJECT_DISPLACED);
+    make_due(r, p, victim, REJECT_DISPLACED);
   return victim;
 }
 
@@ -175,7 +175,7 @@ static __always_inline bool make_gathering_place(struct room *r, struct pool *p,
   if (c->queue_size)
     return make_place(r, p, c, rank);
   if (r->gathering >= LEAST_GATHERING)
-    doom(r, p, r->gather_head, REJECT_DISPLACED);
+    make_due(r, p, r->gather_head, REJECT_DISPLACED);
   return true;
 }
 

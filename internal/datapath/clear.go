@@ -39,7 +39,7 @@ func (in *Instance) Clear(limit time.Duration) error {
 func all(int) bool { return true }
 
 // isEmpty reports whether nobody is in the room but requests in service.
-func (r *narthexRoom) isEmpty() bool { return r.Waiting == 0 && r.Gathering == 0 && r.DoomedHead == 0 }
+func (r *narthexRoom) isEmpty() bool { return r.Waiting == 0 && r.Gathering == 0 && r.DueHead == 0 }
 
 // clearLeft empties the rooms of services that no gate sees any more, before the gates go: what
 // they have acknowledged nobody sends again.

@@ -151,7 +151,7 @@ type narthexFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
-	Lax            uint32
+	UnreadSince    uint32
 	Rule           uint32
 	_              [4]byte
 	Client         struct {
@@ -610,8 +610,8 @@ type narthexRoom struct {
 	WaitingClasses uint32
 	KeptClasses    uint32
 	DueClasses     uint32
-	DoomedHead     uint32
-	DoomedTail     uint32
+	DueHead        uint32
+	DueTail        uint32
 	Epoch          uint32
 	GhostFirst     uint32
 	GhostEnd       uint32
@@ -901,7 +901,7 @@ type narthexWork struct {
 		Received  bool
 		Silent    bool
 		Missing   bool
-		Embryo    bool
+		HalfOpen  bool
 		Crowded   bool
 		Gap       bool
 		Mute      bool
@@ -979,7 +979,7 @@ type narthexWork struct {
 	Waited uint64
 	Why    uint32
 	Fate   uint8
-	Fresh  uint8
+	Read   uint8
 	Pad    [2]uint8
 	Event  narthexEvent
 }

@@ -1277,8 +1277,8 @@ static void check_flow(struct census *c, struct pool *p, struct flow *f) {
     c->kept++;
   }
   bool right = waits
-                   ? state == (f->state == FLOW_HELD ? NODE_WAITING : NODE_GATHERING) || state == NODE_DOOMED
-                   : state == NODE_KEPT || (state == NODE_DOOMED && p->link[f->node].again);
+                   ? state == (f->state == FLOW_HELD ? NODE_WAITING : NODE_GATHERING) || state == NODE_DUE
+                   : state == NODE_KEPT || (state == NODE_DUE && p->link[f->node].again);
   if (!right || seen_nodes[f->node] != 1)
     is_wrong(c, "node %u of a flow in state %u has the state %u, and is in %u places", f->node, f->state,
              state, seen_nodes[f->node]);
@@ -1310,7 +1310,7 @@ void world_census(struct census *c) {
     in_service += q->in_service;
     entered += in_epochs;
   }
-  c->in_lists = waiting + walk_list(c, p, "doomed", r->doomed_head, r->doomed_tail, NODE_DOOMED);
+  c->in_lists = waiting + walk_list(c, p, "due", r->due_head, r->due_tail, NODE_DUE);
   __u32 gathering = walk_list(c, p, "gatherers", r->gather_head, r->gather_tail, NODE_GATHERING);
   c->in_lists += gathering;
   if (gathering != r->gathering)

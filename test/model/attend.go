@@ -45,7 +45,7 @@ func (m *Model) glance(s *State, c *cpu) {
 	r := &s.Room
 	c.PC = atWatch
 	switch {
-	case r.Doomed[0] != 0:
+	case r.Due[0] != 0:
 		c.PC = atDue
 	case s.waiting() == 0 && r.Gather[0] == 0:
 	case s.waiting() != 0 && m.hasRoom(s) && !r.Stuck:
@@ -66,7 +66,7 @@ func (m *Model) due(s *State, c *cpu) {
 	}
 	s.advance()
 	m.reapGhosts(s)
-	if s.overdueNode() != 0 || r.Doomed[0] != 0 || (!r.Stuck && m.nextNode(s) != 0) {
+	if s.overdueNode() != 0 || r.Due[0] != 0 || (!r.Stuck && m.nextNode(s) != 0) {
 		c.PC = atKick
 		return
 	}
@@ -89,12 +89,12 @@ func (m *Model) kick(s *State, c *cpu) {
 
 func (m *Model) pickNext(s *State, c *cpu) {
 	r := &s.Room
-	if r.Doomed[0] == 0 {
+	if r.Due[0] == 0 {
 		if n := s.overdueNode(); n != 0 && !s.Node[n].Busy {
-			s.doom(n)
+			s.makeDue(n)
 		}
 	}
-	n := r.Doomed[0]
+	n := r.Due[0]
 	if n == 0 || s.Node[n].Busy {
 		n = m.nextNode(s)
 	}
@@ -105,12 +105,12 @@ func (m *Model) pickNext(s *State, c *cpu) {
 	}
 	c.Node = n
 	c.ID = x.Flow
-	doomed := x.State == nodeDoomed
+	due := x.State == nodeDue
 	s.withdraw(n)
 	switch {
-	case doomed && x.Again:
+	case due && x.Again:
 		c.PC = againLook
-	case doomed:
+	case due:
 		c.PC = rejectLook
 	default:
 		m.enter(s, x.Class)
@@ -385,7 +385,7 @@ func (m *Model) lookAgain(s *State, c *cpu) {
 		return
 	case f.Node != 0 && x.State == nodeKept:
 		x.Again = true
-		s.doom(f.Node)
+		s.makeDue(f.Node)
 	case f.Node != 0: // being put before the stack
 	case missed && m.mayRetract(f):
 		m.retract(s, f, sock)
@@ -441,7 +441,7 @@ func (m *Model) giveUp(s *State, f *flow) {
 	}
 	f.State = flowHeld
 	s.Room.Balance++
-	s.doom(f.Node)
+	s.makeDue(f.Node)
 }
 
 // forget is forget_retracted(): there is nothing else of the flow's connection.

@@ -59,7 +59,7 @@ func (m *Model) checkNodes(s *State) string {
 	r := &s.Room
 	for n := uint8(1); n <= m.Slots; n++ {
 		x := &s.Node[n]
-		lists := r.Doomed.count(n)*16 + r.Gather.count(n)*64
+		lists := r.Due.count(n)*16 + r.Gather.count(n)*64
 		for c := range r.Wait {
 			lists += r.Wait[c].count(n) << (c * 2)
 		}
@@ -67,7 +67,7 @@ func (m *Model) checkNodes(s *State) string {
 		switch x.State {
 		case nodeWaiting:
 			want = 1 << (x.Class * 2)
-		case nodeDoomed:
+		case nodeDue:
 			want = 16
 		case nodeGathering:
 			want = 64
@@ -218,7 +218,7 @@ func (m *Model) checkQuiet(s *State) string {
 	if r.Balance != held {
 		return fmt.Sprintf("%d requests wait, the counters say %d", held, r.Balance)
 	}
-	if (r.Doomed[0] != 0 || m.nextNode(s) != 0) && !r.Owed && r.Pass == 0 {
+	if (r.Due[0] != 0 || m.nextNode(s) != 0) && !r.Owed && r.Pass == 0 {
 		return "a request could be released, or is to be rejected, and nobody was told"
 	}
 	return m.checkCopies(s)

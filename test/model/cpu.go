@@ -70,9 +70,9 @@ const (
 
 // steps names each step and the function of bpf/ that it stands for.
 var steps = [pcCount]struct{ what, function string }{
-	inLookup:        {"looks the flow up", "decide_segment"},
-	inCopy:          {"copies the flow", "decide_segment"},
-	inSocket:        {"finds the socket of an unknown connection", "on_unknown"},
+	inLookup:        {"looks the flow up", "first_step"},
+	inCopy:          {"copies the flow", "first_step"},
+	inSocket:        {"finds the socket of an unknown connection", "on_untracked"},
 	inInsert:        {"puts a flow into the table", "on_first_request"},
 	inFind:          {"looks the new flow up", "on_first_request"},
 	inEnter:         {"enters, or has to wait", "try_enter"},
@@ -111,7 +111,7 @@ var steps = [pcCount]struct{ what, function string }{
 	commit:          {"commits the release", "commit_release"},
 	sendIn:          {"puts the request before the stack", "send_in"},
 	nodeFreed:       {"frees the node", "free_node"},
-	rejectLook:      {"looks the doomed flow up", "reject_node"},
+	rejectLook:      {"looks the due flow up", "reject_node"},
 	againLook:       {"looks the keeper of the slot up", "send_again"},
 	againCheck:      {"asks whether the flow still keeps the slot", "send_again"},
 	verdict:         {"lets go of the packet", "gate_ingress"},

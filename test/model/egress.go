@@ -118,7 +118,7 @@ func (m *Model) outClosed(s *State, c *cpu) {
 	if f.ID == c.F.ID && (f.State == flowHeld || f.State == flowGathering) {
 		x := &s.Node[f.Node]
 		if (x.State == nodeWaiting || x.State == nodeGathering) && !x.Busy {
-			s.doom(f.Node)
+			s.makeDue(f.Node)
 		}
 	}
 	c.attend(drops)

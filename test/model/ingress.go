@@ -70,7 +70,7 @@ func (c *cpu) unchanged(f *flow) bool {
 	return f.ID == c.F.ID && f.State == c.F.State && f.Next == c.F.Next
 }
 
-// inCopy is on_flow(), too: what a copy says is to be done.
+// inCopy is flow_step(), too: what a copy says is to be done.
 func (m *Model) inCopy(s *State, c *cpu) {
 	f := &s.Flow[c.Ptr-1]
 	c.copy(f)
@@ -138,7 +138,7 @@ func (m *Model) onIdle(s *State, c *cpu) {
 	c.PC = inEnter
 }
 
-// inSocket is on_unknown(), on_embryo() and on_stranger().
+// inSocket is on_untracked(), on_half_open() and on_established().
 func (m *Model) inSocket(s *State, c *cpu) {
 	k := &s.Conn[c.Key-1]
 	switch {
@@ -343,7 +343,7 @@ func (m *Model) onHeld(s *State, c *cpu) {
 	switch {
 	case c.Seg != segData && c.Seq != x.End && (c.Seg == segFIN || c.Seq != x.Begin):
 		c.attend(drops) // forged
-	case c.Seg != segData: // on_gave_up()
+	case c.Seg != segData: // on_give_up()
 		c.ID = c.F.ID
 		c.Want = !m.is(gaveUpStale)
 		c.Of = c.Key

@@ -129,8 +129,8 @@ func (s *State) withdraw(n uint8) {
 	switch x.State {
 	case nodeWaiting:
 		ok = r.Wait[x.Class].remove(n)
-	case nodeDoomed:
-		ok = r.Doomed.remove(n)
+	case nodeDue:
+		ok = r.Due.remove(n)
 	case nodeGathering:
 		ok = r.Gather.remove(n)
 	}
@@ -140,10 +140,10 @@ func (s *State) withdraw(n uint8) {
 	x.State = nodeTaken
 }
 
-func (s *State) doom(n uint8) {
+func (s *State) makeDue(n uint8) {
 	s.withdraw(n)
-	s.Room.Doomed.push(n)
-	s.Node[n].State = nodeDoomed
+	s.Room.Due.push(n)
+	s.Node[n].State = nodeDue
 }
 
 func (s *State) enqueue(n uint8) {
@@ -172,7 +172,7 @@ func (m *Model) makePlace(s *State, class uint8) bool {
 	if victim == 0 {
 		return false
 	}
-	s.doom(victim)
+	s.makeDue(victim)
 	return true
 }
 

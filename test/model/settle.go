@@ -44,7 +44,7 @@ func (m *Model) checkWakes(s State, tick bool) string {
 	switch {
 	case fault != "":
 		return fault
-	case s.Room.Doomed[0] != 0:
+	case s.Room.Due[0] != 0:
 		return "a request is to be rejected, and is not"
 	case m.nextNode(&s) != 0:
 		return "a request waits although there is room, and is not released"
@@ -100,7 +100,7 @@ func (m *Model) checkDrain(s State) string {
 		return fault
 	case s.inService() != 0:
 		return "traffic has stopped, and there are requests in service"
-	case s.waiting() != 0 || s.Room.Gather.len() != 0 || s.Room.Doomed.len() != 0:
+	case s.waiting() != 0 || s.Room.Gather.len() != 0 || s.Room.Due.len() != 0:
 		return "traffic has stopped, and requests wait"
 	}
 	for n := range s.Node {

@@ -74,7 +74,7 @@ type flow struct {
 const (
 	nodeFree = iota
 	nodeWaiting
-	nodeDoomed
+	nodeDue
 	nodeTaken
 	nodeGathering
 	nodeKept
@@ -107,7 +107,7 @@ type room struct {
 	In      [maxClass]uint8
 	Entered [epochs][maxClass]uint8
 	Wait    [maxClass]list
-	Doomed  list
+	Due  list
 	Gather  list
 	Ghost   [maxRing]ghost // live ones first
 	Pass    uint8          // epochs that have passed and are not yet noticed

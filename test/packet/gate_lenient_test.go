@@ -98,7 +98,7 @@ func TestGateUnfollowedIsEnded(t *testing.T) {
 			c.asks(get, nothing)
 			c.replies(ok, ends)
 			if c != early {
-				flows.lax(c.Next, 1)
+				flows.unread(c.Next, 1)
 			}
 		}
 		r.set(t, "concurrency: 1")
@@ -113,11 +113,11 @@ func TestGateUnfollowedIsEnded(t *testing.T) {
 	}
 }
 
-// lax has bytes of the connection with that next request have passed while nothing was held back, at a time.
-func (e *entries) lax(next, when uint32) {
+// unread has bytes of the connection with that next request have passed while nothing was held back, at a time.
+func (e *entries) unread(next, when uint32) {
 	e.t.Helper()
 	key, value := e.find("next", next)
-	binary.NativeEndian.PutUint32(e.number(value, "lax"), when)
+	binary.NativeEndian.PutUint32(e.number(value, "unread_since"), when)
 	nettest.Check(e.t, e.m.Put(key, value))
 }
 

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "b246b45d6cfbec2368cf6973efd47a82"
+const compiled = "d8614ce117d8d562f837546e1e411675"

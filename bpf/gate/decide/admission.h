@@ -120,7 +120,7 @@ static __always_inline void end_gathering(struct scene *sc, struct slot *slot, _
   link_of(sc->pool, node)->busy = 0;
   withdraw(sc->room, sc->pool, node);
   slot->length = length;
-  keep_tale(slot, sc->w);
+  save_attribution(slot, sc->w);
   class_of(sc->room, sc->w->flow.class)->arrived++;
 }
 
@@ -220,7 +220,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
     __u32 node = take_node(sc->pool);
     if (!node) {
       count_rejected(sc->room, w->flow.class, REJECT_NO_SLOT);
-      tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
+      report(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
       return FATE_REJECT;
     }
     if (fill_slot(skb, w, node)) {
@@ -234,9 +234,9 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
       free_node(sc->pool, node);
   }
   if (fate == FATE_REJECT)
-    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+    report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   if (fate == FATE_PASS) {
-    tell_of(w, EVENT_ADMIT, 0, 0);
+    report(w, EVENT_ADMIT, 0, 0);
     watch_flow(w, w->s.seq + w->keep);
   }
   return fate;

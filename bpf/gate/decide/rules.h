@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What request rules make of a request, before it takes its turn. */
 #pragma once
+#include "gate/mirror.h"
 #include "gate/recognise/http.h"
 #include "match/reader.h"
 #include "policy/bucket.h"
 
 /* Where the request goes on that may go on. */
-static __always_inline int next_step(const struct work *w) { return w->grown ? ON_WHOLE : ON_TURN; }
+static __always_inline int next_step(const struct work *w) { return w->grown ? STEP_GATHERED : STEP_TURN; }
 
 /* The client's sequence number up to which the stack has its bytes. */
 static __always_inline __u32 request_begin(const struct work *w) {
@@ -15,7 +16,7 @@ static __always_inline __u32 request_begin(const struct work *w) {
 }
 
 /* Ends the connection of a request that is not to be served, as w->why says. */
-__noinline int on_refused(struct __sk_buff *skb, struct work *w) {
+__noinline int on_reject(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
     return drop(REASON_RACE);
@@ -23,15 +24,15 @@ __noinline int on_refused(struct __sk_buff *skb, struct work *w) {
   if (w->grown)
     unclaim(&sc);
   if (why == REJECT_MALFORMED || why == REJECT_COMPLEX)
-    return refuse(skb, w, why, has);
+    return reject_unreadable(skb, w, why, has);
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now))
     return drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, why);
-  tell_of(w, EVENT_REJECT, why, 0);
+  report(w, EVENT_REJECT, why, 0);
   if (why != REJECT_DROPPED)
-    return turn_away(skb, w, has);
+    return reject_request(skb, w, has);
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   r->text = REPLY_RESET;
@@ -264,7 +265,7 @@ static __always_inline int apply_rule(struct scene *sc) {
     set_rank(&w->flow, sc->config, rule->class);
   settle_rule(w, sc->config, rule, ruling);
   if (w->demoted)
-    tell_of(w, EVENT_DEMOTE, 0, sc->config->shadow);
+    report(w, EVENT_DEMOTE, 0, sc->config->shadow);
   return ruling;
 }
 
@@ -283,10 +284,11 @@ static __always_inline void note_fate(struct work *w, __u32 why) {
 }
 
 /* Does with the request what has been read of it, or its rule, says. */
-__noinline int on_rules(struct work *w, __u32 why) {
+__noinline int apply_rules(struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
+  __u32 why = w->why;
   if (!(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
     return drop(REASON_RACE); /* the flow has ended: what comes again is decided anew */
   w->now = bpf_ktime_get_ns();
@@ -303,25 +305,38 @@ __noinline int on_rules(struct work *w, __u32 why) {
     why = why ? why : why_of(w, ruling);
   note_fate(w, why);
   if (ruling == RULING_PASS)
-    return sc.config->shadow ? next_step(w) : ON_EXEMPT;
+    return sc.config->shadow ? next_step(w) : STEP_EXEMPT;
   if (ruling == RULING_GO)
     return next_step(w);
   if (is_lenient(&sc)) {
-    tell_of(w, EVENT_REJECT, why, 1);
+    report(w, EVENT_REJECT, why, 1);
     return next_step(w);
   }
-  return ON_REFUSED;
+  return STEP_REJECT;
+}
+
+/* A request begins, and all of its head is there: what its rule says of it, which who tries out another
+ * policy gets a copy of. */
+__noinline int on_judge(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_NEXT;
+  __u32 level = run_level();
+  bool copies = is_mirrored() && begin_mirror(skb, w, level);
+  int step = w->read ? apply_rules(w) : next_step(w);
+  if (copies)
+    end_mirror(w, level);
+  return step;
 }
 
 /* The whole of a request's head again, of which the stack has nothing, after read_rules(): the rule must be
  * the one by which it was decided. */
-__noinline int on_compared(struct __sk_buff *skb, struct work *w, __u32 why) {
+__noinline int on_compare(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   struct reading *r = the_reading();
   if (!w || !r || !set_flow_scene(&sc, w))
     return drop(REASON_RACE);
-  if (why || r->best != w->flow.rule)
-    return break_off(skb, w, REASON_FORGED);
+  if (w->why || r->best != w->flow.rule)
+    return close_checked(skb, w, REASON_FORGED);
   if (!note_read(&sc, w->next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;

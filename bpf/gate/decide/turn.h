@@ -3,39 +3,8 @@
 #pragma once
 #include "gate/decide/admission.h"
 #include "gate/socket.h"
+#include "gate/step.h"
 #include "policy/clients.h"
-
-/* Verdicts of functions that have found out what a segment is: decide_segment() goes on with
- * the function of that name, for calls within calls take stack. */
-#define ON_FIRST_REQUEST 101
-#define ON_IDLE 102
-#define ON_SERVED 103
-#define ON_PIECE 104
-#define ON_TURN 105
-#define ON_GAVE_UP 106
-#define ON_STALE 107
-#define ON_RULES 108
-#define ON_WHOLE 109
-#define ON_EXEMPT 110
-#define ON_COMPARED 111
-#define ON_NEXT 112
-#define ON_NEXT_REQUEST 113
-#define ON_REFUSED 114
-#define ON_UNKNOWN 115
-#define ON_UNFOLLOWED 116
-
-/* How long what was released may need to the stack, ns. */
-#define ON_ITS_WAY 100000000ULL
-
-static __always_inline int drop(__u32 reason) {
-  count_reason(reason, true, false);
-  return TCX_DROP;
-}
-
-static __always_inline int let_pass(__u32 reason) {
-  count_reason(reason, false, false);
-  return TCX_NEXT;
-}
 
 /* Whether the stack is still to make a socket of the flow's first request. */
 static __always_inline bool is_opening(const struct endpoint *sock, const struct flow *f) {
@@ -55,7 +24,7 @@ static __always_inline bool is_in_answer(const struct work *w) { return before(w
 
 /* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
  * of another answer. The stack has the client's bytes up to a sequence number. */
-__noinline int turn_away(struct __sk_buff *skb, struct work *w, __u32 has) {
+__noinline int reject_request(struct __sk_buff *skb, struct work *w, __u32 has) {
   struct image im;
   const struct header *h = open_image(&im);
   if (!w)
@@ -70,25 +39,25 @@ __noinline int turn_away(struct __sk_buff *skb, struct work *w, __u32 has) {
 
 /* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
  * which nobody thinks that it is the answer's end. */
-static __always_inline int hang_up(struct __sk_buff *skb, struct work *w) {
+static __always_inline int close_connection(struct __sk_buff *skb, struct work *w) {
   note_rejected(skb, w)->text = is_in_answer(w) ? REPLY_RESET : REPLY_FIN;
   return answer(skb, w);
 }
 
 /* The same for what the packet's data say, provided that they are what its client sent. */
-__noinline int break_off(struct __sk_buff *skb, struct work *w, __u32 reason) {
+__noinline int close_checked(struct __sk_buff *skb, struct work *w, __u32 reason) {
   struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   if (!w || !checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
   if (!f || !delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
     return drop(REASON_RACE);
   count_reason(reason, true, false);
-  return hang_up(skb, w);
+  return close_connection(skb, w);
 }
 
 /* Tells the client that its request is none for the server. The stack has the client's bytes
  * up to a sequence number. */
-__noinline int refuse(struct __sk_buff *skb, struct work *w, __u32 why, __u32 has) {
+__noinline int reject_unreadable(struct __sk_buff *skb, struct work *w, __u32 why, __u32 has) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return drop(REASON_RACE);
@@ -100,7 +69,7 @@ __noinline int refuse(struct __sk_buff *skb, struct work *w, __u32 why, __u32 ha
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
   count_rejected(sc.room, w->flow.class, why);
-  tell_of(w, EVENT_REJECT, why, 0);
+  report(w, EVENT_REJECT, why, 0);
   r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
   if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
     r->text = REPLY_RESET;
@@ -182,7 +151,7 @@ static __always_inline int move(struct scene *sc) {
   w->flow.watched = w->flow.moves = 0;
   w->flow.head = (struct http_head){};
   w->flow.named &= NAMED_CLIENT;
-  return ON_FIRST_REQUEST;
+  return STEP_FIRST_REQUEST;
 }
 
 /* A request has been made a packet of its slot. If the slot is the only copy, which it is with a
@@ -278,14 +247,14 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   struct work *w = sc->w;
   bool fresh = w->flow.flags & FLOW_NEW;
   if (fate == FATE_HELD)
-    tell_of(w, EVENT_HOLD, 0, 0);
+    report(w, EVENT_HOLD, 0, 0);
   if (fate == FATE_PASS || (fate == FATE_LOST && is_lenient(sc)))
     return TCX_NEXT;
   bool mine = true;
   if (fate == FATE_REJECT || (fate == FATE_LOST && fresh))
     mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
-    return mine ? turn_away(skb, w, w->s.seq) : drop(REASON_RACE);
+    return mine ? reject_request(skb, w, w->s.seq) : drop(REASON_RACE);
   if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
     return acknowledge(skb, w, w->s.seq + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */
@@ -310,7 +279,7 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w) {
 }
 
 /* Why the request that has been read so far is none for the server; 0: it may be one. */
-static __always_inline __u32 refusal(const struct scene *sc, int step) {
+static __always_inline __u32 why_unreadable(const struct scene *sc, int step) {
   struct flow *f = &sc->w->flow;
   if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
     return 0;
@@ -336,12 +305,11 @@ static __always_inline bool has_rules(const struct scene *sc, int step) {
 static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, int step) {
   struct work *w = sc->w;
   bool lenient = is_lenient(sc);
-  __u32 why = lenient ? 0 : refusal(sc, step);
+  __u32 why = lenient ? 0 : why_unreadable(sc, step);
   if (why)
-    return refuse(skb, w, why, w->s.seq);
+    return reject_unreadable(skb, w, why, w->s.seq);
   if (w->flow.flags & FLOW_HEAD)
-    return lenient ? ON_TURN : ON_PIECE;
+    return lenient ? STEP_TURN : STEP_GATHER;
   w->grown = 0;
-  w->fresh = 1;
-  return has_rules(sc, step) ? ON_RULES : ON_TURN;
+  return has_rules(sc, step) ? STEP_READ : STEP_JUDGE;
 }

@@ -31,7 +31,7 @@ static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   __u32 next = w->flow.next;
   if (before(next, w->s.seq)) /* the stack may have what came before and was read otherwise */
-    return was_passed_by(skb, w) ? ON_UNFOLLOWED : drop(REASON_GAP);
+    return was_passed_by(skb, w) ? STEP_UNFOLLOWED : drop(REASON_GAP);
   if (w->flow.flags & FLOW_CHUNKS)
     set_mark(w, next);
   int step = read_request(skb, w, next);
@@ -41,7 +41,7 @@ static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   }
   if (step == HTTP_LOST) {
     w->now = bpf_ktime_get_ns();
-    return refuse(skb, w, REJECT_MALFORMED, next);
+    return reject_unreadable(skb, w, REJECT_MALFORMED, next);
   }
   if (!note_read(sc, next))
     return drop(REASON_RACE);
@@ -85,7 +85,7 @@ static __always_inline int on_missed(struct scene *sc) {
     end_service(sc->room, f, w->now);
   bpf_spin_unlock(&sc->room->lock);
   w->flow.state = FLOW_IDLE;
-  return ON_IDLE;
+  return STEP_IDLE;
 }
 
 /* Bytes behind those that are known of the request in service. */
@@ -98,13 +98,13 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   bool forgotten = is_forgotten(sc.room, w->flow.epoch), begun = before(w->flow.answer, w->flow.sent);
   bool reading = flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient);
   if (forgotten && (begun || (lenient && !reading))) /* but not over before it is answered */
-    return ON_IDLE;
+    return STEP_IDLE;
   if (reading)
     return read_on(skb, &sc);
   if (lenient || (flags & FLOW_LOST && !gap))
     return pass_on(&sc);
   if (gap && was_passed_by(skb, w))
-    return sc.flow->lax ? pass_on(&sc) : on_missed(&sc);
+    return sc.flow->unread_since ? pass_on(&sc) : on_missed(&sc);
   if (flags & FLOW_LOST)
     return drop(REASON_GAP);
   if (!before(w->s.seq, next))
@@ -118,15 +118,15 @@ static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   struct flow *f = sc->flow;
-  bool embryo = w->socket.state != BPF_TCP_ESTABLISHED;
+  bool half_open = w->socket.state != BPF_TCP_ESTABLISHED;
   bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
   if (w->socket.gap)
-    return ON_UNFOLLOWED;
+    return STEP_UNFOLLOWED;
   if (on_its_way || w->flow.flags & FLOW_ACKED || w->s.ack != w->flow.answer || !checksum_holds(skb, w))
     return drop(REASON_FORGED);
   bpf_spin_lock(&r->lock);
   if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next)
-    retract(r, f, embryo);
+    retract(r, f, half_open);
   bpf_spin_unlock(&r->lock);
   return drop(REASON_RACE);
 }
@@ -150,10 +150,10 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
     return begin_anew(skb, sc);
   if (whole && is_another(&w->flow, next, flags, chunked))
-    return break_off(skb, w, REASON_FORGED);
+    return close_checked(skb, w, REASON_FORGED);
   w->grown = 0;
   if (whole && has_rules(sc, HTTP_END))
-    return ON_COMPARED;
+    return STEP_COMPARE;
   if (!note_read(sc, next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
@@ -173,13 +173,13 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
   if (!get_mark(w, seq)) {
     /* A request that was just released may not have got there. */
     bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
-    return on_its_way ? drop(REASON_RACE) : ON_UNFOLLOWED;
+    return on_its_way ? drop(REASON_RACE) : STEP_UNFOLLOWED;
   }
   int step = follow(skb, w, w->s.data, read - seq);
   bool last = read == w->flow.body, ends = step == HTTP_END;
   if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)) ||
       (last && !is_same_place(&w->flow.head, &w->began)))
-    return ON_UNFOLLOWED;
+    return STEP_UNFOLLOWED;
   if (!ends)
     set_mark(w, read);
   return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
@@ -190,22 +190,26 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
 __noinline int on_again(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_followed_scene(&sc, w) || is_lenient(&sc))
-    return TCX_NEXT;
+    return STEP_BODY_ALONE;
   find_socket(skb, &w->key, &w->socket);
   if (!takes_data(&w->socket) && w->socket.state != BPF_TCP_LISTEN)
-    return TCX_NEXT;
+    return STEP_BODY_ALONE;
   __u32 end = w->s.seq + w->s.length, start = w->flow.start;
   __u32 has = w->socket.state == BPF_TCP_LISTEN ? start : w->socket.sequence;
   __u32 read = before(end, w->flow.body) ? end : w->flow.body;
   if (!before(has, read))
-    return before(w->flow.next, end) ? ON_SERVED : TCX_NEXT;
-  if (w->s.seq == start && has == start)
-    return read_again(skb, &sc);
-  if (!(w->flow.head.flags & HTTP_CHUNKED))
-    return !before(has, w->s.seq) && sc.flow->lax ? ON_UNFOLLOWED : drop(REASON_FORGED);
+    return STEP_BODY;
+  bool whole = w->s.seq == start && has == start;
+  if (!whole && !(w->flow.head.flags & HTTP_CHUNKED))
+    return !before(has, w->s.seq) && sc.flow->unread_since ? STEP_UNFOLLOWED : drop(REASON_FORGED);
   if (before(has, w->s.seq)) /* what is before them comes first */
     return drop(REASON_RACE);
-  return has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
+  int step;
+  if (whole)
+    step = read_again(skb, &sc);
+  else
+    step = has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
+  return step == TCX_NEXT ? STEP_BODY_ALONE : step;
 }
 
 /* Whether a body has gone on so far that its beginning could be taken for what comes: sequence numbers come
@@ -252,7 +256,7 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
   if (has_moved(&sc))
     return move(&sc);
   if (!is_lenient(&sc))
-    sc.flow->lax = 0; /* all is known again */
+    sc.flow->unread_since = 0; /* all is known again */
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
@@ -282,7 +286,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
     return drop(REASON_PIPELINED);
   if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
     return drop(REASON_FORGED);
-  return ON_NEXT_REQUEST;
+  return STEP_NEXT_REQUEST;
 }
 
 /* Bytes behind those of the last request, which is over. */
@@ -291,7 +295,7 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
   if (!w || !set_followed_scene(&sc, w))
     return TCX_NEXT;
   if (reclassify(skb, &sc))
-    return ON_NEXT;
+    return STEP_NEXT;
   delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
   return TCX_NEXT;
 }
@@ -303,16 +307,16 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   __u32 next = w->flow.next, seq = w->s.seq;
   if (before(next, seq) && was_passed_by(skb, w))
-    return sc.flow->lax ? ON_UNFOLLOWED : ON_NEXT_REQUEST;
+    return sc.flow->unread_since ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;
   if (w->flow.flags & (FLOW_LOST | FLOW_HEAD))
-    return ON_UNFOLLOWED;
+    return STEP_UNFOLLOWED;
   if (w->flow.flags & FLOW_CHUNKS && !(is_lenient(&sc) && before(next, seq)))
     return read_on(skb, &sc);
   if (seq != next && is_lenient(&sc))
     return TCX_NEXT;
   if (seq != next)
     return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
-  return is_lenient(&sc) ? ON_NEXT_REQUEST : on_next_turn(skb, &sc);
+  return is_lenient(&sc) ? STEP_NEXT_REQUEST : on_next_turn(skb, &sc);
 }
 
 /* The body goes on of a request that has paused: it takes its turn again. */
@@ -334,7 +338,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   if (before(seq, has))
     return pass_until(skb, w, has);
   if (before(has, w->flow.body)) /* the stack has dropped what was read: what it says now is another thing */
-    return ON_UNFOLLOWED;
+    return STEP_UNFOLLOWED;
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->began = w->flow.head;
@@ -342,10 +346,10 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
   if (w->flow.flags & FLOW_LOST)
     w->flow.next = end;
   if (!(w->flow.flags & FLOW_CHUNKS))
-    return ON_TURN;
+    return STEP_TURN;
   if (w->flow.next != seq)
-    return ON_UNFOLLOWED;
+    return STEP_UNFOLLOWED;
   set_mark(w, seq);
   int step = read_request(skb, w, seq);
-  return step == HTTP_LOST && !is_lenient(&sc) ? refuse(skb, w, REJECT_MALFORMED, seq) : ON_TURN;
+  return step == HTTP_LOST && !is_lenient(&sc) ? reject_unreadable(skb, w, REJECT_MALFORMED, seq) : STEP_TURN;
 }

@@ -14,7 +14,7 @@ static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f
   if (f->id == sc->w->flow.id && f->node == sc->w->flow.node) {
     struct node_link *l = link_of(sc->pool, f->node);
     if ((l->state == NODE_WAITING || l->state == NODE_GATHERING) && !l->busy)
-      doom(r, sc->pool, f->node, REJECT_CLOSED);
+      make_due(r, sc->pool, f->node, REJECT_CLOSED);
   }
   bpf_spin_unlock(&r->lock);
   return TCX_DROP;
@@ -110,7 +110,7 @@ static __always_inline int on_interim_while_held(struct scene *sc, struct flow *
   if (mine)
     f->answer = sc->w->flow.answer;
   bpf_spin_unlock(&sc->room->lock);
-  return mine ? TCX_NEXT : ON_STALE;
+  return mine ? TCX_NEXT : STEP_STALE;
 }
 
 /* The server goes on with its answer to the request before the one that waits, which so came
@@ -141,7 +141,7 @@ static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct sc
     free_node(sc->pool, node);
     count_reason(REASON_PIPELINED, false, false);
   }
-  return mine ? TCX_NEXT : ON_STALE;
+  return mine ? TCX_NEXT : STEP_STALE;
 }
 
 /* Applies the news to the flow. False: it has gone on since it was copied. */
@@ -170,7 +170,7 @@ static __always_inline bool take_news(struct scene *sc, struct flow *f, int news
   return mine;
 }
 
-/* A segment with data or an end from the server. ON_STALE: the flow went on meanwhile. */
+/* A segment with data or an end from the server. STEP_STALE: the flow went on meanwhile. */
 static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
   w->flow = *f;
@@ -194,5 +194,5 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
     return w->s.length ? on_answer_while_held(skb, sc, f) : on_closed_while_held(sc, f);
   }
   int news = read_news(skb, w);
-  return news == NEWS_NONE || take_news(sc, f, news) ? TCX_NEXT : ON_STALE;
+  return news == NEWS_NONE || take_news(sc, f, news) ? TCX_NEXT : STEP_STALE;
 }

@@ -4,7 +4,7 @@
 #include "gate/decide/turn.h"
 
 /* The client speaks: it is owed an answer. False: its connection is not in service any more. */
-static __always_inline bool note_speech(struct scene *sc) {
+static __always_inline bool note_spoke(struct scene *sc) {
   struct flow *f = sc->flow;
   bool served = false;
   bpf_spin_lock(&sc->room->lock);
@@ -37,7 +37,7 @@ __noinline int is_hello_again(struct __sk_buff *skb, struct work *w) {
 }
 
 /* Data of a connection that does not wait. */
-__noinline int on_speech(struct __sk_buff *skb, struct work *w) {
+__noinline int on_stream(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
@@ -56,7 +56,7 @@ __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
       return TCX_NEXT;
     return before(has, seq) ? drop(REASON_GAP) : pass_until(skb, w, has);
   }
-  if (served && note_speech(&sc))
+  if (served && note_spoke(&sc))
     return TCX_NEXT;
   if (!reclassify(skb, &sc)) {
     delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns());
@@ -70,5 +70,5 @@ __noinline int on_speech(struct __sk_buff *skb, struct work *w) {
   w->flow.answer = w->s.ack;
   w->flow.start = seq;
   w->flow.next = w->flow.body = end;
-  return ON_TURN;
+  return STEP_TURN;
 }

@@ -16,7 +16,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.id = w->now;
   w->flow.answer = w->flow.sent = w->s.ack;
   w->flow.start = w->s.seq;
-  w->flow.lax = is_lenient(&sc) ? lax_time() : 0;
+  w->flow.unread_since = is_lenient(&sc) ? unread_time() : 0;
   w->began = (struct http_head){};
   if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
     w->flow.flags |= FLOW_HEAD; /* its ClientHello is to be read */
@@ -36,12 +36,12 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   if (sc.flow)
     return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
   count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
-  tell_of(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
-  return is_lenient(&sc) ? TCX_NEXT : turn_away(skb, w, w->s.seq);
+  report(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
+  return is_lenient(&sc) ? TCX_NEXT : reject_request(skb, w, w->s.seq);
 }
 
 /* A client of a connection that we ended has not heard of it yet, or says good-bye. */
-__noinline int see_off(struct __sk_buff *skb, struct work *w) {
+__noinline int answer_closed(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
   struct farewell *f = find_by_key(&farewells, &w->key);
@@ -78,7 +78,7 @@ static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w)
   if (!checksum_holds(skb, w))
     return drop(REASON_CHECKSUM);
   count_reason(REASON_HANDSHAKE, true, false);
-  return hang_up(skb, w);
+  return close_connection(skb, w);
 }
 
 /* A reset of a connection whose request was released, and which the stack has not made a socket of: it
@@ -120,36 +120,36 @@ __noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
 }
 
 /* A segment for a connection that the server does not know of. */
-static __always_inline int on_embryo(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
-                                     bool cookie) {
+static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
+                                        bool cookie) {
   struct work *w = sc->w;
   const struct segment *s = &w->s;
   bool begins = s->length || (w->flow.protocol == PROTOCOL_TCP && !(s->flags & (TCP_FIN | TCP_RST)));
   if (is_lenient(sc))
-    return begins ? ON_FIRST_REQUEST : TCX_NEXT;
+    return begins ? STEP_FIRST_REQUEST : TCX_NEXT;
   if (s->flags & TCP_RST)
     return TCX_NEXT;
   if (!cookie && (s->seq != sock->sequence || s->ack != sock->answer)) {
-    int verdict = see_off(skb, w);
+    int verdict = answer_closed(skb, w);
     return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
   }
   w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
   w->crowded = sock->crowded;
   if (begins)
-    return ON_FIRST_REQUEST;
+    return STEP_FIRST_REQUEST;
   w->flow.sent = s->ack;
   return s->flags & TCP_FIN ? on_empty_close(skb, w) : drop(REASON_HANDSHAKE);
 }
 
 /* Whether the connection was ended here, and the stack has not heard of it: the reset is behind this packet,
  * or was lost. A farewell of another connection between the same ports is of other numbers. */
-static __always_inline bool is_ended(const struct work *w, const struct endpoint *sock) {
+static __always_inline bool was_closed(const struct work *w, const struct endpoint *sock) {
   const struct farewell *f = find_by_key(&farewells, &w->key);
   return f && f->client - sock->sequence <= 2 * MAX_SLOT_SIZE;
 }
 
 /* Bytes of a connection that was ended here: its client is told again, and so is the stack. */
-static __always_inline int end_again(struct __sk_buff *skb, struct work *w) {
+static __always_inline int close_again(struct __sk_buff *skb, struct work *w) {
   const struct farewell *f = w ? find_by_key(&farewells, &w->key) : NULL;
   if (!f)
     return TCX_DROP;
@@ -168,16 +168,17 @@ static __always_inline bool looks_like_request(struct __sk_buff *skb, struct wor
 }
 
 /* For how long after nothing was held back what cannot be followed passes, 2^20 ns. */
-#define LAX_FOR 2000
+#define UNREAD_GRACE 2000
 
 /* Whether a connection that is not followed any more may go on. Since requests have to wait, only what looks
  * like one is taken, but for what its client had begun to say. */
 static __always_inline bool may_go_on(struct __sk_buff *skb, const struct scene *sc) {
   struct work *w = sc->w;
-  __u32 lax = sc->flow->lax;
-  if (!lax)
+  __u32 unread_since = sc->flow->unread_since;
+  if (!unread_since)
     return false;
-  return lax_time() - lax < LAX_FOR || (w->flow.state == FLOW_IDLE && looks_like_request(skb, w));
+  return unread_time() - unread_since < UNREAD_GRACE ||
+         (w->flow.state == FLOW_IDLE && looks_like_request(skb, w));
 }
 
 /* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
@@ -188,29 +189,30 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   bool lenient = is_lenient(&sc);
   if (!lenient && !may_go_on(skb, &sc))
-    return break_off(skb, w, REASON_UNFOLLOWED);
+    return close_checked(skb, w, REASON_UNFOLLOWED);
   if (!checksum_holds(skb, w))
     return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, bpf_ktime_get_ns()))
     return lenient ? TCX_NEXT : drop(REASON_RACE);
-  return ON_UNKNOWN;
+  return STEP_UNTRACKED;
 }
 
 /* A segment of an established connection that is not in the table: it is older than the
  * gate, or than its limit. What looks like a request is taken for one. */
-static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
+static __always_inline int on_established(struct __sk_buff *skb, struct work *w,
+                                          const struct endpoint *sock) {
   if (!w->s.length || w->s.flags & TCP_RST)
     return TCX_NEXT;
-  if (is_ended(w, sock))
-    return end_again(skb, w);
+  if (was_closed(w, sock))
+    return close_again(skb, w);
   if (w->s.seq != sock->sequence)
     return TCX_NEXT;
   bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w);
-  return taken ? ON_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
+  return taken ? STEP_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
 }
 
 /* A segment of no flow in the table. */
-__noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
+__noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
@@ -222,12 +224,12 @@ __noinline int on_unknown(struct __sk_buff *skb, struct work *w) {
   if (state == BPF_TCP_ESTABLISHED)
     w->flow.flags &= ~FLOW_PROXIED; /* its header has gone by */
   if (state == BPF_TCP_NEW_SYN_RECV)
-    return on_embryo(skb, &sc, &w->socket, false);
+    return on_half_open(skb, &sc, &w->socket, false);
   if (state == BPF_TCP_LISTEN && is_cookie(skb, w))
-    return on_embryo(skb, &sc, &w->socket, true);
+    return on_half_open(skb, &sc, &w->socket, true);
   if (state == 0 || state == BPF_TCP_LISTEN)
-    return see_off(skb, w);
+    return answer_closed(skb, w);
   if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
-    return on_stranger(skb, w, &w->socket);
+    return on_established(skb, w, &w->socket);
   return TCX_NEXT;
 }

@@ -14,7 +14,7 @@ static __always_inline bool is_forged(struct __sk_buff *skb, struct work *w, con
 }
 
 /* A segment whose client gives up a request that waits, by FIN or RST. */
-__noinline int on_gave_up(struct __sk_buff *skb, struct work *w) {
+__noinline int on_give_up(struct __sk_buff *skb, struct work *w) {
   struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
   struct slot *slot = f ? slot_of(w->flow.node) : NULL;
   if (!slot)
@@ -97,9 +97,9 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
-    return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
+    return s->seq == end || s->seq == begin ? STEP_GIVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
-    return ON_GAVE_UP;
+    return STEP_GIVE_UP;
   if (claim(&sc)) {
     if (s->seq == begin || s->seq == end)
       refresh_slot(skb, w, w->flow.node);
@@ -116,7 +116,7 @@ __noinline int on_held(struct __sk_buff *skb, struct work *w) {
 
 /* A request begins of whose head this is a piece. The gate puts the pieces together in a slot,
  * and acknowledges them: a client may send one only when it knows that the last has arrived. */
-__noinline int on_piece(struct __sk_buff *skb, struct work *w) {
+__noinline int on_gather(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_DROP;
@@ -126,7 +126,7 @@ __noinline int on_piece(struct __sk_buff *skb, struct work *w) {
   __u32 node = take_node(sc.pool);
   if (!node) {
     count_rejected(sc.room, w->flow.class, REJECT_NO_SLOT);
-    tell_of(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
+    report(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
   } else if (fill_slot(skb, w, node)) {
     count_reason(REASON_CHECKSUM, true, false);
     fate = FATE_LOST;
@@ -139,10 +139,10 @@ __noinline int on_piece(struct __sk_buff *skb, struct work *w) {
     return acknowledge(skb, w, w->s.seq + w->s.length);
   }
   if (node && fits && fate == FATE_REJECT)
-    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+    report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   if (node)
     free_node(sc.pool, node);
-  return fits ? settle(skb, &sc, fate) : refuse(skb, w, REJECT_TOO_LARGE, w->s.seq);
+  return fits ? settle(skb, &sc, fate) : reject_unreadable(skb, w, REJECT_TOO_LARGE, w->s.seq);
 }
 
 /* Rejects a request that is in no list any more. */
@@ -152,13 +152,13 @@ static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc,
   bool mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   free_node(sc->pool, node);
   if (mine)
-    tell_of(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
-  return mine ? turn_away(skb, w, begin) : drop(REASON_RACE);
+    report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
+  return mine ? reject_request(skb, w, begin) : drop(REASON_RACE);
 }
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot w->grown
  * bytes long: takes its turn. */
-__noinline int on_whole(struct __sk_buff *skb, struct work *w) {
+__noinline int on_gathered(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_claimed_scene(&sc, w))
     return drop(REASON_RACE);
@@ -176,11 +176,11 @@ __noinline int on_whole(struct __sk_buff *skb, struct work *w) {
   if (fate == FATE_REJECT)
     return reject_whole(skb, &sc, slot->sequence);
   if (fate == FATE_HELD) {
-    tell_of(w, EVENT_HOLD, 0, 0);
+    report(w, EVENT_HOLD, 0, 0);
     count_reason(REASON_GATHERED, true, false);
     return acknowledge(skb, w, w->s.seq + w->keep);
   }
-  tell_of(w, EVENT_ADMIT, 0, 0);
+  report(w, EVENT_ADMIT, 0, 0);
   watch_flow(w, w->s.seq + w->keep);
   return pass_slot(skb, &sc);
 }
@@ -199,13 +199,12 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   refresh_slot(skb, w, w->flow.node);
   w->s.length = extended - length;
   int step = read_request(skb, w, w->s.seq);
-  __u32 why = refusal(sc, step);
+  __u32 why = why_unreadable(sc, step);
   if (w->flow.flags & FLOW_HEAD && w->s.length < came)
     why = REJECT_TOO_LARGE;
   if (!why && !(w->flow.flags & FLOW_HEAD)) {
     w->grown = extended;
-    w->fresh = 1;
-    return has_rules(sc, step) ? ON_RULES : ON_WHOLE;
+    return has_rules(sc, step) ? STEP_READ : STEP_JUDGE;
   }
   bool mine = !why && commit_slot(sc, slot, extended);
   unclaim(sc);
@@ -216,7 +215,7 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   if (!why)
     return drop(REASON_RACE);
   w->s.length = came;
-  return refuse(skb, w, why, begin);
+  return reject_unreadable(skb, w, why, begin);
 }
 
 /* A further segment while the head of the flow's request comes in pieces. */
@@ -232,9 +231,9 @@ __noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
-    return s->seq == end || s->seq == begin ? ON_GAVE_UP : drop(REASON_FORGED);
+    return s->seq == end || s->seq == begin ? STEP_GIVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
-    return ON_GAVE_UP;
+    return STEP_GIVE_UP;
   if (!s->length)
     return w->flow.flags & FLOW_NEW ? drop(REASON_HELD) : TCX_NEXT;
   if (s->seq != end) { /* again, or too early: the client has to know where we are */

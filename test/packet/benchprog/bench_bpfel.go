@@ -73,7 +73,7 @@ type BenchFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
-	Lax            uint32
+	UnreadSince    uint32
 	Rule           uint32
 	_              [4]byte
 	Client         struct {
@@ -317,8 +317,8 @@ type BenchRoom struct {
 	WaitingClasses uint32
 	KeptClasses    uint32
 	DueClasses     uint32
-	DoomedHead     uint32
-	DoomedTail     uint32
+	DueHead        uint32
+	DueTail        uint32
 	Epoch          uint32
 	GhostFirst     uint32
 	GhostEnd       uint32
@@ -526,7 +526,7 @@ type BenchWork struct {
 		Received  bool
 		Silent    bool
 		Missing   bool
-		Embryo    bool
+		HalfOpen  bool
 		Crowded   bool
 		Gap       bool
 		Mute      bool
@@ -604,7 +604,7 @@ type BenchWork struct {
 	Waited uint64
 	Why    uint32
 	Fate   uint8
-	Fresh  uint8
+	Read   uint8
 	Pad    [2]uint8
 	Event  struct {
 		_         structs.HostLayout

@@ -69,7 +69,7 @@ static __always_inline struct work *bench_begin(struct __sk_buff *skb) {
     return NULL;
   }
   incoming_key(&w->key, &w->s.p);
-  begin_tale(w);
+  clear_attribution(w);
   w->grown = 0;
   w->flow = (struct flow){};
   return w;
@@ -194,6 +194,8 @@ int bench_rules(struct __sk_buff *skb) {
   struct work *w = bench_begin(skb);
   if (!w)
     return TCX_DROP;
-  return bench_end(bench_classify(skb, w) && bench_scan(skb, w) &&
-                   on_rules(w, read_rules(skb, w)) == ON_TURN && w->flow.rule != NO_MATCH);
+  if (!bench_classify(skb, w) || !bench_scan(skb, w))
+    return bench_end(false);
+  w->why = read_rules(skb, w);
+  return bench_end(apply_rules(w) == STEP_TURN && w->flow.rule != NO_MATCH);
 }

@@ -64,7 +64,7 @@ type RulesFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
-	Lax            uint32
+	UnreadSince    uint32
 	Rule           uint32
 	_              [4]byte
 	Client         struct {
@@ -263,8 +263,8 @@ type RulesRoom struct {
 	WaitingClasses uint32
 	KeptClasses    uint32
 	DueClasses     uint32
-	DoomedHead     uint32
-	DoomedTail     uint32
+	DueHead        uint32
+	DueTail        uint32
 	Epoch          uint32
 	GhostFirst     uint32
 	GhostEnd       uint32
@@ -445,7 +445,7 @@ type RulesWork struct {
 		Received  bool
 		Silent    bool
 		Missing   bool
-		Embryo    bool
+		HalfOpen  bool
 		Crowded   bool
 		Gap       bool
 		Mute      bool
@@ -523,7 +523,7 @@ type RulesWork struct {
 	Waited uint64
 	Why    uint32
 	Fate   uint8
-	Fresh  uint8
+	Read   uint8
 	Pad    [2]uint8
 	Event  struct {
 		_         structs.HostLayout
