@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What user space is told of. */
 #pragma once
-#include "headers/kernel.h"
+#include "abi/flow.h"
 
 /* What events tell of. */
 enum event_kind {
@@ -20,22 +20,17 @@ enum event_kind {
 
 /* A decision, as user space is told of it. */
 struct event {
-  __u64 time;    /* ns */
-  __u64 peer[2]; /* as in struct flow_key; of a connection behind a proxy, the client's that it names */
-  __u64 local[2];
-  __u16 peer_port; /* 0: not known, of a client that a proxy names */
-  __u16 local_port;
-  __u8 v6;       /* 1: peer is an IPv6 address */
-  __u8 kind;     /* enum event_kind */
-  __u8 shadow;   /* 1: it was not carried out */
-  __u8 class;    /* slot; NO_CLASS: none */
-  __u32 service; /* slot */
-  __u32 rule;    /* its slot; NO_RULE: none */
-  __u32 reason;  /* as its kind says */
-  __u8 local_v6; /* 1: local is an IPv6 address */
-  __u8 pad[3];   /* 0 */
-  __s64 debt;    /* ns until the rule's bucket would be full */
-  __u64 waited;  /* ns */
+  __u64 time;          /* ns */
+  struct flow_key key; /* of a connection behind a proxy that names its client, that client's, with port 0 */
+  __s64 debt;          /* ns until the rule's bucket would be full */
+  __u64 waited;        /* ns */
+  __u32 service;       /* slot */
+  __u32 rule;          /* its slot; NO_RULE: none */
+  __u32 reason;        /* as its kind says */
+  __u8 kind;           /* enum event_kind */
+  __u8 shadow;         /* 1: it was not carried out */
+  __u8 class;          /* slot; NO_CLASS: none */
+  __u8 local_v6;       /* 1: key.local is an IPv6 address; key.v6 says it of key.peer */
 };
 
 /* For whom what is decided about is copied. */
@@ -58,23 +53,20 @@ enum mirror_fate {
 
 /* A copy of what was decided about: a SYN, or the beginning of a request. */
 struct mirrored {
-  __u64 time;    /* ns */
-  __u64 peer[2]; /* as in struct flow_key */
-  __u64 local[2];
+  __u64 time; /* ns */
+  struct flow_key key;
   __u64 real[2]; /* with proxied: whose request it is */
-  __u16 peer_port;
-  __u16 local_port;
-  __u8 v6;       /* 1: peer is an IPv6 address, and local */
-  __u8 real_v6;  /* 1: real is an IPv6 address */
-  __u8 proxied;  /* 1: real is set */
-  __u8 syn;      /* 1: of a SYN */
-  __u8 fate;     /* enum mirror_fate */
-  __u8 class;    /* slot; NO_CLASS: none, or not known */
-  __u16 skip;    /* bytes at the beginning of head that are not the request's */
   __u32 service; /* slot */
   __u32 rule;    /* its slot; NO_RULE: none */
   __u32 reason;  /* of a SYN enum reason, of a request enum reject */
   __u32 mask;    /* as in struct mirror_control when it was copied */
   __u32 length;  /* of head */
+  __u16 skip;    /* bytes at the beginning of head that are not the request's */
+  __u8 real_v6;  /* 1: real is an IPv6 address */
+  __u8 proxied;  /* 1: real is set */
+  __u8 syn;      /* 1: of a SYN */
+  __u8 fate;     /* enum mirror_fate */
+  __u8 class;    /* slot; NO_CLASS: none, or not known */
+  __u8 pad[1];   /* 0 */
   __u8 head[MIRROR_HEAD];
 };

@@ -53,7 +53,7 @@ static __always_inline int flow_step(struct __sk_buff *skb, struct work *w) {
   if (!f->id) /* it is being deleted */
     return w->s.length ? drop(REASON_RACE) : TCX_NEXT;
   if (f->state == FLOW_HELD || f->state == FLOW_GATHERING)
-    return f->state == FLOW_HELD ? STEP_HELD : STEP_GATHERING;
+    return STEP_WAITING;
   if (w->s.flags & TCP_FIN && is_stray_end(skb, w))
     return drop(REASON_FORGED);
   if (!w->s.length || w->s.flags & TCP_RST || f->flags & FLOW_TUNNEL)
@@ -118,10 +118,8 @@ static __always_inline int take_step(struct __sk_buff *skb, struct work *w, int 
     return on_untracked(skb, w);
   case STEP_FIRST_REQUEST:
     return on_first_request(skb, w);
-  case STEP_HELD:
-    return on_held(skb, w);
-  case STEP_GATHERING:
-    return on_gathering(skb, w);
+  case STEP_WAITING:
+    return on_waiting(skb, w);
   case STEP_AGAIN:
     return on_again(skb, w);
   case STEP_BODY:

@@ -9,13 +9,7 @@ _Static_assert(MIRROR_RECORDS == MAX_NESTING + 1, "one record for each run, and 
 
 static __always_inline void copy_key(struct mirrored *c, const struct work *w, __u64 now) {
   c->time = now;
-  c->peer[0] = w->key.peer[0];
-  c->peer[1] = w->key.peer[1];
-  c->local[0] = w->key.local[0];
-  c->local[1] = w->key.local[1];
-  c->peer_port = w->key.peer_port;
-  c->local_port = w->key.local_port;
-  c->v6 = w->key.v6;
+  c->key = w->key;
   c->syn = 0;
   c->service = w->flow.room;
   c->proxied = w->proxied;

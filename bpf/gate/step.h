@@ -12,8 +12,7 @@
 enum step {
   STEP_UNTRACKED = 100, /* its connection is not in the table        FIRST_REQUEST */
   STEP_FIRST_REQUEST,   /* a connection's first request begins       READ, JUDGE, TURN, GATHER */
-  STEP_HELD,            /* the flow's request waits                  GIVE_UP */
-  STEP_GATHERING,       /* the flow's head comes in pieces           READ, JUDGE, GIVE_UP */
+  STEP_WAITING,         /* the flow's request, or its head, waits    READ, JUDGE, GIVE_UP */
   STEP_AGAIN,           /* it has bytes that were read before        BODY, BODY_ALONE, COMPARE, UNFOLLOWED */
   STEP_BODY,            /* it has bytes of the request in service    SERVED, IDLE */
   STEP_BODY_ALONE,      /* the same, and nothing behind them */

@@ -3,7 +3,6 @@
  * returns, so that a CPU has several runs at once, one within another. */
 #pragma once
 #include "compat/verifier.h"
-#include "gate/endpoint.h"
 #include "observe/events.h"
 #include "parse/response.h"
 #include "room/flow.h"
@@ -56,6 +55,25 @@ struct rejected {
   __u32 length; /* bytes of REPLY_POLICY */
 };
 
+/* What the stack knows of a connection. */
+struct endpoint {
+  __u32 state;    /* BPF_TCP_…; 0: there is none */
+  __u32 sequence; /* of the next byte that the stack has not got from the client */
+  __u32 answer;   /* of the next byte that the stack will send */
+  __u32 window;   /* bytes that it would take from the client */
+  __u32 crowded;  /* the accept queue is full */
+  __u32 orphaned; /* request socket: its listener listens no more */
+  __u32 silent;   /* established: its client has said nothing yet */
+  __u32 unsent;   /* established: the server has said more than the stack has sent */
+  __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
+};
+
+/* Whether the endpoint's numbers are known: its connection takes data from the client. */
+static __always_inline bool takes_data(const struct endpoint *e) {
+  return e->state == BPF_TCP_ESTABLISHED || e->state == BPF_TCP_CLOSE_WAIT ||
+         e->state == BPF_TCP_NEW_SYN_RECV;
+}
+
 /* What a look at a flow leads to. */
 struct finding {
   __u32 slot_end; /* of the request in the slot that it keeps */
@@ -72,16 +90,35 @@ struct finding {
   bool retracted; /* the request is taken to have never come */
 };
 
+/* What a run knows. A field is valid from where its comment says to the run's end, and is another run's
+ * leavings before. */
 struct work {
-  struct segment s;
+  struct segment s; /* always; in kicks: never */
+  /* From decide_segment() and watch_segment() on; in kicks from when a slot is found. */
   struct flow_key key;
-  struct flow flow; /* as it will be */
+  __u8 proxied; /* 1: the connection is a trusted proxy's; from read_rules() on, 0 before */
+  __u8 demoted; /* 1: its rule puts it into the lowest class; from apply_rules() on, 0 before */
+  __u8 read;    /* 1: what rules ask of it was read: STEP_READ was taken */
+  __u8 fate;    /* enum mirror_fate: what its rule has made of it; likewise */
+  __u32 why;    /* enum reject: why its rule, or what was read, rejects it; 0: it does not */
+  __u32 by;     /* slot of the rule that has decided; NO_RULE: none */
+  __s64 debt;   /* ns: of its bucket, with `by` */
+  __u64 waited; /* ns: with EVENT_RELEASE and EVENT_REJECT, of a request that waited; else 0 */
+  __u8 crowded; /* 1: the accept queue is full that the connection is for; 0 where that was not looked at */
+  __u8 pad[3];  /* 0 */
+  /* With a flow in the table from first_step() on; without, from on_untracked() on. */
+  struct flow flow; /* as it will be; room: MAX_SERVICES before */
   __u32 next;       /* flow.next as it was seen */
   __u16 flags;      /* flow.flags as they were seen */
+  __u8 named;       /* 1: `from` is who a trusted proxy says, and not one itself; with proxied */
+  __u8 pad2;        /* 0 */
+  struct packet
+      from; /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
+  /* Each function that uses these sets them first, or says that its caller has. */
   __u64 now;
-  struct http_chunk chunk;
-  __u32 padding; /* behind the chunk: a checksum is over whole words */
-  __u32 used;    /* bytes up to the head's end */
+  struct http_chunk chunk; /* bytes at hand */
+  __u32 padding;           /* behind the chunk: a checksum is over whole words */
+  __u32 used;              /* bytes up to the head's end: behind follow() */
   struct http_answer answer;
   struct {
     __u32 at;   /* offset in the frame */
@@ -92,34 +129,23 @@ struct work {
     __u32 at; /* offset in the frame */
     __u32 left;
   } sum;                  /* of a frame's bytes, as far as it is had */
-  struct http_head began; /* what was read of the request before this segment */
-  __u32 keep;             /* bytes of the segment's data that are the request's */
-  __u32 kept;             /* of these, those that are in the slot */
-  __u32 grown;        /* bytes of the slot with the head, which is claimed; 0: the head is in the segment */
-  struct packet from; /* who sends the request: the packet's source, or who a trusted proxy says */
-  __u8 proxied;       /* 1: the connection is a trusted proxy's */
-  __u8 demoted;       /* 1: its rule puts it into the lowest class */
-  __u8 named;         /* 1: `from` is who a trusted proxy says, and not one itself */
-  __u8 crowded;       /* 1: the accept queue that the connection is for is full */
-  __u32 says;         /* 1: the segment has what the server had not said before */
-  __u32 watch;        /* 1: its flow is to be looked at again */
-  struct finding found;
-  struct watch look;
-  struct endpoint socket;
+  struct endpoint socket; /* behind find_socket() */
+  struct http_head began; /* what was read of the request before this segment: from read_request() on */
+  __u32 keep;             /* bytes of the segment's data that are the request's: with a turn */
+  __u32 kept;             /* of these, those that are in the slot: behind fill_slot() */
+  __u32 grown; /* bytes of the slot with the head, which is claimed; 0: the head is in the segment. With a
+                  turn */
+  __u32 says;  /* 1: the segment has what the server had not said before: in watch_segment() */
+  __u32 watch; /* 1: its flow is to be looked at again: behind a turn */
+  struct finding found; /* in look_round() */
+  struct watch look;    /* with `watch`, and in look_round() */
   struct {
     __u32 ifindex;
-    __u32 flags; /* BPF_F_INGRESS or 0 */
-  } out;         /* where the packet goes, if it is redirected */
-  struct rejected rejected;
-  struct emission emission;
-  __u32 by;     /* slot of the rule that has decided; NO_RULE: none */
-  __s64 debt;   /* ns: of its bucket */
-  __u64 waited; /* ns, of a request that waited */
-  __u32 why;    /* enum reject: of a request that its rule rejects */
-  __u8 fate;    /* enum mirror_fate: what its rule has made of it */
-  __u8 read;    /* 1: what rules ask of it was read */
-  __u8 pad[2];
-  struct event event;
+    __u32 flags;            /* BPF_F_INGRESS or 0 */
+  } out;                    /* where the packet goes: with TCX_REDIRECT */
+  struct rejected rejected; /* behind note_rejected() */
+  struct emission emission; /* in emit() */
+  struct event event;       /* in report() */
 };
 
 /* Key: depth of nesting. Written and read by one run at a time. */
@@ -183,16 +209,15 @@ __noinline int report(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
   if (!now || (kind >= EVENT_HOLD && bpf_get_prandom_u32() % EVENT_SAMPLE))
     return 0;
   struct event *e = &w->event;
-  bool named = w->proxied;
   e->time = now;
-  e->peer[0] = named ? w->from.src[0] : w->key.peer[0];
-  e->peer[1] = named ? w->from.src[1] : w->key.peer[1];
-  e->local[0] = w->key.local[0];
-  e->local[1] = w->key.local[1];
-  e->peer_port = named ? 0 : w->key.peer_port;
-  e->local_port = w->key.local_port;
-  e->v6 = named ? w->from.v6 : w->key.v6;
+  e->key = w->key;
   e->local_v6 = w->key.v6;
+  if (w->proxied) {
+    e->key.peer[0] = w->from.src[0];
+    e->key.peer[1] = w->from.src[1];
+    e->key.peer_port = 0;
+    e->key.v6 = w->from.v6;
+  }
   e->kind = kind;
   e->shadow = shadow;
   e->class = w->flow.class;

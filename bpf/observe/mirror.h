@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Copies what is decided about to user space, which tries another policy on it. */
 #pragma once
-#include "compat/verifier.h"
+#include "compat/keys.h"
 #include "observe/events.h"
-#include "parse/packet.h"
 
 /* Written by the programs, emptied by user space. When it is full copies are missed, and counted. */
 struct {
@@ -111,13 +110,7 @@ __noinline int copy_syn(const struct packet *p, __u32 service, __u32 rule, __u32
   if (!c)
     return 0;
   c->time = now;
-  c->peer[0] = p->src[0];
-  c->peer[1] = p->src[1];
-  c->local[0] = p->dst[0];
-  c->local[1] = p->dst[1];
-  c->peer_port = p->sport;
-  c->local_port = p->dport;
-  c->v6 = p->v6;
+  incoming_key(&c->key, p);
   c->fate = verdict >> FATE_SHIFT;
   c->class = NO_CLASS;
   c->syn = 1;

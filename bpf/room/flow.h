@@ -64,28 +64,6 @@ struct {
   __type(value, struct flow);
 } flows SEC(".maps");
 
-/* Structs are set field by field, not by assignment of a compound literal: that would take
- * stack, of which programs have 512 bytes for all functions that call each other. */
-static __always_inline void set_key(struct flow_key *k, const __u64 peer[2], const __u64 local[2],
-                                    __u16 peer_port, __u16 local_port, __u8 v6) {
-  k->peer[0] = peer[0];
-  k->peer[1] = peer[1];
-  k->local[0] = local[0];
-  k->local[1] = local[1];
-  k->peer_port = peer_port;
-  k->local_port = local_port;
-  k->v6 = v6;
-  k->pad[0] = k->pad[1] = k->pad[2] = 0;
-}
-
-static __always_inline void incoming_key(struct flow_key *k, const struct packet *p) {
-  set_key(k, p->src, p->dst, p->sport, p->dport, p->v6);
-}
-
-static __always_inline void outgoing_key(struct flow_key *k, const struct packet *p) {
-  set_key(k, p->dst, p->src, p->dport, p->sport, p->v6);
-}
-
 /* Whether the flow may take a turn: its last request is over, was given up, or has paused. */
 static __always_inline bool is_free(const struct room *r, const struct flow *f) {
   return f->state == FLOW_IDLE || f->state == FLOW_PAUSED ||

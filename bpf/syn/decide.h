@@ -133,13 +133,8 @@ __noinline int tell_syn(const struct packet *p, __u32 service, __u32 rule, __u32
   if (!p)
     return 0;
   e.time = bpf_ktime_get_ns();
-  e.peer[0] = p->src[0];
-  e.peer[1] = p->src[1];
-  e.local[0] = p->dst[0];
-  e.local[1] = p->dst[1];
-  e.peer_port = p->sport;
-  e.local_port = p->dport;
-  e.v6 = e.local_v6 = p->v6;
+  incoming_key(&e.key, p);
+  e.local_v6 = p->v6;
   e.kind = EVENT_SYN;
   e.shadow = service >> 31;
   e.service = service & ~SHADOWED;

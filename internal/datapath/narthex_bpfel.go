@@ -79,23 +79,18 @@ type narthexCounts struct {
 }
 
 type narthexEvent struct {
-	_         structs.HostLayout
-	Time      uint64
-	Peer      [2]uint64
-	Local     [2]uint64
-	PeerPort  uint16
-	LocalPort uint16
-	V6        uint8
-	Kind      uint8
-	Shadow    uint8
-	Class     uint8
-	Service   uint32
-	Rule      uint32
-	Reason    uint32
-	LocalV6   uint8
-	Pad       [3]uint8
-	Debt      int64
-	Waited    uint64
+	_       structs.HostLayout
+	Time    uint64
+	Key     narthexFlowKey
+	Debt    int64
+	Waited  uint64
+	Service uint32
+	Rule    uint32
+	Reason  uint32
+	Kind    uint8
+	Shadow  uint8
+	Class   uint8
+	LocalV6 uint8
 }
 
 type narthexEventBudget struct {
@@ -312,26 +307,24 @@ const (
 )
 
 type narthexMirrored struct {
-	_         structs.HostLayout
-	Time      uint64
-	Peer      [2]uint64
-	Local     [2]uint64
-	Real      [2]uint64
-	PeerPort  uint16
-	LocalPort uint16
-	V6        uint8
-	RealV6    uint8
-	Proxied   uint8
-	Syn       uint8
-	Fate      uint8
-	Class     uint8
-	Skip      uint16
-	Service   uint32
-	Rule      uint32
-	Reason    uint32
-	Mask      uint32
-	Length    uint32
-	Head      [2048]uint8
+	_       structs.HostLayout
+	Time    uint64
+	Key     narthexFlowKey
+	Real    [2]uint64
+	Service uint32
+	Rule    uint32
+	Reason  uint32
+	Mask    uint32
+	Length  uint32
+	Skip    uint16
+	RealV6  uint8
+	Proxied uint8
+	Syn     uint8
+	Fate    uint8
+	Class   uint8
+	Pad     [1]uint8
+	Head    [2048]uint8
+	_       [4]byte
 }
 
 type narthexNode struct {
@@ -838,11 +831,37 @@ type narthexWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key   narthexFlowKey
-	Flow  narthexFlow
-	Next  uint32
-	Flags uint16
-	_     [2]byte
+	Key     narthexFlowKey
+	Proxied uint8
+	Demoted uint8
+	Read    uint8
+	Fate    uint8
+	Why     uint32
+	By      uint32
+	_       [4]byte
+	Debt    int64
+	Waited  uint64
+	Crowded uint8
+	Pad     [3]uint8
+	_       [4]byte
+	Flow    narthexFlow
+	Next    uint32
+	Flags   uint16
+	Named   uint8
+	Pad2    uint8
+	From    struct {
+		_          structs.HostLayout
+		Src        [2]uint64
+		Dst        [2]uint64
+		Sport      uint16
+		Dport      uint16
+		Mac        [6]uint8
+		V6         uint8
+		HasAddress uint8
+		HasPorts   uint8
+		Anomaly    uint8
+		_          [2]byte
+	}
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -868,31 +887,26 @@ type narthexWork struct {
 		At   uint32
 		Left uint32
 	}
+	Socket struct {
+		_        structs.HostLayout
+		State    uint32
+		Sequence uint32
+		Answer   uint32
+		Window   uint32
+		Crowded  uint32
+		Orphaned uint32
+		Silent   uint32
+		Unsent   uint32
+		Gap      uint32
+	}
+	_     [4]byte
 	Began narthexHttpHead
 	Keep  uint32
 	Kept  uint32
 	Grown uint32
-	_     [4]byte
-	From  struct {
-		_          structs.HostLayout
-		Src        [2]uint64
-		Dst        [2]uint64
-		Sport      uint16
-		Dport      uint16
-		Mac        [6]uint8
-		V6         uint8
-		HasAddress uint8
-		HasPorts   uint8
-		Anomaly    uint8
-		_          [2]byte
-	}
-	Proxied uint8
-	Demoted uint8
-	Named   uint8
-	Crowded uint8
-	Says    uint32
-	Watch   uint32
-	Found   struct {
+	Says  uint32
+	Watch uint32
+	Found struct {
 		_         structs.HostLayout
 		SlotEnd   uint32
 		Has       uint32
@@ -916,24 +930,11 @@ type narthexWork struct {
 		Received uint32
 		Sent     uint32
 	}
-	Socket struct {
-		_        structs.HostLayout
-		State    uint32
-		Sequence uint32
-		Answer   uint32
-		Window   uint32
-		Crowded  uint32
-		Orphaned uint32
-		Silent   uint32
-		Unsent   uint32
-		Gap      uint32
-	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   narthexFlowKey
@@ -973,15 +974,7 @@ type narthexWork struct {
 		Text     uint8
 		Pad      [1]uint8
 	}
-	By     uint32
-	_      [4]byte
-	Debt   int64
-	Waited uint64
-	Why    uint32
-	Fate   uint8
-	Read   uint8
-	Pad    [2]uint8
-	Event  narthexEvent
+	Event narthexEvent
 }
 
 // Names of all BPF objects in the ELF.

@@ -80,7 +80,7 @@ var steps = [pcCount]struct{ what, function string }{
 	inWait:          {"waits, or enters after all", "take_turn"},
 	inGather:        {"gathers", "try_gather"},
 	inFree:          {"frees its node", "free_node"},
-	inHeld:          {"looks at the slot", "on_held"},
+	inHeld:          {"looks at the slot", "on_waiting"},
 	inClaim:         {"claims the slot", "claim"},
 	inExtend:        {"extends the slot", "extend"},
 	inUnclaim:       {"unclaims the slot", "unclaim"},

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d8614ce117d8d562f837546e1e411675"
+const compiled = "d1b03cf1824240ca91b99eb301913afe"

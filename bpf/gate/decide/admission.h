@@ -189,11 +189,31 @@ static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 no
   return fate;
 }
 
-static __always_inline void count_rejected(struct room *r, __u32 class, __u32 why) {
-  asm volatile("" : "+r"(why)); /* so that clang keeps the mask, which is for the verifier */
+/* Counts a rejection of the request of w->flow, and tells of it. */
+static __always_inline void note_rejection(struct room *r, struct work *w, __u32 why, bool shadow) {
+  __u32 reason = why;
+  asm volatile("" : "+r"(reason)); /* so that clang keeps the mask, which is for the verifier */
   bpf_spin_lock(&r->lock);
-  class_of(r, class)->rejected[why & 15]++;
+  class_of(r, w->flow.class)->rejected[reason & 15]++;
   bpf_spin_unlock(&r->lock);
+  report(w, EVENT_REJECT, why, shadow);
+}
+
+/* Puts the segment, as far as it fits, into the slot of a node. 0: none, which the fate says the reason of.
+ */
+static __always_inline __u32 fill_node(struct __sk_buff *skb, struct scene *sc, int *fate) {
+  __u32 node = take_node(sc->pool);
+  *fate = FATE_REJECT;
+  if (!node) {
+    note_rejection(sc->room, sc->w, REJECT_NO_SLOT, false);
+    return 0;
+  }
+  if (!fill_slot(skb, sc->w, node))
+    return node;
+  count_reason(REASON_CHECKSUM, true, false);
+  *fate = FATE_LOST;
+  free_node(sc->pool, node);
+  return 0;
 }
 
 /* Reads the request as far as it is in its slot: the rest will come again, behind that. */
@@ -217,24 +237,16 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
   if (fate == FATE_LOST)
     count_reason(REASON_RACE, true, false);
   if (fate == FATE_HELD) {
-    __u32 node = take_node(sc->pool);
-    if (!node) {
-      count_rejected(sc->room, w->flow.class, REJECT_NO_SLOT);
-      report(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
-      return FATE_REJECT;
-    }
-    if (fill_slot(skb, w, node)) {
-      count_reason(REASON_CHECKSUM, true, false);
-      fate = FATE_LOST;
-    } else {
-      note_kept(skb, w);
-      fate = take_turn(w, node, 0);
-    }
+    __u32 node = fill_node(skb, sc, &fate);
+    if (!node)
+      return fate;
+    note_kept(skb, w);
+    fate = take_turn(w, node, 0);
     if (fate != FATE_HELD)
       free_node(sc->pool, node);
+    if (fate == FATE_REJECT)
+      report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   }
-  if (fate == FATE_REJECT)
-    report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
   if (fate == FATE_PASS) {
     report(w, EVENT_ADMIT, 0, 0);
     watch_flow(w, w->s.seq + w->keep);

@@ -29,8 +29,7 @@ __noinline int on_reject(struct __sk_buff *skb, struct work *w) {
     return drop(REASON_CHECKSUM);
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now))
     return drop(REASON_RACE);
-  count_rejected(sc.room, w->flow.class, why);
-  report(w, EVENT_REJECT, why, 0);
+  note_rejection(sc.room, w, why, false);
   if (why != REJECT_DROPPED)
     return reject_request(skb, w, has);
   struct rejected *r = note_rejected(skb, w);

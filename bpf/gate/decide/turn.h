@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* A request takes its turn: what becomes of the segment with which it begins or goes on. */
 #pragma once
-#include "gate/decide/admission.h"
-#include "gate/socket.h"
-#include "gate/step.h"
+#include "gate/decide/reject.h"
 #include "policy/clients.h"
 
 /* Whether the stack is still to make a socket of the flow's first request. */
@@ -17,63 +15,6 @@ static __always_inline bool is_ahead(struct __sk_buff *skb, struct work *w) {
     return false;
   find_socket(skb, &w->key, &w->socket);
   return takes_data(&w->socket) && before(w->socket.answer, w->s.ack);
-}
-
-/* Whether the client knows of less than the server has sent. */
-static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
-
-/* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
- * of another answer. The stack has the client's bytes up to a sequence number. */
-__noinline int reject_request(struct __sk_buff *skb, struct work *w, __u32 has) {
-  struct image im;
-  const struct header *h = open_image(&im);
-  if (!w)
-    return TCX_DROP;
-  const struct room_config *c = h ? room_config(&im, h, w->flow.room) : NULL;
-  struct rejected *r = note_rejected(skb, w);
-  r->seq = has;
-  r->length = c ? c->answer_length : 0;
-  r->text = r->length && !is_in_answer(w) ? REPLY_POLICY : REPLY_RESET;
-  return answer(skb, w);
-}
-
-/* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
- * which nobody thinks that it is the answer's end. */
-static __always_inline int close_connection(struct __sk_buff *skb, struct work *w) {
-  note_rejected(skb, w)->text = is_in_answer(w) ? REPLY_RESET : REPLY_FIN;
-  return answer(skb, w);
-}
-
-/* The same for what the packet's data say, provided that they are what its client sent. */
-__noinline int close_checked(struct __sk_buff *skb, struct work *w, __u32 reason) {
-  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
-  if (!w || !checksum_holds(skb, w))
-    return drop(REASON_CHECKSUM);
-  if (!f || !delete_flow(&w->key, f, &w->flow, w->flow.id, bpf_ktime_get_ns()))
-    return drop(REASON_RACE);
-  count_reason(reason, true, false);
-  return close_connection(skb, w);
-}
-
-/* Tells the client that its request is none for the server. The stack has the client's bytes
- * up to a sequence number. */
-__noinline int reject_unreadable(struct __sk_buff *skb, struct work *w, __u32 why, __u32 has) {
-  struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
-    return drop(REASON_RACE);
-  bool holds = checksum_holds(skb, w), mine = true;
-  if (holds || w->flow.flags & FLOW_NEW)
-    mine = delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
-  if (!holds || !mine) /* it is not what the client sent */
-    return drop(holds ? REASON_RACE : REASON_CHECKSUM);
-  struct rejected *r = note_rejected(skb, w);
-  r->seq = has;
-  count_rejected(sc.room, w->flow.class, why);
-  report(w, EVENT_REJECT, why, 0);
-  r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
-  if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
-    r->text = REPLY_RESET;
-  return answer(skb, w);
 }
 
 /* Puts the flow into the class of a rank. */
@@ -276,21 +217,6 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w) {
   if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
     return pass_until(skb, w, w->s.seq + w->keep);
   return settle(skb, &sc, fate);
-}
-
-/* Why the request that has been read so far is none for the server; 0: it may be one. */
-static __always_inline __u32 why_unreadable(const struct scene *sc, int step) {
-  struct flow *f = &sc->w->flow;
-  if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
-    return 0;
-  if (f->head.seen & HTTP_SEEN_H2C && !sc->config->h2c)
-    return REJECT_H2C;
-  if (step != HTTP_LOST)
-    return 0;
-  if (!http_is_preface(&f->head))
-    return REJECT_MALFORMED;
-  f->flags |= FLOW_TUNNEL;
-  return 0;
 }
 
 /* Whether what the request says may matter, whose head is whole. */

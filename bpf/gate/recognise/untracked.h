@@ -35,8 +35,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
     return on_request(skb, &sc, step);
   if (sc.flow)
     return is_lenient(&sc) ? TCX_NEXT : drop(REASON_RACE);
-  count_rejected(sc.room, w->flow.class, REJECT_NO_FLOW);
-  report(w, EVENT_REJECT, REJECT_NO_FLOW, is_lenient(&sc));
+  note_rejection(sc.room, w, REJECT_NO_FLOW, is_lenient(&sc));
   return is_lenient(&sc) ? TCX_NEXT : reject_request(skb, w, w->s.seq);
 }
 

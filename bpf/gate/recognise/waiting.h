@@ -84,65 +84,30 @@ static __always_inline bool continues(const struct work *w, __u32 end) {
   return w->flow.flags & (FLOW_CHUNKS | FLOW_LOST) || !before(w->flow.next, s->seq + s->length);
 }
 
-/* A further segment while the flow's request waits. */
-__noinline int on_held(struct __sk_buff *skb, struct work *w) {
-  struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
-    return TCX_DROP;
-  const struct segment *s = &w->s;
-  struct slot *slot = slot_of(w->flow.node);
-  if (!slot)
-    return TCX_DROP;
-  __u32 begin = slot->sequence, end = end_of_slot(slot);
-  if (is_forged(skb, w, slot))
-    return drop(REASON_FORGED);
-  if (s->flags & TCP_RST)
-    return s->seq == end || s->seq == begin ? STEP_GIVE_UP : drop(REASON_FORGED);
-  if (s->flags & TCP_FIN && s->seq == end && !s->length)
-    return STEP_GIVE_UP;
-  if (claim(&sc)) {
-    if (s->seq == begin || s->seq == end)
-      refresh_slot(skb, w, w->flow.node);
-    w->keep = s->length;
-    if (continues(w, end)) /* what does not will be sent again */
-      extend(skb, &sc, slot);
-    unclaim(&sc);
-  }
-  if (!(w->flow.flags & FLOW_NEW) && !s->length)
-    return TCX_NEXT; /* acknowledges the answer before */
-  count_reason(REASON_HELD, true, false);
-  return w->flow.flags & FLOW_ACKED && before(s->seq, end) ? acknowledge(skb, w, end) : TCX_DROP;
-}
-
 /* A request begins of whose head this is a piece. The gate puts the pieces together in a slot,
  * and acknowledges them: a client may send one only when it knows that the last has arrived. */
 __noinline int on_gather(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_DROP;
+  int fate;
   w->keep = w->s.length;
-  int fate = FATE_REJECT;
-  bool fits = true;
-  __u32 node = take_node(sc.pool);
-  if (!node) {
-    count_rejected(sc.room, w->flow.class, REJECT_NO_SLOT);
-    report(w, EVENT_REJECT, REJECT_NO_SLOT, 0);
-  } else if (fill_slot(skb, w, node)) {
-    count_reason(REASON_CHECKSUM, true, false);
-    fate = FATE_LOST;
-  } else {
-    fits = w->kept == w->keep;
-    fate = fits ? try_gather(&sc, sc.flow, node) : FATE_REJECT;
-  }
+  __u32 node = fill_node(skb, &sc, &fate);
+  if (!node)
+    return settle(skb, &sc, fate);
+  bool fits = w->kept == w->keep;
+  if (fits)
+    fate = try_gather(&sc, sc.flow, node);
   if (fate == FATE_HELD) {
     count_reason(REASON_GATHERED, true, false);
     return acknowledge(skb, w, w->s.seq + w->s.length);
   }
-  if (node && fits && fate == FATE_REJECT)
+  free_node(sc.pool, node);
+  if (!fits)
+    return reject_unreadable(skb, w, REJECT_TOO_LARGE, w->s.seq);
+  if (fate == FATE_REJECT)
     report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
-  if (node)
-    free_node(sc.pool, node);
-  return fits ? settle(skb, &sc, fate) : reject_unreadable(skb, w, REJECT_TOO_LARGE, w->s.seq);
+  return settle(skb, &sc, fate);
 }
 
 /* Rejects a request that is in no list any more. */
@@ -219,7 +184,39 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
 }
 
 /* A further segment while the head of the flow's request comes in pieces. */
-__noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
+static __always_inline int more_of_head(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
+  struct work *w = sc->w;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  if (!w->s.length)
+    return w->flow.flags & FLOW_NEW ? drop(REASON_HELD) : TCX_NEXT;
+  if (w->s.seq == end)
+    return claim(sc) ? add_piece(skb, sc, slot) : drop(REASON_RACE);
+  /* Again, or too early: the client has to know where we are. */
+  count_reason(before(end, w->s.seq) ? REASON_GAP : REASON_HELD, true, false);
+  return w->s.seq - begin < 0x10000 ? acknowledge(skb, w, end) : TCX_DROP;
+}
+
+/* The same while the request waits for its turn. */
+static __always_inline int more_of_request(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
+  struct work *w = sc->w;
+  const struct segment *s = &w->s;
+  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  if (claim(sc)) {
+    if (s->seq == begin || s->seq == end)
+      refresh_slot(skb, w, w->flow.node);
+    w->keep = s->length;
+    if (continues(w, end)) /* what does not will be sent again */
+      extend(skb, sc, slot);
+    unclaim(sc);
+  }
+  if (!(w->flow.flags & FLOW_NEW) && !s->length)
+    return TCX_NEXT; /* acknowledges the answer before */
+  count_reason(REASON_HELD, true, false);
+  return w->flow.flags & FLOW_ACKED && before(s->seq, end) ? acknowledge(skb, w, end) : TCX_DROP;
+}
+
+/* A further segment of a flow whose request is in a slot. */
+__noinline int on_waiting(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !set_flow_scene(&sc, w))
     return TCX_DROP;
@@ -227,18 +224,12 @@ __noinline int on_gathering(struct __sk_buff *skb, struct work *w) {
   struct slot *slot = slot_of(w->flow.node);
   if (!slot)
     return TCX_DROP;
-  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  __u32 end = end_of_slot(slot);
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
-    return s->seq == end || s->seq == begin ? STEP_GIVE_UP : drop(REASON_FORGED);
+    return s->seq == end || s->seq == slot->sequence ? STEP_GIVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
     return STEP_GIVE_UP;
-  if (!s->length)
-    return w->flow.flags & FLOW_NEW ? drop(REASON_HELD) : TCX_NEXT;
-  if (s->seq != end) { /* again, or too early: the client has to know where we are */
-    count_reason(before(end, s->seq) ? REASON_GAP : REASON_HELD, true, false);
-    return s->seq - begin < 0x10000 ? acknowledge(skb, w, end) : TCX_DROP;
-  }
-  return claim(&sc) ? add_piece(skb, &sc, slot) : drop(REASON_RACE);
+  return w->flow.state == FLOW_GATHERING ? more_of_head(skb, &sc, slot) : more_of_request(skb, &sc, slot);
 }

@@ -146,26 +146,24 @@ type BenchMirrorControl struct {
 }
 
 type BenchMirrored struct {
-	_         structs.HostLayout
-	Time      uint64
-	Peer      [2]uint64
-	Local     [2]uint64
-	Real      [2]uint64
-	PeerPort  uint16
-	LocalPort uint16
-	V6        uint8
-	RealV6    uint8
-	Proxied   uint8
-	Syn       uint8
-	Fate      uint8
-	Class     uint8
-	Skip      uint16
-	Service   uint32
-	Rule      uint32
-	Reason    uint32
-	Mask      uint32
-	Length    uint32
-	Head      [2048]uint8
+	_       structs.HostLayout
+	Time    uint64
+	Key     BenchFlowKey
+	Real    [2]uint64
+	Service uint32
+	Rule    uint32
+	Reason  uint32
+	Mask    uint32
+	Length  uint32
+	Skip    uint16
+	RealV6  uint8
+	Proxied uint8
+	Syn     uint8
+	Fate    uint8
+	Class   uint8
+	Pad     [1]uint8
+	Head    [2048]uint8
+	_       [4]byte
 }
 
 type BenchNote struct {
@@ -463,11 +461,37 @@ type BenchWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key   BenchFlowKey
-	Flow  BenchFlow
-	Next  uint32
-	Flags uint16
-	_     [2]byte
+	Key     BenchFlowKey
+	Proxied uint8
+	Demoted uint8
+	Read    uint8
+	Fate    uint8
+	Why     uint32
+	By      uint32
+	_       [4]byte
+	Debt    int64
+	Waited  uint64
+	Crowded uint8
+	Pad     [3]uint8
+	_       [4]byte
+	Flow    BenchFlow
+	Next    uint32
+	Flags   uint16
+	Named   uint8
+	Pad2    uint8
+	From    struct {
+		_          structs.HostLayout
+		Src        [2]uint64
+		Dst        [2]uint64
+		Sport      uint16
+		Dport      uint16
+		Mac        [6]uint8
+		V6         uint8
+		HasAddress uint8
+		HasPorts   uint8
+		Anomaly    uint8
+		_          [2]byte
+	}
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -493,31 +517,26 @@ type BenchWork struct {
 		At   uint32
 		Left uint32
 	}
+	Socket struct {
+		_        structs.HostLayout
+		State    uint32
+		Sequence uint32
+		Answer   uint32
+		Window   uint32
+		Crowded  uint32
+		Orphaned uint32
+		Silent   uint32
+		Unsent   uint32
+		Gap      uint32
+	}
+	_     [4]byte
 	Began BenchHttpHead
 	Keep  uint32
 	Kept  uint32
 	Grown uint32
-	_     [4]byte
-	From  struct {
-		_          structs.HostLayout
-		Src        [2]uint64
-		Dst        [2]uint64
-		Sport      uint16
-		Dport      uint16
-		Mac        [6]uint8
-		V6         uint8
-		HasAddress uint8
-		HasPorts   uint8
-		Anomaly    uint8
-		_          [2]byte
-	}
-	Proxied uint8
-	Demoted uint8
-	Named   uint8
-	Crowded uint8
-	Says    uint32
-	Watch   uint32
-	Found   struct {
+	Says  uint32
+	Watch uint32
+	Found struct {
 		_         structs.HostLayout
 		SlotEnd   uint32
 		Has       uint32
@@ -541,24 +560,11 @@ type BenchWork struct {
 		Received uint32
 		Sent     uint32
 	}
-	Socket struct {
-		_        structs.HostLayout
-		State    uint32
-		Sequence uint32
-		Answer   uint32
-		Window   uint32
-		Crowded  uint32
-		Orphaned uint32
-		Silent   uint32
-		Unsent   uint32
-		Gap      uint32
-	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   BenchFlowKey
@@ -598,32 +604,19 @@ type BenchWork struct {
 		Text     uint8
 		Pad      [1]uint8
 	}
-	By     uint32
-	_      [4]byte
-	Debt   int64
-	Waited uint64
-	Why    uint32
-	Fate   uint8
-	Read   uint8
-	Pad    [2]uint8
-	Event  struct {
-		_         structs.HostLayout
-		Time      uint64
-		Peer      [2]uint64
-		Local     [2]uint64
-		PeerPort  uint16
-		LocalPort uint16
-		V6        uint8
-		Kind      uint8
-		Shadow    uint8
-		Class     uint8
-		Service   uint32
-		Rule      uint32
-		Reason    uint32
-		LocalV6   uint8
-		Pad       [3]uint8
-		Debt      int64
-		Waited    uint64
+	Event struct {
+		_       structs.HostLayout
+		Time    uint64
+		Key     BenchFlowKey
+		Debt    int64
+		Waited  uint64
+		Service uint32
+		Rule    uint32
+		Reason  uint32
+		Kind    uint8
+		Shadow  uint8
+		Class   uint8
+		LocalV6 uint8
 	}
 }
 

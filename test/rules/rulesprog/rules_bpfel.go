@@ -370,11 +370,37 @@ type RulesWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key   RulesFlowKey
-	Flow  RulesFlow
-	Next  uint32
-	Flags uint16
-	_     [2]byte
+	Key     RulesFlowKey
+	Proxied uint8
+	Demoted uint8
+	Read    uint8
+	Fate    uint8
+	Why     uint32
+	By      uint32
+	_       [4]byte
+	Debt    int64
+	Waited  uint64
+	Crowded uint8
+	Pad     [3]uint8
+	_       [4]byte
+	Flow    RulesFlow
+	Next    uint32
+	Flags   uint16
+	Named   uint8
+	Pad2    uint8
+	From    struct {
+		_          structs.HostLayout
+		Src        [2]uint64
+		Dst        [2]uint64
+		Sport      uint16
+		Dport      uint16
+		Mac        [6]uint8
+		V6         uint8
+		HasAddress uint8
+		HasPorts   uint8
+		Anomaly    uint8
+		_          [2]byte
+	}
 	Now   uint64
 	Chunk struct {
 		_    structs.HostLayout
@@ -400,6 +426,19 @@ type RulesWork struct {
 		At   uint32
 		Left uint32
 	}
+	Socket struct {
+		_        structs.HostLayout
+		State    uint32
+		Sequence uint32
+		Answer   uint32
+		Window   uint32
+		Crowded  uint32
+		Orphaned uint32
+		Silent   uint32
+		Unsent   uint32
+		Gap      uint32
+	}
+	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
@@ -416,27 +455,9 @@ type RulesWork struct {
 	Keep  uint32
 	Kept  uint32
 	Grown uint32
-	_     [4]byte
-	From  struct {
-		_          structs.HostLayout
-		Src        [2]uint64
-		Dst        [2]uint64
-		Sport      uint16
-		Dport      uint16
-		Mac        [6]uint8
-		V6         uint8
-		HasAddress uint8
-		HasPorts   uint8
-		Anomaly    uint8
-		_          [2]byte
-	}
-	Proxied uint8
-	Demoted uint8
-	Named   uint8
-	Crowded uint8
-	Says    uint32
-	Watch   uint32
-	Found   struct {
+	Says  uint32
+	Watch uint32
+	Found struct {
 		_         structs.HostLayout
 		SlotEnd   uint32
 		Has       uint32
@@ -460,24 +481,11 @@ type RulesWork struct {
 		Received uint32
 		Sent     uint32
 	}
-	Socket struct {
-		_        structs.HostLayout
-		State    uint32
-		Sequence uint32
-		Answer   uint32
-		Window   uint32
-		Crowded  uint32
-		Orphaned uint32
-		Silent   uint32
-		Unsent   uint32
-		Gap      uint32
-	}
 	Out struct {
 		_       structs.HostLayout
 		Ifindex uint32
 		Flags   uint32
 	}
-	_        [4]byte
 	Rejected struct {
 		_     structs.HostLayout
 		Key   RulesFlowKey
@@ -517,32 +525,19 @@ type RulesWork struct {
 		Text     uint8
 		Pad      [1]uint8
 	}
-	By     uint32
-	_      [4]byte
-	Debt   int64
-	Waited uint64
-	Why    uint32
-	Fate   uint8
-	Read   uint8
-	Pad    [2]uint8
-	Event  struct {
-		_         structs.HostLayout
-		Time      uint64
-		Peer      [2]uint64
-		Local     [2]uint64
-		PeerPort  uint16
-		LocalPort uint16
-		V6        uint8
-		Kind      uint8
-		Shadow    uint8
-		Class     uint8
-		Service   uint32
-		Rule      uint32
-		Reason    uint32
-		LocalV6   uint8
-		Pad       [3]uint8
-		Debt      int64
-		Waited    uint64
+	Event struct {
+		_       structs.HostLayout
+		Time    uint64
+		Key     RulesFlowKey
+		Debt    int64
+		Waited  uint64
+		Service uint32
+		Rule    uint32
+		Reason  uint32
+		Kind    uint8
+		Shadow  uint8
+		Class   uint8
+		LocalV6 uint8
 	}
 }
 
