@@ -107,7 +107,7 @@ type room struct {
 	In      [maxClass]uint8
 	Entered [epochs][maxClass]uint8
 	Wait    [maxClass]list
-	Due  list
+	Due     list
 	Gather  list
 	Ghost   [maxRing]ghost // live ones first
 	Pass    uint8          // epochs that have passed and are not yet noticed
