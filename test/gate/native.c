@@ -1276,9 +1276,8 @@ static void check_flow(struct census *c, struct pool *p, struct flow *f) {
     seen_nodes[f->node] = 1;
     c->kept++;
   }
-  bool right = waits
-                   ? state == (f->state == FLOW_HELD ? NODE_WAITING : NODE_GATHERING) || state == NODE_DUE
-                   : state == NODE_KEPT || (state == NODE_DUE && p->link[f->node].again);
+  bool right = waits ? state == (f->state == FLOW_HELD ? NODE_WAITING : NODE_GATHERING) || state == NODE_DUE
+                     : state == NODE_KEPT || (state == NODE_DUE && p->link[f->node].again);
   if (!right || seen_nodes[f->node] != 1)
     is_wrong(c, "node %u of a flow in state %u has the state %u, and is in %u places", f->node, f->state,
              state, seen_nodes[f->node]);
