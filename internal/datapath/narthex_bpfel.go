@@ -873,14 +873,16 @@ type narthexWork struct {
 		_      structs.HostLayout
 		Status uint16
 		Closes bool
+		Keeps  bool
 		Ended  bool
+		_      [1]byte
 	}
+	_       [2]byte
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
 		Left uint32
 	}
-	_   [4]byte
 	Sum struct {
 		_    structs.HostLayout
 		Sum  uint64
@@ -1052,6 +1054,7 @@ const (
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
+	narthexVarHasReleases         = "has_releases"
 	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSlotCount           = "slot_count"
@@ -1184,6 +1187,7 @@ type narthexVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
+	HasReleases     *ebpf.VariableSpec `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -1317,6 +1321,7 @@ type narthexVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
+	HasReleases     *ebpf.Variable `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d1b03cf1824240ca91b99eb301913afe"
+const compiled = "3213212c98843193c0da2d72ec90f615"

@@ -17,7 +17,9 @@ type HTTPHttpAnswer struct {
 	_      structs.HostLayout
 	Status uint16
 	Closes bool
+	Keeps  bool
 	Ended  bool
+	_      [1]byte
 }
 
 type HTTPHttpChunk struct {

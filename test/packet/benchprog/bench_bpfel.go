@@ -503,14 +503,16 @@ type BenchWork struct {
 		_      structs.HostLayout
 		Status uint16
 		Closes bool
+		Keeps  bool
 		Ended  bool
+		_      [1]byte
 	}
+	_       [2]byte
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
 		Left uint32
 	}
-	_   [4]byte
 	Sum struct {
 		_    structs.HostLayout
 		Sum  uint64
@@ -709,6 +711,7 @@ const (
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
+	BenchVarHasReleases         = "has_releases"
 	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSlotCount           = "slot_count"
@@ -855,6 +858,7 @@ type BenchVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
+	HasReleases     *ebpf.VariableSpec `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -991,6 +995,7 @@ type BenchVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
+	HasReleases     *ebpf.Variable `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

@@ -412,14 +412,16 @@ type RulesWork struct {
 		_      structs.HostLayout
 		Status uint16
 		Closes bool
+		Keeps  bool
 		Ended  bool
+		_      [1]byte
 	}
+	_       [2]byte
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
 		Left uint32
 	}
-	_   [4]byte
 	Sum struct {
 		_    structs.HostLayout
 		Sum  uint64
@@ -578,6 +580,7 @@ const (
 	RulesVarGateMark        = "gate_mark"
 	RulesVarHasCasts        = "has_casts"
 	RulesVarHasMemoryKeys   = "has_memory_keys"
+	RulesVarHasReleases     = "has_releases"
 	RulesVarInSlot          = "in_slot"
 	RulesVarNetCookie       = "net_cookie"
 	RulesVarRefused         = "refused"
@@ -674,6 +677,7 @@ type RulesVariableSpecs struct {
 	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.VariableSpec `ebpf:"has_memory_keys"`
+	HasReleases   *ebpf.VariableSpec `ebpf:"has_releases"`
 	InSlot        *ebpf.VariableSpec `ebpf:"in_slot"`
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
@@ -767,6 +771,7 @@ type RulesVariables struct {
 	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.Variable `ebpf:"has_memory_keys"`
+	HasReleases   *ebpf.Variable `ebpf:"has_releases"`
 	InSlot        *ebpf.Variable `ebpf:"in_slot"`
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
