@@ -8,6 +8,7 @@
 struct http_answer {
   __u16 status; /* 0: no HTTP/1.x status line */
   bool closes;  /* HTTP/1.0 without keep-alive, or Connection: close, as far as was read */
+  bool keeps;   /* Connection: keep-alive, likewise */
   bool ended;   /* the head ended within the bytes, as far as they were read */
 };
 
@@ -114,7 +115,7 @@ __noinline int response_turn(struct response_cursor *r, const struct http_chunk 
  * last seven of the chunk go unread. */
 static __always_inline void read_response(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   a->status = 0;
-  a->closes = false;
+  a->closes = a->keeps = false;
   a->ended = false;
   __u64 version = word_at(c, 0);
   if (length < 12 || (version & 0xffffffffffffffULL) != WORD('H', 'T', 'T', 'P', '/', '1', '.', 0))
@@ -129,5 +130,6 @@ static __always_inline void read_response(struct http_answer *a, const struct ht
   for (int i = 0; i < MAX_TURNS && response_turn(&r, c); i++)
     ;
   a->ended = r.ended;
+  a->keeps = r.says == CONNECTION_KEEP;
   a->closes = r.says == CONNECTION_NONE ? version >> 56 == '0' : r.says == CONNECTION_CLOSE;
 }

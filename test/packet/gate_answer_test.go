@@ -17,7 +17,11 @@ type step struct {
 
 func sends(data string, want change) step { return step{data, layers.TCP{ACK: true, PSH: true}, want} }
 
-const closing = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+const (
+	closing = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+	// Servers differ in which of these they go by.
+	bothWays = "GET / HTTP/1.1\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n"
+)
 
 // When a request leaves service.
 var answers = []struct {
@@ -39,6 +43,9 @@ var answers = []struct {
 	{"answer closes", "auto", get, []step{sends(closing, nothing), sends("more", nothing), {"end", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"answer of HTTP/1.0", "auto", get, []step{sends("HTTP/1.0 200 OK\r\n\r\n", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"request closes", "auto", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"request says both, answer closes", "auto", bothWays, []step{sends(closing, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"request says both, answer lives on", "auto", bothWays, []step{sends("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n", ends)}},
+	{"request says both, answer neither", "auto", bothWays, []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"answer closes, first byte", "first_byte", get, []step{sends(closing, ends), {"", layers.TCP{ACK: true, FIN: true}, nothing}}},
 	{"close", "close", get, []step{sends(ok, nothing), sends("more", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 }

@@ -71,6 +71,12 @@ static __always_inline bool opens_tunnel(const struct work *w) {
   return status == 101 || (status >= 200 && status < 300 && w->flow.head.seen & HTTP_SEEN_CONNECT);
 }
 
+/* Whether the server closes the connection behind the answer: what it says of that counts first, for servers
+ * differ in what they take a request to ask for that says both. */
+static __always_inline bool server_closes(const struct work *w) {
+  return w->answer.closes || (w->flow.flags & FLOW_CLOSES && !w->answer.keeps);
+}
+
 /* Reads the beginning of an answer. */
 static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
   w->used = 0;
@@ -84,7 +90,7 @@ static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
     return NEWS_INTERIM;
   if (w->flow.ends == END_CLOSE)
     return w->flow.flags & FLOW_CLOSES ? NEWS_BEGUN : NEWS_TUNNEL;
-  if (w->flow.ends == END_AUTO && (w->flow.flags & FLOW_CLOSES || w->answer.closes))
+  if (w->flow.ends == END_AUTO && server_closes(w))
     return NEWS_BEGUN;
   return NEWS_OVER;
 }
