@@ -9,6 +9,7 @@ struct http_answer {
   __u16 status; /* 0: no HTTP/1.x status line */
   bool closes;  /* HTTP/1.0 without keep-alive, or Connection: close, as far as was read */
   bool keeps;   /* Connection: keep-alive, likewise */
+  bool framed;  /* it says how long its body is, likewise */
   bool ended;   /* the head ended within the bytes, as far as they were read */
 };
 
@@ -43,17 +44,24 @@ static __always_inline __u32 find_line_feed(__u64 word) {
   return at;
 }
 
-enum connection { CONNECTION_NONE, CONNECTION_CLOSE, CONNECTION_KEEP, CONNECTION_END };
+enum connection { CONNECTION_NONE, CONNECTION_CLOSE, CONNECTION_KEEP, CONNECTION_FRAMED, CONNECTION_END };
 
 /* What the header line that begins at an offset, which is below the length, says of the
- * connection, by how the value begins. CONNECTION_END: it is the line that ends the head. */
+ * connection, by how the value begins. CONNECTION_END: it is the line that ends the head; CONNECTION_FRAMED:
+ * it is one of those that say how long a body is (Content-Length, Transfer-Encoding). */
 static __always_inline int read_line(const struct http_chunk *c, __u32 at, __u32 length) {
   __u64 name = word_at(c, at);
   if ((name & 0xff) == '\r' || (name & 0xff) == '\n')
     return CONNECTION_END;
-  if ((name | LOWER) != WORD('c', 'o', 'n', 'n', 'e', 'c', 't', 'i'))
-    return CONNECTION_NONE;
   __u64 rest = word_at(c, at + 8); /* "on: clos", "on:close" or "on: keep" */
+  name |= LOWER;
+  if (name != WORD('c', 'o', 'n', 'n', 'e', 'c', 't', 'i')) {
+    bool length = name == WORD('c', 'o', 'n', 't', 'e', 'n', 't', '-') &&
+                  ((rest | LOWER) & 0xffffffffffffULL) == WORD('l', 'e', 'n', 'g', 't', 'h', 0, 0);
+    bool coding = name == WORD('t', 'r', 'a', 'n', 's', 'f', 'e', 'r') &&
+                  (rest | LOWER) == WORD('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n');
+    return length || coding ? CONNECTION_FRAMED : CONNECTION_NONE;
+  }
   if (((rest | 0x2020) & 0xffffff) != WORD('o', 'n', ':', 0, 0, 0, 0, 0))
     return CONNECTION_NONE;
   __u32 space = (rest >> 24 & 0xff) == ' ';
@@ -72,6 +80,7 @@ struct response_cursor {
   __u32 length; /* bytes of the chunk */
   __u32 says;   /* enum connection: of the last line that says something */
   __u32 ended;  /* 1: the head has */
+  __u32 framed; /* 1: it says how long the body is */
 };
 
 /* Moves on behind the next line feed in the word at the cursor. False: there is none in it. */
@@ -101,7 +110,9 @@ __noinline int response_turn(struct response_cursor *r, const struct http_chunk 
       r->ended = 1;
       return 0;
     }
-    if (says != CONNECTION_NONE)
+    if (says == CONNECTION_FRAMED)
+      r->framed = 1;
+    else if (says != CONNECTION_NONE)
       r->says = says;
   }
   return 1;
@@ -116,7 +127,7 @@ __noinline int response_turn(struct response_cursor *r, const struct http_chunk 
 static __always_inline void read_response(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   a->status = 0;
   a->closes = a->keeps = false;
-  a->ended = false;
+  a->ended = a->framed = false;
   __u64 version = word_at(c, 0);
   if (length < 12 || (version & 0xffffffffffffffULL) != WORD('H', 'T', 'T', 'P', '/', '1', '.', 0))
     return;
@@ -130,6 +141,7 @@ static __always_inline void read_response(struct http_answer *a, const struct ht
   for (int i = 0; i < MAX_TURNS && response_turn(&r, c); i++)
     ;
   a->ended = r.ended;
+  a->framed = r.framed;
   a->keeps = r.says == CONNECTION_KEEP;
   a->closes = r.says == CONNECTION_NONE ? version >> 56 == '0' : r.says == CONNECTION_CLOSE;
 }

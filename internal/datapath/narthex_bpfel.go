@@ -874,8 +874,8 @@ type narthexWork struct {
 		Status uint16
 		Closes bool
 		Keeps  bool
+		Framed bool
 		Ended  bool
-		_      [1]byte
 	}
 	_       [2]byte
 	Reading struct {

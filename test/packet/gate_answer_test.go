@@ -19,6 +19,7 @@ func sends(data string, want change) step { return step{data, layers.TCP{ACK: tr
 
 const (
 	closing = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+	connect = "CONNECT / HTTP/1.1\r\nHost: x\r\n\r\n"
 	// Servers differ in which of these they go by.
 	bothWays = "GET / HTTP/1.1\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n"
 )
@@ -43,6 +44,10 @@ var answers = []struct {
 	{"answer closes", "auto", get, []step{sends(closing, nothing), sends("more", nothing), {"end", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"answer of HTTP/1.0", "auto", get, []step{sends("HTTP/1.0 200 OK\r\n\r\n", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"request closes", "auto", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"CONNECT", "auto", connect, []step{sends("HTTP/1.1 200 Connected\r\n\r\n", nothing), sends("anything", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
+	{"CONNECT, answered by its length", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", ends)}},
+	{"CONNECT, answered in chunks", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ends)}},
+	{"CONNECT, answered by half a head", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\n", ends)}},
 	{"request says both, answer closes", "auto", bothWays, []step{sends(closing, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"request says both, answer lives on", "auto", bothWays, []step{sends("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n", ends)}},
 	{"request says both, answer neither", "auto", bothWays, []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},

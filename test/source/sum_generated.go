@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "3213212c98843193c0da2d72ec90f615"
+const compiled = "d71d2ccd83e3baeb083b6afe5fc00ba4"

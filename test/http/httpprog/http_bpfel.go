@@ -18,8 +18,8 @@ type HTTPHttpAnswer struct {
 	Status uint16
 	Closes bool
 	Keeps  bool
+	Framed bool
 	Ended  bool
-	_      [1]byte
 }
 
 type HTTPHttpChunk struct {

@@ -504,8 +504,8 @@ type BenchWork struct {
 		Status uint16
 		Closes bool
 		Keeps  bool
+		Framed bool
 		Ended  bool
-		_      [1]byte
 	}
 	_       [2]byte
 	Reading struct {

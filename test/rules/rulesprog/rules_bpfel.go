@@ -413,8 +413,8 @@ type RulesWork struct {
 		Status uint16
 		Closes bool
 		Keeps  bool
+		Framed bool
 		Ended  bool
-		_      [1]byte
 	}
 	_       [2]byte
 	Reading struct {
