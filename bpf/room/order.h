@@ -150,11 +150,21 @@ static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, 
   return bit ? oldest(class_with(r, bit), p) : 0;
 }
 
+/* One node in so many is for rooms that hold few, so that nobody is refused for what waits elsewhere, and who
+ * displaces another has a node while that still has its own. */
+#define SPARE_PART 32
+#define FEW_HELD 8
+
+/* Whether the room holds enough, for nodes run out. The pool is looked at without its lock. */
+static __always_inline bool is_scarce(const struct room *r, const struct pool *p) {
+  return r->waiting + r->gathering >= FEW_HELD && p->used + slot_count / SPARE_PART > slot_count;
+}
+
 /* Makes a place in the queue for a request of that rank. What has not come as a whole goes
  * first, for it costs nothing to send a part. False: the queue is full. */
 static __always_inline bool make_place(struct room *r, struct pool *p, const struct room_config *c,
                                        __u32 rank) {
-  if (r->waiting + r->gathering < c->queue_size)
+  if (r->waiting + r->gathering < c->queue_size && !is_scarce(r, p))
     return true;
   if (!c->queue_size)
     return false;

@@ -376,6 +376,30 @@ func TestGateRejectsWaiting(t *testing.T) {
 	})
 }
 
+// When slots run out, those who wait of lower classes make room, and those of other services keep some.
+func TestGateMemoryIsShared(t *testing.T) {
+	const slots, spare = 64, 64 / 32
+	g := smallGate(t, slots, 2*slots)
+	r, first := g.busy(t)
+	var low []*client
+	for range slots - spare {
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		low = append(low, c)
+	}
+	late := r.client(t)
+	late.send(late.says(get), arrives.and(rejects("queue_full"))).is(t, tcxRedirect, nil)
+	late.isGone()
+	high := r.clientAt(t, highBase)
+	high.drops(high.says(get), waits.and(known, change{"waiting": -1}))
+	size := uint32(len(get))
+	res := r.kick(t, change{"slots": -1, "flows": -1}.and(rejects("displaced")))
+	res.is(t, tcxRedirect, low[0].told(layers.TCP{Seq: low[0].Ack, Ack: low[0].Next + size, PSH: true, FIN: true}, rejected))
+	low[0].isGone()
+	first.replies(ok, ends)
+	high.released(high.frame(high.says(get)))
+}
+
 // When slots or flows run out, requests are rejected.
 func TestGateMemory(t *testing.T) {
 	g := smallGate(t, 1, 3)

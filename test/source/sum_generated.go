@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d71d2ccd83e3baeb083b6afe5fc00ba4"
+const compiled = "64a9235b3726a09ee9bbe22e10557e0b"
