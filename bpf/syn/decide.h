@@ -35,16 +35,29 @@ static __always_inline bool account(const struct decision *d) {
   return d->drop && !d->shadow;
 }
 
+/* For how long it are the same sources that are let in, 2^33 ns: who gets through can go on. */
+#define SHED_SHIFT 33
+
+/* A number below KEEP_ALL that a source has for a while, and nobody knows: of an IPv6 source, its /64. */
+static __always_inline __u32 shed_number(const struct packet *p, __u64 now) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  return secret ? siphash13(secret->key, now >> SHED_SHIFT, p->src[0], p->v6) & (KEEP_ALL - 1) : 0;
+}
+
 /* Whether the SYN is one of those that are not let in at the moment, for requests of its class could not be
- * served. */
+ * served. Its class is the one that its source is learned in, if that is more important than its rule's. */
 static __always_inline bool is_shed(struct image *im, const struct header *h, const struct decision *d,
-                                    __u64 now) {
+                                    const struct packet *p, __u64 now) {
   struct room *r = h->steers ? room_of(d->service->slot) : NULL;
   if (!r || !r->control.sheds || !is_steered(r, now))
     return false;
   const struct room_config *c = room_config(im, h, d->service->slot);
-  __u32 keep = c ? r->control.keep[rank_of(c, d->rule)] : KEEP_ALL;
-  return (bpf_get_prandom_u32() & (KEEP_ALL - 1)) >= keep;
+  if (!c)
+    return false;
+  __u32 rank = rank_of(c, d->rule), learned = learned_rank(c, p);
+  rank = learned < rank ? learned : rank;
+  return shed_number(p, now) >= r->control.keep[rank & (MAX_RANKS - 1)];
 }
 
 static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u64 now) {
@@ -93,7 +106,7 @@ static __always_inline void decide_for_service(struct image *im, const struct he
     d->reason = 0;
     decide_by_rule(d, p, now);
   }
-  if (!d->drop && !(d->rule && d->rule->action == ACTION_PASS) && is_shed(im, h, d, now)) {
+  if (!d->drop && !(d->rule && d->rule->action == ACTION_PASS) && is_shed(im, h, d, p, now)) {
     d->reason = REASON_SHED;
     d->drop = true;
   }

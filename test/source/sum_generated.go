@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "64a9235b3726a09ee9bbe22e10557e0b"
+const compiled = "5e94a9cdf22df470272a44bb84b55fbb"
