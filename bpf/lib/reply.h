@@ -133,6 +133,17 @@ static __always_inline int send_out(struct work *w, __u32 ifindex, __u32 flags) 
   return TCX_REDIRECT;
 }
 
+/* Writes the headers of w->emission, with so many bytes of TCP options. A function of its own for what it
+ * has in the stack, which has to be free when they are sealed. */
+__noinline int put_headers(struct __sk_buff *skb, struct work *w, __u32 l4, __u32 options) {
+  if (!w)
+    return -1;
+  const struct emission *e = &w->emission;
+  if ((!e->to_server && swap_macs(skb)) || (e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)))
+    return -1;
+  return put_tcp(skb, e, l4, options);
+}
+
 /* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission
  * says of a service's slot. */
 __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
@@ -142,9 +153,7 @@ __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
   __u32 l4 = e->l3 + (e->key.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
   __u32 options = e->to_server ? RESET_OPTIONS : e->times.option ? TIMESTAMP_SIZE : 0;
   __u32 data = l4 + sizeof(struct tcphdr) + options;
-  if (bpf_skb_change_tail(skb, data + e->length, 0) || (!e->to_server && swap_macs(skb)))
-    return -1;
-  if ((e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)) || put_tcp(skb, e, l4, options))
+  if (bpf_skb_change_tail(skb, data + e->length, 0) || put_headers(skb, w, l4, options))
     return -1;
   if (e->length && put_text(skb, e, data, slot))
     return -1;
