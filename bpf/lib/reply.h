@@ -193,6 +193,16 @@ static __always_inline void set_answer(struct emission *e, const struct rejected
   e->flags |= (e->length ? TCP_PSH : 0) | (r->text == REPLY_RESET ? TCP_RST : TCP_FIN);
 }
 
+/* Remembers what the client of w->rejected still has to be told. */
+__noinline int note_farewell(struct work *w) {
+  if (!w)
+    return 0;
+  const struct rejected *r = &w->rejected;
+  struct farewell f = {
+      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
+  return put_by_key(&farewells, &r->key, &f);
+}
+
 /* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
  * at the stack, and makes the packet the answer. Returns a verdict. */
 __noinline int answer(struct __sk_buff *skb, struct work *w) {
@@ -210,9 +220,7 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
     sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
   }
   skb->mark = 0;
-  struct farewell f = {
-      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
-  put_by_key(&farewells, &r->key, &f);
+  note_farewell(w);
   set_answer(e, r);
   if (!sent || emit(skb, w, r->room)) {
     count_reason(REASON_CLONE_FAULT, true, false);
