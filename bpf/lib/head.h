@@ -136,10 +136,9 @@ static __always_inline int head_slash(struct head_reader *h, struct text *t, str
 }
 
 static __always_inline int head_authority(struct head_reader *h, struct text *t, struct http_reader *r) {
-  __u32 before = r->pos;
   text_run(t, r, TEXT_STOP_PATH | TEXT_LOWER);
-  if (http_used_up(r) || r->pos - before == TEXT_RUN)
-    return HEAD_NONE;
+  if (http_used_up(r) || (t->length < MAX_TEXT && !(text_kinds[http_byte(r)] & TEXT_STOP_PATH)))
+    return HEAD_NONE; /* the run was too short */
   bool connect = h->flags & HEAD_CONNECT;
   if (!host_settle(t) || (connect && http_byte(r) != ' '))
     return HEAD_BAD;
@@ -281,7 +280,7 @@ static __always_inline int head_cookie(struct head_reader *h, struct text *t, st
 }
 
 static __always_inline int head_no_cookie(struct head_reader *h, struct http_reader *r) {
-  text_skip(r, TEXT_STOP_COOKIE);
+  text_skip(r);
   if (http_used_up(r))
     return HEAD_NONE;
   __u8 b = http_byte(r);
