@@ -329,15 +329,21 @@ static __always_inline int head_in_cookies(struct head_reader *h, struct text *t
 }
 
 static __always_inline int head_in_header(struct head_reader *h, struct text *t, struct http_reader *r) {
-  switch (h->place) {
-  case HEAD_AT_LINE:
-    return head_line(h, t, r);
-  case HEAD_AT_NAME:
-    return head_name(h, t, r);
-  case HEAD_AT_BLANK:
-    return head_blank(h, r);
-  }
-  return head_value(h, t, r);
+  return h->place == HEAD_AT_BLANK ? head_blank(h, r) : head_value(h, t, r);
+}
+
+/* Goes on to the next line, and to its name's end, as far as the bytes at hand go; or in a header. */
+static __always_inline int head_in_lines(struct head_reader *h, struct text *t, struct http_reader *r) {
+  int value = HEAD_NONE;
+  if (h->place == HEAD_AT_BLANK || h->place == HEAD_AT_VALUE)
+    return head_in_header(h, t, r);
+  if (h->place == HEAD_AT_REST)
+    head_rest(h, r);
+  if (h->place == HEAD_AT_LINE && !http_used_up(r))
+    value = head_line(h, t, r);
+  if (h->place == HEAD_AT_NAME && !http_used_up(r))
+    value = head_name(h, t, r);
+  return value;
 }
 
 #define HEAD_VALUE_SHIFT 16
@@ -353,10 +359,8 @@ __noinline int head_turn(struct head_reader *h, struct text *t, const struct htt
     value = head_in_target(h, t, &r);
   else if (h->place == HEAD_AT_PATH)
     value = head_path(h, t, &r);
-  else if (h->place == HEAD_AT_REST)
-    value = head_rest(h, &r);
   else if (h->place < HEAD_AT_JAR)
-    value = head_in_header(h, t, &r);
+    value = head_in_lines(h, t, &r);
   else if (h->place < HEAD_AT_END)
     value = head_in_cookies(h, t, &r);
   else

@@ -31,19 +31,6 @@ enum reading_client {
   CLIENT_UNKNOWN, /* what is said names nobody */
 };
 
-/* A search for the longest beginning of a value that patterns have, or the longest end. */
-struct search {
-  __u64 salt;    /* of its keys */
-  __u32 side;    /* enum text_side */
-  __u32 lengths; /* cell of them, ascending */
-  __u32 low;     /* between these numbers of lengths is the longest */
-  __u32 high;
-  __u32 entries; /* cell of the hash table */
-  __u32 mask;    /* as in struct match */
-  __u32 rule;    /* what was found: of the longest so far */
-  __u32 to;
-};
-
 /* What a request says, as far as it has been read. One on each CPU: nothing that is done
  * while it is read leads to another run. */
 struct reading {
@@ -69,7 +56,6 @@ struct reading {
   __u16 words;
   __u32 reached_count;
   struct reached reached[MAX_REACHED];
-  struct search search;
   __u32 suffix_count;
   struct reached suffix[MAX_CHAIN]; /* those of the value that end patterns; `end`: their length */
   struct {
@@ -263,7 +249,7 @@ static __always_inline void note_entry(struct reading *r, __u32 field, const str
     note_hit(r, field, e->to);
 }
 
-/* What is looked up in by a function. */
+/* What is looked up in by a function: what finds things, and the hash table, each with its own page. */
 struct tables {
   struct image im;
   const struct match *match;
@@ -290,86 +276,35 @@ static __always_inline __u32 length_at(const struct image *opened, __u32 list, _
   return page ? page->length[cell % PAGE_CELLS * 32 + ADDED(index % 32)] : 0;
 }
 
-/* The entry with the key in a hash table that is in one page, from a cell of it on. NULL: there is none. */
-static __always_inline const struct match_entry *entry_in(const struct page *page, __u32 first, __u32 mask,
-                                                          __u64 key) {
-  __u32 number = text_opaque(first + ((__u32)key & mask)) % PAGE_CELLS * MATCH_WAYS;
-  __u32 way = find_way(&page->entry[number], key);
-  if (way >= MATCH_WAYS) {
-    number = find_behind(key);
-    if (!number)
-      return NULL;
-    number--;
-    way = 0;
-  }
-  const struct match_entry *e = &page->entry[text_opaque(number + way) % (PAGE_CELLS * MATCH_WAYS)];
-  return e->key == key ? e : NULL;
-}
+/* A search for the longest beginning of the value that patterns have, or the longest end. */
+struct search {
+  __u32 kind; /* MATCH_PREFIX or MATCH_SUFFIX */
+  __u32 field;
+  __u32 lengths; /* cell of them, ascending */
+  __u32 count;
+  __u32 rule; /* what was found: of the longest so far */
+  __u32 to;
+};
 
-/* Key of so many bytes of the value, from the side that the search is from. */
-static __always_inline __u64 search_key(const struct reading *r, const struct search *s, __u32 n) {
-  return match_mix(r->text.hash[text_opaque(s->side) & 1][text_opaque(n) & MAX_LITERAL] + s->salt);
-}
-
-/* Goes on with r->search in the middle: `found` is the entry that is there for so many bytes. */
-static __always_inline void search_on(struct search *s, __u32 middle, const struct match_entry *found) {
-  if (found) {
-    s->rule = found->rule;
-    s->to = found->to;
-    s->low = middle + 1;
-  } else {
-    s->high = middle;
-  }
-}
-
-/* A binary search over the lengths that there are (Waldvogel et al., SIGCOMM 1997), by tables of a page each.
- */
-__noinline int find_longest(struct reading *r, const struct page *table, const struct page *list) {
-  if (!r || !table || !list)
-    return 0;
-  struct search *s = &r->search;
-  for (int i = 0; i < MATCH_STEPS && s->low < s->high; i++) {
-    __u32 middle = (s->low + s->high) / 2;
-    __u32 n = list->length[text_opaque(s->lengths * 32 + middle) % (PAGE_CELLS * 32)];
+/* A binary search over the lengths that there are (Waldvogel et al., SIGCOMM 1997). */
+static __always_inline void find_longest(struct reading *r, struct tables *t, struct search *s) {
+  __u32 low = 0, high = s->count;
+  for (int i = 0; i < MATCH_STEPS && low < high; i++) {
+    __u32 middle = forget((low + high) / 2, s->lengths), n = length_at(&t->im, s->lengths, middle);
     const struct match_entry *e = NULL;
-    if (n <= r->text.length)
-      e = entry_in(table, s->entries, s->mask, search_key(r, s, n));
-    search_on(s, middle, e);
+    if (n <= r->text.length) {
+      __u64 hash =
+          s->kind == MATCH_PREFIX ? text_hash(&r->text, n) : r->text.tail[text_opaque(n) & MAX_LITERAL];
+      e = find_entry(&t->im, t->match, text_key(hash, s->kind, s->field));
+    }
+    if (e) {
+      s->rule = e->rule;
+      s->to = e->to;
+      low = forget(middle + 1, s->lengths);
+    } else {
+      high = middle;
+    }
   }
-  return 0;
-}
-
-/* A step of the search where the tables are larger. */
-__noinline int find_longer(struct reading *r) {
-  struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
-    return 0;
-  struct search *s = &r->search;
-  __u32 middle = (s->low + s->high) / 2, n = length_at(&im, s->lengths, middle);
-  const struct match_entry *e = NULL;
-  if (n <= r->text.length)
-    e = find_entry(&im, m, search_key(r, s, n));
-  search_on(s, middle, e);
-  return 0;
-}
-
-/* Prepares a search, and does it. */
-static __always_inline void search(struct reading *r, const struct tables *t) {
-  struct search *s = &r->search;
-  const struct match *m = t->match;
-  struct image table = t->im, list = t->im;
-  if (!s->high || !page_of(&table, m->entries) || !page_of(&list, s->lengths))
-    return;
-  s->entries = m->entries;
-  s->mask = m->mask;
-  if (m->entries % PAGE_CELLS + m->mask < PAGE_CELLS &&
-      s->lengths % PAGE_CELLS * 32 + s->high <= PAGE_CELLS * 32) {
-    find_longest(r, table.page, list.page);
-    return;
-  }
-  for (int i = 0; i < MATCH_STEPS && s->low < s->high; i++)
-    find_longer(r);
 }
 
 /* The value's beginnings, and the value as a whole (MATCH_PREFIX), or its ends (MATCH_SUFFIX). Returns the
@@ -379,35 +314,23 @@ __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
   if (!r || !open_tables(&t, field))
     return 0;
   const struct match_field *f = t.field;
-  struct search *s = &r->search;
   bool front = kind == MATCH_PREFIX;
-  s->low = 0;
-  s->salt = match_salt(kind, field);
+  struct search s = {kind, field, f->suffixes, f->suffix_count, NO_MATCH, 0};
   if (front) {
     r->words = f->words;
     r->longest_suffix = f->longest_suffix;
-    s->side = TEXT_FRONT;
-    s->lengths = f->prefixes;
-    s->high = f->prefix_count;
-    s->rule = f->rule;
-    s->to = f->pattern;
-  } else {
-    s->side = TEXT_BACK;
-    s->lengths = f->suffixes;
-    s->high = f->suffix_count;
-    s->rule = NO_MATCH;
-    s->to = 0;
+    s = (struct search){kind, field, f->prefixes, f->prefix_count, f->rule, f->pattern};
   }
-  search(r, &t);
-  note_rule(r, s->rule);
+  find_longest(r, &t, &s);
+  note_rule(r, s.rule);
   __u32 n = r->text.length;
   if (!front || !f->exact || n > MAX_LITERAL)
-    return s->to;
+    return s.to;
   const struct match_entry *e =
       find_entry(&t.im, t.match, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
   if (e)
     note_entry(r, field, e);
-  return s->to;
+  return s.to;
 }
 
 /* Notes the prefixes of the value, from the longest on. */
@@ -585,18 +508,18 @@ __noinline int match_words(struct reading *r, __u32 field) {
 __noinline int text_tail(struct text *t, __u32 n) {
   if (!t)
     return 0;
-  __u64 hash = t->hash[TEXT_BACK][n & MAX_LITERAL], factor = t->factor;
+  __u64 hash = t->tail[n & MAX_LITERAL], factor = t->factor;
   for (int i = 0; i < TAIL_RUN && n < t->length && n < MAX_LITERAL; i++) {
     n++;
     hash = text_step(hash, text_byte(t, t->length - n), factor);
-    t->hash[TEXT_BACK][text_opaque(n) & MAX_LITERAL] = hash;
+    t->tail[text_opaque(n) & MAX_LITERAL] = hash;
   }
   return n;
 }
 
 static __always_inline void text_tails(struct text *t, __u64 seed, __u32 longest) {
   __u32 n = 0;
-  t->hash[TEXT_BACK][0] = seed;
+  t->tail[0] = seed;
   for (int i = 0; i < MAX_LITERAL / TAIL_RUN + 1 && n < longest && n < t->length; i++)
     n = text_tail(t, n);
 }

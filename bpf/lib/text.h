@@ -19,14 +19,10 @@ struct text {
   __u8 cut;       /* 1: behind a semicolon in a segment, of which nothing is kept */
   __u8 bad;       /* 1: an escape is none, or stands for NUL */
   __u8 byte[MAX_TEXT + TEXT_RUN];
-  /* By enum text_side. Behind MAX_LITERAL there is what nobody asks for. */
-  __u64 hash[2][2 * (MAX_LITERAL + 1) + TEXT_RUN];
+  /* Of so many bytes from the beginning. Behind MAX_LITERAL there is what nobody asks for. */
+  __u64 hash[2 * (MAX_LITERAL + 1) + TEXT_RUN];
+  __u64 tail[MAX_LITERAL + 1]; /* of so many from the end, the last first; see text_tail() */
   __u16 begin[MAX_TEXT / 2];   /* of the segments of a path that are kept */
-};
-
-enum text_side {
-  TEXT_FRONT, /* of so many bytes from the beginning */
-  TEXT_BACK,  /* of so many from the end, the last first; see text_tail() */
 };
 
 enum text_place {
@@ -55,7 +51,7 @@ static __always_inline __u64 match_mix(__u64 x) {
 static __always_inline __u64 text_step(__u64 hash, __u8 b, __u64 factor) { return (hash ^ b) * factor; }
 
 static __always_inline __u64 text_hash(const struct text *t, __u32 n) {
-  return t->hash[TEXT_FRONT][text_opaque(n) & MAX_LITERAL];
+  return t->hash[text_opaque(n) & MAX_LITERAL];
 }
 
 static __always_inline __u8 text_byte(const struct text *t, __u32 at) {
@@ -67,7 +63,7 @@ static __always_inline void text_begin(struct text *t, __u64 seed) {
   t->length = t->segment = t->segments = 0;
   t->place = TEXT_AT_PLAIN;
   t->cut = t->bad = 0;
-  t->hash[TEXT_FRONT][0] = seed;
+  t->hash[0] = seed;
 }
 
 /* Adds a byte behind the first n, whose hash is given; returns that of both. Beyond MAX_LITERAL
@@ -76,7 +72,7 @@ static __always_inline __u64 text_put(struct text *t, __u32 n, __u64 hash, __u8 
   hash = text_step(hash, b, factor);
   t->byte[text_opaque(n) & (MAX_TEXT - 1)] = b;
   if (n < MAX_LITERAL)
-    t->hash[TEXT_FRONT][text_opaque(n + 1) & MAX_LITERAL] = hash;
+    t->hash[text_opaque(n + 1) & MAX_LITERAL] = hash;
   return hash;
 }
 
@@ -177,7 +173,7 @@ static __always_inline struct text_cursor text_cursor(struct text *t, const stru
   struct text_cursor x = {
       .from = &c->byte[text_opaque(span & 0xffff) & (HTTP_CHUNK - 1)],
       .to = &t->byte[text_opaque(n) & (MAX_TEXT - 1)],
-      .hash = &t->hash[TEXT_FRONT][(text_opaque((n & MAX_LITERAL) + over * (MAX_LITERAL + 1)) & (2 * MAX_LITERAL + 1)) + 1],
+      .hash = &t->hash[(text_opaque((n & MAX_LITERAL) + over * (MAX_LITERAL + 1)) & (2 * MAX_LITERAL + 1)) + 1],
       .last = text_hash(t, n),
       .count = text_room(t, span),
   };
