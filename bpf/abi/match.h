@@ -92,7 +92,7 @@ struct match {
   __u64 seed;  /* secret, with which hashes begin */
   __u32 rules; /* cell of the first rule; one a cell, in file order */
   __u32 rule_count;
-  __u32 entries;  /* cell of the hash table, the first of a page */
+  __u32 entries;  /* cell of the hash table, which begins a page unless it fits into one */
   __u32 mask;     /* of its cells: a power of 2, less 1 */
   __u32 fields;   /* cell of the first struct match_field; one a cell */
   __u32 patterns; /* cell of pattern 0; eight a cell */

@@ -133,6 +133,17 @@ static __always_inline int send_out(struct work *w, __u32 ifindex, __u32 flags) 
   return TCX_REDIRECT;
 }
 
+/* Writes the headers of w->emission, with so many bytes of TCP options. A function of its own for what it
+ * has in the stack, which has to be free when they are sealed. */
+__noinline int put_headers(struct __sk_buff *skb, struct work *w, __u32 l4, __u32 options) {
+  if (!w)
+    return -1;
+  const struct emission *e = &w->emission;
+  if ((!e->to_server && swap_macs(skb)) || (e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)))
+    return -1;
+  return put_tcp(skb, e, l4, options);
+}
+
 /* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission
  * says of a service's slot. */
 __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
@@ -142,9 +153,7 @@ __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
   __u32 l4 = e->l3 + (e->key.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
   __u32 options = e->to_server ? RESET_OPTIONS : e->times.option ? TIMESTAMP_SIZE : 0;
   __u32 data = l4 + sizeof(struct tcphdr) + options;
-  if (bpf_skb_change_tail(skb, data + e->length, 0) || (!e->to_server && swap_macs(skb)))
-    return -1;
-  if ((e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)) || put_tcp(skb, e, l4, options))
+  if (bpf_skb_change_tail(skb, data + e->length, 0) || put_headers(skb, w, l4, options))
     return -1;
   if (e->length && put_text(skb, e, data, slot))
     return -1;
@@ -184,6 +193,16 @@ static __always_inline void set_answer(struct emission *e, const struct rejected
   e->flags |= (e->length ? TCP_PSH : 0) | (r->text == REPLY_RESET ? TCP_RST : TCP_FIN);
 }
 
+/* Remembers what the client of w->rejected still has to be told. */
+__noinline int note_farewell(struct work *w) {
+  if (!w)
+    return 0;
+  const struct rejected *r = &w->rejected;
+  struct farewell f = {
+      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
+  return put_by_key(&farewells, &r->key, &f);
+}
+
 /* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
  * at the stack, and makes the packet the answer. Returns a verdict. */
 __noinline int answer(struct __sk_buff *skb, struct work *w) {
@@ -201,9 +220,7 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
     sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
   }
   skb->mark = 0;
-  struct farewell f = {
-      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
-  put_by_key(&farewells, &r->key, &f);
+  note_farewell(w);
   set_answer(e, r);
   if (!sent || emit(skb, w, r->room)) {
     count_reason(REASON_CLONE_FAULT, true, false);

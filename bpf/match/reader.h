@@ -130,6 +130,8 @@ static __always_inline bool next_piece(struct __sk_buff *skb, struct work *w, st
 static __always_inline int read_values(struct work *w, struct reading *r) {
   __u32 pos = r->pos, end = r->end;
   for (int i = 0; i < HEAD_TURNS && pos < end; i++) {
+    if (r->head.place == HEAD_AT_REST && !r->head.letters)
+      return READ_END; /* nothing is asked of what follows */
     __u32 turn = head_turn(&r->head, &r->text, &w->chunk, end << 16 | pos);
     __u32 value = turn >> HEAD_VALUE_SHIFT;
     pos = turn & 0xffff;
@@ -141,8 +143,6 @@ static __always_inline int read_values(struct work *w, struct reading *r) {
     __u32 field = value ? field_of(r, value) : MAX_FIELDS;
     if (field != MAX_FIELDS)
       return field;
-    if (r->head.place == HEAD_AT_REST && !r->head.letters)
-      return READ_END; /* nothing is asked of what follows */
   }
   return pos < end ? READ_ON : READ_NEXT;
 }

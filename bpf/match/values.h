@@ -136,10 +136,9 @@ static __always_inline int head_slash(struct head_reader *h, struct text *t, str
 }
 
 static __always_inline int head_authority(struct head_reader *h, struct text *t, struct http_reader *r) {
-  __u32 before = r->pos;
   text_run(t, r, TEXT_STOP_PATH | TEXT_LOWER);
-  if (http_used_up(r) || r->pos - before == TEXT_RUN)
-    return HEAD_NONE;
+  if (http_used_up(r) || (t->length < MAX_TEXT && !(text_kinds[http_byte(r)] & TEXT_STOP_PATH)))
+    return HEAD_NONE; /* the run was too short */
   bool connect = h->flags & HEAD_CONNECT;
   if (!host_settle(t) || (connect && http_byte(r) != ' '))
     return HEAD_BAD;
@@ -281,7 +280,7 @@ static __always_inline int head_cookie(struct head_reader *h, struct text *t, st
 }
 
 static __always_inline int head_no_cookie(struct head_reader *h, struct http_reader *r) {
-  text_skip(r, TEXT_STOP_COOKIE);
+  text_skip(r);
   if (http_used_up(r))
     return HEAD_NONE;
   __u8 b = http_byte(r);
@@ -330,15 +329,21 @@ static __always_inline int head_in_cookies(struct head_reader *h, struct text *t
 }
 
 static __always_inline int head_in_header(struct head_reader *h, struct text *t, struct http_reader *r) {
-  switch (h->place) {
-  case HEAD_AT_LINE:
-    return head_line(h, t, r);
-  case HEAD_AT_NAME:
-    return head_name(h, t, r);
-  case HEAD_AT_BLANK:
-    return head_blank(h, r);
-  }
-  return head_value(h, t, r);
+  return h->place == HEAD_AT_BLANK ? head_blank(h, r) : head_value(h, t, r);
+}
+
+/* Goes on to the next line, and to its name's end, as far as the bytes at hand go; or in a header. */
+static __always_inline int head_in_lines(struct head_reader *h, struct text *t, struct http_reader *r) {
+  int value = HEAD_NONE;
+  if (h->place == HEAD_AT_BLANK || h->place == HEAD_AT_VALUE)
+    return head_in_header(h, t, r);
+  if (h->place == HEAD_AT_REST)
+    head_rest(h, r);
+  if (h->place == HEAD_AT_LINE && !http_used_up(r))
+    value = head_line(h, t, r);
+  if (h->place == HEAD_AT_NAME && !http_used_up(r))
+    value = head_name(h, t, r);
+  return value;
 }
 
 #define HEAD_VALUE_SHIFT 16
@@ -354,10 +359,8 @@ __noinline int head_turn(struct head_reader *h, struct text *t, const struct htt
     value = head_in_target(h, t, &r);
   else if (h->place == HEAD_AT_PATH)
     value = head_path(h, t, &r);
-  else if (h->place == HEAD_AT_REST)
-    value = head_rest(h, &r);
   else if (h->place < HEAD_AT_JAR)
-    value = head_in_header(h, t, &r);
+    value = head_in_lines(h, t, &r);
   else if (h->place < HEAD_AT_END)
     value = head_in_cookies(h, t, &r);
   else

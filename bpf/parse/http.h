@@ -12,8 +12,13 @@
 #define HTTP_MAX_LENGTH (1U << 30) /* of a body, or a chunk of one */
 #define HTTP_MAX_SIZE_DIGITS 8
 
+/* Readers read ahead without asking whether so many bytes are there: those behind the chunk may be anything,
+ * like those behind its length. */
+#define HTTP_AHEAD 32
+
 struct http_chunk {
   __u8 byte[HTTP_CHUNK];
+  __u8 behind[HTTP_AHEAD];
 };
 
 /* Where in a request's head, or in the chunks of its body, the bytes read so far end; all zero
@@ -241,16 +246,15 @@ static __always_inline __u8 http_byte(const struct http_reader *r) {
   return r->chunk->byte[at & (HTTP_CHUNK - 1)];
 }
 
-/* The eight bytes at hand, zero beyond the chunk. What is beyond the length is anything. */
-static __always_inline __u64 http_bytes(const struct http_reader *r) {
-  __u32 at = r->pos, over = 0;
+/* The bytes at hand, as words. What is beyond the length is anything. */
+static __always_inline const http_u64 *http_words_at(const struct http_reader *r) {
+  __u32 at = r->pos;
   asm volatile("" : "+r"(at));
-  if (at > HTTP_CHUNK - 8) {
-    over = at - (HTTP_CHUNK - 8);
-    at = HTTP_CHUNK - 8;
-  }
-  return *(const http_u64 *)(r->chunk->byte + at) >> (over * 8 & 63);
+  return (const http_u64 *)(r->chunk->byte + (at & (HTTP_CHUNK - 1)));
 }
+
+/* Eight of them. */
+static __always_inline __u64 http_bytes(const struct http_reader *r) { return *http_words_at(r); }
 
 /* A reader at a position of a chunk's so many bytes. */
 static __always_inline struct http_reader http_begin(struct http_head *h, const struct http_chunk *c,
@@ -281,38 +285,30 @@ static __always_inline void http_stop(struct http_reader *r) {
 /* The functions that find go on to a byte, or to the end; or they give up for now, after
  * some bytes that it is not among, so that the verifier's way through them is short. */
 
+/* Goes on by the number of bytes before the first of sixteen that was found. */
+static __always_inline void http_go_to(struct http_reader *r, __u64 first, __u64 second) {
+  __u32 n = http_zeros(first);
+  http_advance(r, n + (http_zeros(second) & -(n >> 3)));
+  http_stop(r);
+}
+
 /* The first byte below `least`. A step of fixed size need not wait for what is in the bytes;
  * where in them that byte is, is looked for only when it is there. */
 static __always_inline void http_find_below(struct http_reader *r, __u8 least) {
+  const http_u64 *w = http_words_at(r);
   for (int i = 0; i < 8; i++) {
-    __u32 at = r->pos;
-    asm volatile("" : "+r"(at));
-    if (at > HTTP_CHUNK - 16 || at + 16 > r->length)
+    if (http_below(w[0], least) | http_below(w[1], least) || r->pos + 16 >= r->length)
       break;
-    const http_u64 *w = (const http_u64 *)(r->chunk->byte + at);
-    if (http_below(w[0], least) | http_below(w[1], least))
-      break;
-    r->pos = at + 16;
+    r->pos += 16;
+    w = http_words_at(r);
   }
-  r->pos = http_forget(r, r->pos);
-  for (int i = 0; i < 2; i++) {
-    __u64 found = http_below(http_bytes(r), least);
-    http_advance(r, found ? http_zeros(found) : 8);
-    if (found)
-      break;
-  }
-  http_stop(r);
+  http_go_to(r, http_below(w[0], least), http_below(w[1], least));
 }
 
 /* The first byte that cannot be in a name. */
 static __always_inline void http_find_no_name(struct http_reader *r) {
-  for (int i = 0; i < 4; i++) {
-    __u64 found = http_no_name(http_bytes(r));
-    http_advance(r, found ? http_zeros(found) : 8);
-    if (found)
-      break;
-  }
-  http_stop(r);
+  const http_u64 *w = http_words_at(r);
+  http_go_to(r, http_no_name(w[0]), http_no_name(w[1]));
 }
 
 /* tchar of RFC 9110, 5.6.2. */

@@ -4,6 +4,9 @@
 #pragma once
 #include "parse/http.h"
 
+/* Bytes that a run takes at most. */
+#define TEXT_RUN HTTP_AHEAD
+
 /* The hash of a text goes byte by byte from a secret seed on, each step like one of FNV-1a but by a
  * factor of 64 bits, which is secret, too. Who knows neither cannot choose two texts whose hashes meet. */
 struct text {
@@ -15,8 +18,9 @@ struct text {
   __u8 digit;     /* first of an escape */
   __u8 cut;       /* 1: behind a semicolon in a segment, of which nothing is kept */
   __u8 bad;       /* 1: an escape is none, or stands for NUL */
-  __u8 byte[MAX_TEXT];
-  __u64 hash[MAX_LITERAL + 1]; /* of so many bytes from the beginning */
+  __u8 byte[MAX_TEXT + TEXT_RUN];
+  /* Of so many bytes from the beginning. Behind MAX_LITERAL there is what nobody asks for. */
+  __u64 hash[2 * (MAX_LITERAL + 1) + TEXT_RUN];
   __u64 tail[MAX_LITERAL + 1]; /* of so many from the end, the last first; see text_tail() */
   __u16 begin[MAX_TEXT / 2];   /* of the segments of a path that are kept */
 };
@@ -80,23 +84,32 @@ static __always_inline void text_add(struct text *t, __u8 b) {
   t->length = n + 1;
 }
 
-/* Blanks that are taken off the end at once. */
-#define TEXT_BLANKS 64
+static __always_inline bool text_ends_blank(const struct text *t) {
+  return t->length && http_is_space(text_byte(t, t->length - 1));
+}
 
-/* Takes some blanks off the end. Returns how many. */
+/* Blanks that are taken off the end at once, and how often in one turn. */
+#define TEXT_BLANKS 16
+#define TEXT_TRIMS 32
+
+/* Takes some blanks off the end. */
 __noinline int text_trim_some(struct text *t) {
-  int i = 0;
-  if (!t)
-    return 0;
-  for (; i < TEXT_BLANKS && t->length && http_is_space(text_byte(t, t->length - 1)); i++)
+  for (int i = 0; t && i < TEXT_BLANKS && text_ends_blank(t); i++)
     t->length--;
-  return i;
+  return 0;
+}
+
+/* Takes more of them. */
+__noinline int text_trim_more(struct text *t) {
+  for (int i = 0; t && i < TEXT_TRIMS && text_ends_blank(t); i++)
+    text_trim_some(t);
+  return 0;
 }
 
 /* Takes blanks off the end. */
 static __always_inline void text_trim(struct text *t) {
-  for (int i = 0; i < MAX_TEXT / TEXT_BLANKS && text_trim_some(t) == TEXT_BLANKS; i++)
-    ;
+  for (int i = 0; i < MAX_TEXT / (TEXT_BLANKS * TEXT_TRIMS) && text_ends_blank(t); i++)
+    text_trim_more(t);
 }
 
 /* What ends a run of bytes that are copied: bits of text_kinds. */
@@ -108,6 +121,7 @@ enum text_stop {
   TEXT_STOP_COOKIE = 16, /* also a semicolon */
   TEXT_STOP_CRUMB = 32,  /* also that and an equals sign */
   TEXT_LOWER = 64,       /* beside a stop: letters become lower-case ones */
+  TEXT_CAPITAL = 128,    /* of text_kinds alone: a capital letter */
 };
 
 #define TEXT_STOP_ALL 63
@@ -123,23 +137,28 @@ static const __u8 text_kinds[256] = {
     [';'] = TEXT_STOP_PATH | TEXT_STOP_COOKIE | TEXT_STOP_CRUMB,
     ['='] = TEXT_STOP_CRUMB,
     [':'] = TEXT_STOP_NAME,
+    ['A' ... 'Z'] = TEXT_CAPITAL,
 };
 
 static __always_inline __u8 text_lower(__u8 b) { return b >= 'A' && b <= 'Z' ? b | 0x20 : b; }
 
-/* Bytes that a run takes at most. */
-#define TEXT_RUN 32
+_Static_assert(TEXT_CAPITAL / 4 == ('a' ^ 'A'), "the bit that makes a capital letter a lower-case one");
 
-/* Whether a run goes on over the byte: a path's slash behind a segment that surely stays. */
-static __always_inline bool path_passes(struct text *t, __u32 n, __u8 b) {
-  __u8 last = text_byte(t, n - 1);
-  if (b != '/' || last == '/' || last == '.')
-    return false;
-  t->begin[t->segments & (MAX_TEXT / 2 - 1)] = t->segment;
-  t->segments++;
-  t->segment = n + 1;
-  return true;
-}
+/* Has a loop of a known number of turns written out, for speed. */
+#ifdef __bpf__
+#define TEXT_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define TEXT_UNROLLED
+#endif
+
+/* Where a run reads and writes. */
+struct text_cursor {
+  const __u8 *from;
+  __u8 *to;
+  __u64 *hash;
+  __u64 last; /* hash of what is there */
+  __u32 count; /* of bytes that it may take */
+};
 
 /* Bytes that a run takes, of what is at hand and what there is room for. */
 static __always_inline __u32 text_room(const struct text *t, __u32 span) {
@@ -148,54 +167,98 @@ static __always_inline __u32 text_room(const struct text *t, __u32 span) {
   return n < TEXT_RUN ? n : TEXT_RUN;
 }
 
-/* Copies bytes of the chunk up to one that stops it, the end, or TEXT_RUN of them. `span` is where
- * that begins, and in its upper half where it ends. Returns where it came to. */
-static __always_inline __u32 text_take(struct text *t, const struct http_chunk *c, __u32 span, __u32 stop) {
-  __u32 pos = span & 0xffff, n = t->length, count = text_room(t, span);
-  __u64 hash = text_hash(t, n), factor = t->factor;
-  for (__u32 i = 0; i < TEXT_RUN; i++) {
-    if (i >= count)
-      break;
-    __u8 b = c->byte[text_opaque(pos) & (HTTP_CHUNK - 1)];
-    if (text_kinds[b] & stop && !(stop == TEXT_STOP_PATH && path_passes(t, n, b)))
-      break;
-    hash = text_put(t, n, hash, stop & TEXT_LOWER ? text_lower(b) : b, factor);
-    n++;
-    pos++;
-  }
-  t->length = n;
-  return pos;
+/* `span` is where the bytes of the chunk begin, and in its upper half where they end. */
+static __always_inline struct text_cursor text_cursor(struct text *t, const struct http_chunk *c, __u32 span) {
+  __u32 n = t->length, over = (MAX_LITERAL - n) >> 31;
+  struct text_cursor x = {
+      .from = &c->byte[text_opaque(span & 0xffff) & (HTTP_CHUNK - 1)],
+      .to = &t->byte[text_opaque(n) & (MAX_TEXT - 1)],
+      .hash = &t->hash[(text_opaque((n & MAX_LITERAL) + over * (MAX_LITERAL + 1)) & (2 * MAX_LITERAL + 1)) + 1],
+      .last = text_hash(t, n),
+      .count = text_room(t, span),
+  };
+  return x;
 }
 
-/* Global, so that the verifier looks at it once. */
+/* Adds a byte, the one of that number that the run takes. */
+static __always_inline void text_next(struct text_cursor *x, __u32 i, __u8 b, __u64 factor) {
+  x->to[i] = b;
+  x->hash[i] = x->last = text_step(x->last, b, factor);
+}
+
+/* Copies bytes up to one that stops it, the end, or TEXT_RUN of them. Returns how many. Unrolled, for
+ * speed. */
 __noinline int text_copy(struct text *t, const struct http_chunk *c, __u32 span, __u32 stop) {
-  return t && c ? text_take(t, c, span, stop) : 0;
-}
-
-/* The same in a path, for speed. */
-__noinline int path_copy(struct text *t, const struct http_chunk *c, __u32 span) {
-  return t && c ? text_take(t, c, span, TEXT_STOP_PATH) : 0;
-}
-
-/* The same without copying. */
-__noinline int text_pass(const struct http_chunk *c, __u32 span, __u32 stop) {
-  if (!c)
+  if (!t || !c)
     return 0;
-  __u32 pos = span & 0xffff, end = span >> 16;
-  for (int i = 0; i < TEXT_RUN && pos < end; i++) {
-    if (text_kinds[c->byte[pos & (HTTP_CHUNK - 1)]] & stop)
+  struct text_cursor x = text_cursor(t, c, span);
+  __u64 factor = t->factor;
+  __u32 capitals = stop & TEXT_LOWER ? TEXT_CAPITAL : 0, i = 0;
+  TEXT_UNROLLED
+  for (; i < TEXT_RUN; i++) {
+    __u8 b = x.from[i], kind = text_kinds[b];
+    if (i >= x.count || kind & stop)
       break;
-    pos++;
+    text_next(&x, i, b | (kind & capitals) / 4, factor);
   }
-  return pos;
+  t->length += i;
+  return i;
 }
+
+/* The same in a path: a slash behind a segment that surely stays is taken, too. */
+__noinline int path_copy(struct text *t, const struct http_chunk *c, __u32 span) {
+  if (!t || !c)
+    return 0;
+  struct text_cursor x = text_cursor(t, c, span);
+  __u64 factor = t->factor;
+  __u32 n = t->length, i = 0;
+  __u8 last = text_byte(t, n - 1);
+  TEXT_UNROLLED
+  for (; i < TEXT_RUN; i++) {
+    __u8 b = x.from[i];
+    if (i >= x.count)
+      break;
+    if (text_kinds[b] & TEXT_STOP_PATH) {
+      if (b != '/' || last == '/' || last == '.')
+        break;
+      t->begin[t->segments & (MAX_TEXT / 2 - 1)] = t->segment;
+      t->segments++;
+      t->segment = n + i + 1;
+    }
+    text_next(&x, i, b, factor);
+    last = b;
+  }
+  t->length = n + i;
+  return i;
+}
+
+/* Not zero in the first byte of the word that is a certain one, zero in those before it. */
+static __always_inline __u64 text_find(__u64 w, __u8 b) {
+  w ^= HTTP_EACH(b);
+  return (w - HTTP_EACH(1)) & ~w & HTTP_EACH(0x80);
+}
+
+/* Runs that are taken at once. */
+#define TEXT_RUNS 4
 
 static __always_inline void text_run(struct text *t, struct http_reader *r, __u32 stop) {
-  r->pos = text_copy(t, r->chunk, r->length << 16 | r->pos, stop);
+  for (int i = 0; i < TEXT_RUNS; i++) {
+    __u32 n = text_copy(t, r->chunk, r->length << 16 | r->pos, stop);
+    http_advance(r, n);
+    if (n < TEXT_RUN)
+      break;
+  }
 }
 
-static __always_inline void text_skip(struct http_reader *r, __u32 stop) {
-  r->pos = text_pass(r->chunk, r->length << 16 | r->pos, stop);
+/* Goes on to the end of a cookie, or gives up for now. */
+static __always_inline void text_skip(struct http_reader *r) {
+  for (int i = 0; i < 16 && r->pos < r->length; i++) {
+    __u64 w = http_bytes(r), found = text_find(w, ';') | text_find(w, '\r') | text_find(w, '\n');
+    http_advance(r, http_zeros(found));
+    if (found)
+      break;
+  }
+  http_stop(r);
 }
 
 /* A path begins, behind its first slash. */
@@ -263,8 +326,12 @@ static __always_inline bool path_ends(__u8 b) { return b <= ' ' || b == '?' || b
 
 /* Goes on with a path by the bytes at hand. True: it has ended before r->pos. */
 static __always_inline bool path_turn(struct text *t, struct http_reader *r) {
-  if (t->place == TEXT_AT_PLAIN && !t->cut)
-    r->pos = path_copy(t, r->chunk, r->length << 16 | r->pos);
+  for (int i = 0; i < TEXT_RUNS && t->place == TEXT_AT_PLAIN && !t->cut; i++) {
+    __u32 n = path_copy(t, r->chunk, r->length << 16 | r->pos);
+    http_advance(r, n);
+    if (n < TEXT_RUN)
+      break;
+  }
   if (http_used_up(r))
     return false;
   __u8 b = http_byte(r);
@@ -295,12 +362,15 @@ static const __u64 host_sets[2][4] = {
 
 #define MAX_HOST 255
 
-/* Whether all bytes between two places may be in a host of that kind. */
-__noinline int host_takes(const struct text *t, __u32 from, __u32 to, __u32 kind) {
+/* Bytes of a host that are looked at once. */
+#define HOST_RUN 16
+
+/* Whether all bytes between two places may be in a host of that kind, as far as some go. */
+__noinline int host_takes_some(const struct text *t, __u32 from, __u32 to, __u32 kind) {
   if (!t)
     return 0;
   __u64 takes = 1;
-  for (__u32 i = 0; i < MAX_HOST; i++) {
+  for (__u32 i = 0; i < HOST_RUN; i++) {
     if (from >= to)
       break;
     __u8 b = text_byte(t, from);
@@ -310,20 +380,44 @@ __noinline int host_takes(const struct text *t, __u32 from, __u32 to, __u32 kind
   return takes;
 }
 
+/* Whether all of them may. */
+__noinline int host_takes(const struct text *t, __u32 from, __u32 to, __u32 kind) {
+  for (__u32 i = 0; i <= MAX_HOST / HOST_RUN; i++) {
+    if (from >= to)
+      break;
+    if (!host_takes_some(t, from, to, kind))
+      return 0;
+    from += HOST_RUN;
+  }
+  return !!t;
+}
+
+/* Goes back over digits at the end of a host, from behind so many of its bytes, as far as some go. Returns
+ * where to. */
+__noinline int host_digits(const struct text *t, __u32 n) {
+  for (int i = 0; t && i < HOST_RUN; i++) {
+    __u8 b = text_byte(t, n - 1);
+    if (n == 0 || b < '0' || b > '9')
+      break;
+    n--;
+  }
+  return n;
+}
+
 /* Where the host ends in a text that may have a port behind it. */
 __noinline int host_end(const struct text *t) {
   if (!t)
     return 0;
   __u32 n = t->length;
-  for (int i = 0; i < MAX_HOST; i++) {
-    __u8 b = text_byte(t, n - 1);
-    if (n == 0 || (b != ':' && (b < '0' || b > '9')))
+  for (int i = 0; i <= MAX_HOST / HOST_RUN; i++) {
+    __u32 before = host_digits(t, n);
+    if (n - before < HOST_RUN) {
+      n = before;
       break;
-    n--;
-    if (b == ':')
-      return n;
+    }
+    n = before;
   }
-  return t->length;
+  return n && text_byte(t, n - 1) == ':' ? n - 1 : t->length;
 }
 
 /* Makes of a text that came as a host what it names: without a port, and without the dot of the

@@ -37,7 +37,8 @@ static __always_inline struct class_room *class_of(struct room *r, __u32 class) 
   return &r->class[class & (CLASS_SLOTS - 1)];
 }
 
-/* 1, if any of these 32 bits is set, or 0. Without branches, which the verifier would have to follow all. */
+/* 1, if any of these bits is set, of which the highest is not, or 0. Without branches, which the verifier
+ * would have to follow all. */
 static __always_inline __u32 any_of(__u64 bits) { return -bits >> 63; }
 
 /* The bit of a class slot. */
@@ -65,15 +66,14 @@ static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u
 
 static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }
 
-/* log2 of a duration in microseconds, at most HISTOGRAM − 1. */
+/* log2 of a duration in microseconds, at most HISTOGRAM − 1. Without branches, as above. */
 static __always_inline __u32 bucket_of(__u64 ns) {
   __u64 us = ns / 1000;
   __u32 log = 0;
   for (int step = 16; step; step /= 2) {
-    if (us >> step) {
-      us >>= step;
-      log += step;
-    }
+    __u32 shift = any_of(us >> step) * step;
+    us >>= shift & 63;
+    log += shift;
   }
   return log & (HISTOGRAM - 1);
 }

@@ -51,7 +51,9 @@ func placeMatch(t *policy.RequestTables, cell int) *matchImage {
 	m.lengths = take(len(t.Lengths), lengthsPerCell)
 	next = ceil(next, classCells) // within a page
 	m.Classes = take(len(t.Classes), cellSize)
-	next = ceil(next, pageCells)
+	if next%pageCells+len(t.Entries)/entriesPerCell > pageCells {
+		next = ceil(next, pageCells)
+	}
 	m.Entries = take(len(t.Entries), entriesPerCell)
 	m.end = next
 	return m

@@ -10,5 +10,5 @@ import (
 
 func testArena(t testing.TB) *arena {
 	t.Helper()
-	return newArena(twin.Guarded(t, chunkSize))
+	return newArena(twin.Guarded(t, chunkRoom))
 }

@@ -23,6 +23,7 @@ import (
 
 const (
 	chunkSize      = C.HTTP_CHUNK
+	chunkRoom      = C.sizeof_struct_http_chunk // with what may be read ahead
 	mostText       = C.MAX_TEXT
 	mostOfAddress  = C.ADDRESS_MAX_TEXT
 	mostOfName     = C.HELLO_NAME - 1

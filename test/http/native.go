@@ -22,6 +22,9 @@ import (
 // chunkSize is the most that is read at once.
 const chunkSize = C.HTTP_CHUNK
 
+// chunkRoom is that with what may be read ahead.
+const chunkRoom = C.sizeof_struct_http_chunk
+
 // maxLength is the longest body, or chunk of one, that is followed.
 const maxLength = C.HTTP_MAX_LENGTH
 

@@ -81,10 +81,25 @@ func (im *image) fill(t *policy.RequestTables) {
 	m.patterns = add(im, patternCells(t))
 	m.nodes = add(im, nodeCells(t))
 	entries := entryCells(t)
-	m.entries = C.__u32(im.take(len(entries), unsafe.Sizeof(entries[0]), pageSize/cellSize)) // as there, a page's first
+	im.cells = im.placeEntries(len(entries)/policy.MatchWays, t.Seed)
+	m.entries = C.__u32(im.take(len(entries), unsafe.Sizeof(entries[0]), 1))
 	put(im, int(m.entries), entries)
 	put(im, header, []C.struct_header{h})
 	put(im, match, []C.struct_match{m})
+}
+
+// placeEntries returns the cell from which a hash table is placed: in the page at hand if it fits, or where a
+// page begins; by some seeds so that it goes on in another page, as large ones do.
+func (im *image) placeEntries(cells int, seed uint64) int {
+	const pageCells = pageSize / cellSize
+	next := (im.cells + pageCells - 1) / pageCells * pageCells
+	switch {
+	case seed%4 == 0 && next-cells/2 >= im.cells:
+		return next - cells/2
+	case im.cells%pageCells+cells <= pageCells:
+		return im.cells
+	}
+	return next
 }
 
 func fieldCells(t *policy.RequestTables, lengths C.__u32) []C.struct_match_field {

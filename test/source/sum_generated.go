@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "5e94a9cdf22df470272a44bb84b55fbb"
+const compiled = "86d9cec671ba113afe50567e9abf446e"

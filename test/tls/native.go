@@ -21,6 +21,9 @@ import (
 // chunkSize is the most that is read at once.
 const chunkSize = C.HTTP_CHUNK
 
+// chunkRoom is that with what may be read ahead.
+const chunkRoom = C.sizeof_struct_http_chunk
+
 // maxRecord is the longest content of a record.
 const maxRecord = C.TLS_MAX_RECORD
 

@@ -12,7 +12,7 @@ import (
 
 func testArena(t testing.TB) *arena {
 	t.Helper()
-	return &arena{twin.Guarded(t, chunkSize)}
+	return &arena{twin.Guarded(t, chunkRoom)}
 }
 
 // scan feeds a scanner bytes, cut as the function says, until it stops. Before each piece it may

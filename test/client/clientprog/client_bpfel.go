@@ -29,8 +29,9 @@ type ClientForwarded struct {
 }
 
 type ClientHttpChunk struct {
-	_    structs.HostLayout
-	Byte [512]uint8
+	_      structs.HostLayout
+	Byte   [512]uint8
+	Behind [32]uint8
 }
 
 type ClientProxyHead struct {
@@ -51,8 +52,8 @@ type ClientText struct {
 	Digit    uint8
 	Cut      uint8
 	Bad      uint8
-	Byte     [16384]uint8
-	Hash     [1024]uint64
+	Byte     [16416]uint8
+	Hash     [2080]uint64
 	Tail     [1024]uint64
 	Begin    [8192]uint16
 }

@@ -23,8 +23,9 @@ type HTTPHttpAnswer struct {
 }
 
 type HTTPHttpChunk struct {
-	_    structs.HostLayout
-	Byte [512]uint8
+	_      structs.HostLayout
+	Byte   [512]uint8
+	Behind [32]uint8
 }
 
 type HTTPHttpHead struct {

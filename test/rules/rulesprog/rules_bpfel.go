@@ -166,8 +166,8 @@ type RulesReading struct {
 		Digit    uint8
 		Cut      uint8
 		Bad      uint8
-		Byte     [16384]uint8
-		Hash     [1024]uint64
+		Byte     [16416]uint8
+		Hash     [2080]uint64
 		Tail     [1024]uint64
 		Begin    [8192]uint16
 	}
@@ -403,8 +403,9 @@ type RulesWork struct {
 	}
 	Now   uint64
 	Chunk struct {
-		_    structs.HostLayout
-		Byte [512]uint8
+		_      structs.HostLayout
+		Byte   [512]uint8
+		Behind [32]uint8
 	}
 	Padding uint32
 	Used    uint32

@@ -14,8 +14,9 @@ import (
 )
 
 type TLSHttpChunk struct {
-	_    structs.HostLayout
-	Byte [512]uint8
+	_      structs.HostLayout
+	Byte   [512]uint8
+	Behind [32]uint8
 }
 
 type TLSTlsHello struct {
