@@ -57,7 +57,7 @@ static __always_inline bool is_shed(struct image *im, const struct header *h, co
     return false;
   __u32 rank = rank_of(c, d->rule), learned = learned_rank(c, p);
   rank = learned < rank ? learned : rank;
-  return shed_number(p, now) >= r->control.keep[rank & (MAX_RANKS - 1)];
+  return shed_number(p, now) >= r->control.keep[BOUND(rank, MAX_RANKS - 1)];
 }
 
 static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u64 now) {

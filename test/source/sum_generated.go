@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "86d9cec671ba113afe50567e9abf446e"
+const compiled = "fd1fa328f7689d08c68d4591538b4700"
