@@ -17,7 +17,7 @@ struct text {
   __u8 place;     /* enum text_place */
   __u8 digit;     /* first of an escape */
   __u8 cut;       /* 1: behind a semicolon in a segment, of which nothing is kept */
-  __u8 bad;       /* 1: an escape is none, or stands for NUL */
+  __u8 bad;       /* 1: an escape is none, or stands for NUL; or it is too long */
   __u8 byte[MAX_TEXT + TEXT_RUN];
   /* Of so many bytes from the beginning. Behind MAX_LITERAL there is what nobody asks for. */
   __u64 hash[2 * (MAX_LITERAL + 1) + TEXT_RUN];
@@ -78,8 +78,10 @@ static __always_inline __u64 text_put(struct text *t, __u32 n, __u64 hash, __u8 
 
 static __always_inline void text_add(struct text *t, __u8 b) {
   __u32 n = t->length;
-  if (n >= MAX_TEXT)
+  if (n >= MAX_TEXT) {
+    t->bad = 1;
     return;
+  }
   text_put(t, n, text_hash(t, n), b, t->factor);
   t->length = n + 1;
 }

@@ -2,7 +2,10 @@
 
 package httphead
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // readTarget reads a request's target (RFC 9112, 3.2): the path, and the host if it is there.
 func (q *Request) readTarget(target string) error {
@@ -74,6 +77,9 @@ func Host(s string) (string, error) {
 // ServerName returns a name of TLS as rules compare it.
 func ServerName(sni string) string { return strings.TrimSuffix(lower(sni), ".") }
 
+// maxPath bounds the bytes of a path, also while what a ".." takes back is still there.
+const maxPath = 16384
+
 // Path returns a path as rules compare it: up to the query or fragment, with every %XX decoded
 // once, slashes merged, what begins with ";" cut from segments, and dot segments removed. All
 // readings of a path by common servers lead to one.
@@ -87,14 +93,20 @@ func Path(raw string) (string, error) {
 	}
 	var kept []string
 	last, open := "", true // the last segment has vanished
+	length := 0            // of those kept, with the slashes before them
 	for segment := range strings.SplitSeq(decoded, "/") {
 		segment, _, _ = strings.Cut(segment, ";")
 		last = segment
 		open = segment == "" || segment == "." || segment == ".."
+		if length+1+len(segment) > maxPath {
+			return "", Refused(fmt.Sprintf("a path of more than %d bytes", maxPath))
+		}
 		switch {
 		case !open:
 			kept = append(kept, segment)
+			length += 1 + len(segment)
 		case segment == ".." && len(kept) > 0:
+			length -= 1 + len(kept[len(kept)-1])
 			kept = kept[:len(kept)-1]
 		}
 	}

@@ -3,9 +3,11 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"narthex/internal/httphead"
 	"narthex/internal/policy"
 	"narthex/test/twin"
 )
@@ -264,6 +266,30 @@ func TestCases(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLongPaths: a packet that is put together of several may have more than a slot takes. What is behind a path
+// that is longer than what is read of one is not left out in silence.
+func TestLongPaths(t *testing.T) {
+	c := newChecker(t, guarded)
+	for _, tt := range []struct {
+		path string
+		want int
+	}{
+		{"/" + strings.Repeat("a", 16383), noRule},
+		{"/" + strings.Repeat("a", 16384), refuse},
+		{"/" + strings.Repeat("a", 16384) + "/../admin/x", refuse},
+		{"/" + strings.Repeat("a", 16380) + "/../admin/x", admin},
+		{"/" + strings.Repeat("a/", 8190) + strings.Repeat("../", 8190) + "admin/x", admin},
+	} {
+		name := fmt.Sprintf("%d bytes, %d", len(tt.path), tt.want)
+		if got := c.r.match([]byte("GET "+tt.path+" HTTP/1.1\r\nHost: a\r\n\r\n"), false); got.outcome() != tt.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if _, err := httphead.Path(tt.path); (err != nil) != (tt.want == refuse) {
+			t.Errorf("%s: Path: %v", name, err)
+		}
 	}
 }
 

@@ -113,11 +113,11 @@ __u32 native_frame(const __u8 *bytes, __u32 length, __u32 piece) {
 #define BEFORE 66
 
 struct found native_match(const __u8 *head, __u32 length, bool slot) {
-  static __u8 bytes[BEFORE + MAX_SLOT_SIZE];
+  static __u8 bytes[0x10000];
   struct reading *r = reading_memory;
   struct work *w = work_memory;
   struct found found = {NO_MATCH, true, false};
-  if (length > MAX_SLOT_SIZE - BEFORE)
+  if (length > (slot ? MAX_SLOT_SIZE : sizeof(bytes)) - BEFORE)
     abort();
   if (slot) {
     memcpy(frame_of((struct slot *)slot_memory) + BEFORE, head, length);

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "fd1fa328f7689d08c68d4591538b4700"
+const compiled = "caf70a0f46f18300bd82281687cc80bb"
