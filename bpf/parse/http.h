@@ -631,7 +631,6 @@ static __always_inline int http_places(struct http_reader *r, int place) {
  * of as many turns. */
 #define HTTP_ROUND 16
 #define HTTP_ROUNDS (HTTP_CHUNK / (HTTP_TURN / 2 * HTTP_ROUND))
-#define HTTP_CHUNK_ROUNDS (HTTP_CHUNK / (HTTP_TURN * HTTP_ROUND) + 1)
 
 /* One turn of http_scan(): goes on from `pos`, which is below the length. Returns how far
  * it came and the place there. Not inlined, and not static, for the verifier's sake: it
@@ -789,44 +788,27 @@ __noinline int http_chunk_turn(struct http_head *h, const struct http_chunk *c, 
   return h->place << HTTP_PLACE_SHIFT | (__u16)r.pos;
 }
 
-/* Goes on for some turns, as http_turn() for one. */
+/* Goes on for some turns, in the head or in the chunks. */
 __noinline int http_round(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
   __u32 turn = pos;
-  for (int i = 0; i < HTTP_ROUND && (turn & 0xffff) < length && turn >> HTTP_PLACE_SHIFT < HTTP_AT_END; i++)
-    turn = http_turn(h, c, turn & 0xffff, length);
-  return turn;
+  for (int i = 0; h && i < HTTP_ROUND && (turn & 0xffff) < length; i++) {
+    if (h->place == HTTP_AT_END || h->place == HTTP_AT_LOST)
+      break;
+    turn = h->place > HTTP_AT_LOST ? http_chunk_turn(h, c, turn & 0xffff, length)
+                                   : http_turn(h, c, turn & 0xffff, length);
+  }
+  return turn & 0xffff;
 }
 
-/* The same in the chunks of a body. */
-__noinline int http_chunk_round(struct http_head *h, const struct http_chunk *c, __u32 pos, __u32 length) {
-  __u32 turn = pos | HTTP_AT_CHUNK << HTTP_PLACE_SHIFT;
-  for (int i = 0; i < HTTP_ROUND && (turn & 0xffff) < length && turn >> HTTP_PLACE_SHIFT > HTTP_AT_LOST; i++)
-    turn = http_chunk_turn(h, c, turn & 0xffff, length);
-  return turn;
-}
-
-/* Goes on from *pos until the head or the bytes end. Returns the place. */
-static __always_inline __u32 http_run(struct http_head *h, const struct http_chunk *c, __u32 *pos,
+/* Goes on from `pos` until the head, or the chunks with their trailer section, or the bytes end. */
+static __always_inline __u32 http_run(struct http_head *h, const struct http_chunk *c, __u32 pos,
                                       __u32 length) {
-  __u32 place = h->place;
-  for (int i = 0; i < HTTP_ROUNDS && *pos < length && place < HTTP_AT_END; i++) {
-    __u32 turn = http_round(h, c, *pos, length);
-    *pos = turn & 0xffff;
-    place = turn >> HTTP_PLACE_SHIFT;
+  for (int i = 0; i < HTTP_ROUNDS && pos < length; i++) {
+    if (h->place == HTTP_AT_END || h->place == HTTP_AT_LOST)
+      break;
+    pos = http_round(h, c, pos, length);
   }
-  return place;
-}
-
-/* The same until the chunks end. */
-static __always_inline __u32 http_run_chunks(struct http_head *h, const struct http_chunk *c, __u32 *pos,
-                                             __u32 length) {
-  __u32 place = h->place;
-  for (int i = 0; i < HTTP_CHUNK_ROUNDS && *pos < length && place > HTTP_AT_LOST; i++) {
-    __u32 turn = http_chunk_round(h, c, *pos, length);
-    *pos = turn & 0xffff;
-    place = turn >> HTTP_PLACE_SHIFT;
-  }
-  return place;
+  return pos;
 }
 
 /* Goes on with the request by the first `length` bytes of the chunk. `used` is how many of
@@ -837,19 +819,16 @@ static __always_inline int http_scan(struct http_head *h, const struct http_chun
   *used = 0;
   if (length > HTTP_CHUNK)
     return HTTP_LOST;
-  __u32 pos = 0, place = http_run(h, c, &pos, length);
-  if (!(h->flags & HTTP_CHUNKED))
+  __u32 pos = http_run(h, c, 0, length);
+  if (!(h->flags & HTTP_CHUNKED)) {
     h->size += pos;
-  if (place == HTTP_AT_END && !(h->flags & HTTP_CHUNKED))
-    place = http_finish(h);
-  if (place > HTTP_AT_LOST) {
-    http_run_chunks(h, c, &pos, length);
-    place = http_run(h, c, &pos, length); /* the trailer section */
+    if (h->place == HTTP_AT_END && http_finish(h) > HTTP_AT_LOST)
+      pos = http_run(h, c, pos, length);
   }
   *used = pos;
-  if (place == HTTP_AT_END)
+  if (h->place == HTTP_AT_END)
     return HTTP_END;
-  if (place == HTTP_AT_LOST)
+  if (h->place == HTTP_AT_LOST)
     return HTTP_LOST;
   return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_ROUNDS */
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "caf70a0f46f18300bd82281687cc80bb"
+const compiled = "fa0ba8e9075352fcf7b107036c007ca2"
