@@ -100,9 +100,9 @@ soak: build ## everything at once in front of the real binary, for SOAK=10m, SEE
 	$(SUDO) go run ./experiments/soak -narthex bin/narthex -for $(SOAK) -seed $(SEED) $(SOAKARGS)
 
 .PHONY: kernels
-kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 newest" (root)
+kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 newest"; UPDATE=1 accepts what their verifiers take (root)
 	@scripts/setup kernels$(if $(findstring arm64,$(KERNELS)),-arm64)
-	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(KERNELARGS)
+	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(if $(UPDATE),-update test/verifier/baseline.json) $(KERNELARGS)
 
 .PHONY: machine
 machine: ## install, follow the tutorial, reboot, upgrade and purge on a Debian 13 of its own (15 min, root)

@@ -236,23 +236,28 @@ func TestDetachesWhatKilledDemosLeft(t *testing.T) {
 	}
 }
 
-// TestWithNarthex runs the demo with the real program.
+// TestWithNarthex runs the demo with the real program. It is as short as it can be, and longer if that showed
+// nothing: on a machine that has other things to do, all clients together may get nothing in half a second.
 func TestWithNarthex(t *testing.T) {
 	nettest.Root(t)
 	executable := filepath.Join(t.TempDir(), "narthex")
 	if out, err := exec.Command("go", "build", "-o", executable, "narthex/cmd/narthex").CombinedOutput(); err != nil {
 		t.Fatalf("build narthex: %v: %s", err, out)
 	}
-	settled := brief
-	settled.settle, settled.crowd = time.Second, 500*time.Millisecond // the server must have done what it took before
-	var out bytes.Buffer
-	nettest.Check(t, run(t.Context(), &out, Options{Executable: executable, JSON: true}, settled))
-	checkNothingLeft(t)
-	var sum Summary
-	nettest.Check(t, json.Unmarshal(out.Bytes(), &sum))
-	if sum.Held == 0 || sum.With.Bronze.Rate == 0 || sum.With.Gold.Median >= sum.Without.Gold.Median {
-		t.Errorf("got %+v, want that gold clients are served sooner while requests are held", sum)
+	for _, longer := range []time.Duration{1, 3, 9} {
+		settled := brief
+		settled.settle, settled.crowd = longer*time.Second, longer*500*time.Millisecond // the server must have done what it took before
+		var out bytes.Buffer
+		nettest.Check(t, run(t.Context(), &out, Options{Executable: executable, JSON: true}, settled))
+		checkNothingLeft(t)
+		var sum Summary
+		nettest.Check(t, json.Unmarshal(out.Bytes(), &sum))
+		t.Logf("in %v: %s", settled.crowd, out.Bytes())
+		if sum.Held > 0 && sum.With.Bronze.Rate > 0 && sum.With.Gold.Rate > 0 && sum.With.Gold.Median < sum.Without.Gold.Median {
+			return
+		}
 	}
+	t.Error("gold clients are not served sooner while requests are held")
 }
 
 func TestStopsAtOnce(t *testing.T) {

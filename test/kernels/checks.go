@@ -54,7 +54,7 @@ var checks = []check{
 	{name: "loader", pkg: "internal/datapath", tests: everything, slow: true},
 	{name: "clients in the kernel", pkg: "test/client", tests: fromKernel},
 	{name: "HTTP in the kernel", pkg: "test/http", tests: fromKernel},
-	{name: "what the stack takes", pkg: "test/parser", tests: []string{"Stack"}, slow: true},
+	{name: "what the stack takes", pkg: "test/parser", tests: []string{"Stack"}},
 	{name: "rules in the kernel", pkg: "test/rules", tests: fromKernel},
 	{name: "TLS in the kernel", pkg: "test/tls", tests: fromKernel},
 	{name: "packet tests", pkg: "test/packet", tests: everything, quick: []string{

@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"narthex/test/verifier/baseline"
 	"narthex/test/vm"
 )
 
@@ -28,12 +30,13 @@ func main() {
 	series := flag.String("kernels", "6.12 newest", "`series` of kernels")
 	dir := flag.String("out", "build/kernels", "`folder` for what is compiled, logs and results")
 	quick := flag.Bool("quick", false, "run the few tests of each kind that CI runs")
+	update := flag.String("update", "", "test nothing, and write what the verifier makes of the programs to this baseline `file`")
 	machines := flag.Int("machines", 2, "how many virtual machines at once")
 	memory := flag.Int("memory", 3072, "of each, in MiB")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	p := plan{dir: *dir, quick: *quick, memory: *memory, series: strings.Fields(*series)}
+	p := plan{dir: *dir, quick: *quick, update: *update, memory: *memory, series: strings.Fields(*series)}
 	if err := p.run(ctx, *machines); err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(1)
@@ -44,6 +47,7 @@ func main() {
 type plan struct {
 	dir    string
 	quick  bool
+	update string // file for what the verifier makes of the programs; nothing is tested then
 	memory int
 	series []string
 	began  time.Time
@@ -76,7 +80,7 @@ func (p *plan) run(ctx context.Context, machines int) error {
 	failed := errors.Join(errs...)
 	for _, r := range results {
 		if r != nil {
-			failed = errors.Join(failed, r.failure())
+			failed = errors.Join(failed, r.failure(), r.accept(p.update))
 		}
 	}
 	printTable(os.Stdout, results)
@@ -99,6 +103,12 @@ func (p *plan) try(ctx context.Context, series string) (*result, error) {
 		return nil, err
 	}
 	p.say(series, "done")
+	if !slices.ContainsFunc(r.Programs, func(p program) bool { return p.Baseline > 0 }) && p.update == "" {
+		p.say(series, "the baseline has no instructions to compare with; %s writes them", baseline.Accept(baseline.Debian(series)))
+	}
+	if p.update != "" {
+		return r, nil // it says nothing of the tests
+	}
 	return r, r.write(p.dir)
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"narthex/test/verifier/baseline"
 	"narthex/test/vm"
 )
 
@@ -21,6 +22,7 @@ type program struct {
 	Instructions int     `json:"instructions"`
 	Stack        int     `json:"stack"`
 	LoadMS       float64 `json:"load_ms"`
+	Baseline     int     `json:"baseline,omitempty"` // instructions that were committed, if any were
 }
 
 // result is what came of a kernel. A check is "ok", "missing: " with what the kernel lacks, or
@@ -32,7 +34,8 @@ type result struct {
 	Programs []program         `json:"programs"`
 	Checks   map[string]string `json:"checks"`
 
-	why string // what failed tests printed
+	why      string // what failed tests printed
+	unloaded bool   // some programs do not load
 }
 
 const (
@@ -85,12 +88,33 @@ func (r *result) readPrograms(share string) string {
 	for _, p := range table.Programs {
 		p.Instructions = p.Processed
 		r.Programs = append(r.Programs, p.program)
+		r.unloaded = r.unloaded || p.Error != ""
 	}
 	complaints, err := os.ReadFile(filepath.Join(share, loads+".log"))
 	if err != nil || len(complaints) > 0 {
 		return fail + strings.ReplaceAll(strings.TrimSpace(string(complaints)), "\n", "; ")
 	}
 	return ok
+}
+
+// accept writes what the verifier made of the programs to a baseline, if there is one to write.
+func (r *result) accept(path string) error {
+	if path == "" {
+		return nil
+	}
+	if r.unloaded || len(r.Programs) == 0 {
+		return fmt.Errorf("not all programs load on %s: the baseline stays as it is", r.Kernel)
+	}
+	b, err := baseline.Read(path)
+	if err != nil {
+		return err
+	}
+	mine := map[string]int{}
+	for _, p := range r.Programs {
+		mine[p.Name] = p.Instructions
+	}
+	b[baseline.Debian(r.Series)] = mine
+	return b.Write(path)
 }
 
 // worst is the program of which the verifier looked at most.

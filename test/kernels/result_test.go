@@ -3,9 +3,12 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"narthex/test/verifier/baseline"
 )
 
 const log = `=== RUN   TestA
@@ -56,5 +59,36 @@ func TestFailure(t *testing.T) {
 		if got := r.failure() != nil; got != c.fails {
 			t.Errorf("%s on %s: %v", c.verdict, c.series, got)
 		}
+	}
+}
+
+// What a kernel takes is accepted by its series, and nothing of a kernel that does not load all.
+func TestAccept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	if err := (baseline.Baseline{"6.18": {"a": 1}, "debian-6.12": {"gone": 2}}).Write(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		r     result
+		path  string
+		fails bool
+	}{
+		{result{Series: "6.12", Programs: []program{{Name: "a", Instructions: 3}}}, path, false},
+		{result{Series: "newest", Programs: []program{{Name: "a", Instructions: 4}}}, path, false},
+		{result{Series: "6.1", Programs: []program{{Name: "a", Instructions: 5}}, unloaded: true}, path, true},
+		{result{Series: "6.1"}, path, true},
+		{result{Series: "6.1", Programs: []program{{Name: "a", Instructions: 5}}}, "", false},
+	} {
+		if err := c.r.accept(c.path); (err != nil) != c.fails {
+			t.Errorf("%+v: %v", c.r, err)
+		}
+	}
+	got, err := baseline.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := baseline.Baseline{"6.18": {"a": 1}, "debian-6.12": {"a": 3}, "debian-newest": {"a": 4}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -102,14 +102,10 @@ func TestGateEndsAgain(t *testing.T) {
 func TestGateResetBehindRequest(t *testing.T) {
 	g := newGate(t)
 	for _, base := range []string{lowBase, v6Base} {
-		r := g.room(t, "concurrency: 1")
-		c := r.clientAt(t, base)
-		asks, reset := c.says(get), testnet.Segment{Seq: c.Next, RST: true}
-		res := c.send(asks, serves.and(known))
-		c.drops(reset, dropsFor("race"))
+		c, res := g.resetBehind(t, base)
 		c.lands(res)
 		c.Next += uint32(len(get))
-		other := r.client(t)
+		other := c.r.client(t)
 		other.drops(other.says(get), waits.and(known)) // it is in service, and counts
 		c.replies(ok, ends)
 		other.released(other.frame(other.says(get)))

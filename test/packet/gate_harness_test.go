@@ -291,6 +291,12 @@ func (r *room) expects(t *testing.T, want change, do func()) {
 	t.Helper()
 	before := r.reading(t)
 	do()
+	r.changed(t, before, want)
+}
+
+// changed fails if anything else has changed since a reading than want.
+func (r *room) changed(t *testing.T, before, want change) {
+	t.Helper()
 	got := change{}
 	for name, n := range r.reading(t) {
 		if n != before[name] {

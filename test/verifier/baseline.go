@@ -3,37 +3,25 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
+
+	"narthex/test/verifier/baseline"
 )
 
-// baseline says how many instructions the verifier processed, by kernel and program, when it was last
-// written. A commit that makes a program dearer on purpose brings the baseline that says so.
-type baseline map[string]map[string]int
-
 // readBaseline reads a file, or what was committed.
-func readBaseline(path string) (baseline, error) {
-	text := committed
-	if path != "" {
-		var err error
-		if text, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("reading the baseline: %w", err)
-		}
+func readBaseline(path string) (baseline.Baseline, error) {
+	if path == "" {
+		return baseline.Parse(committed)
 	}
-	b := baseline{}
-	if err := json.Unmarshal(text, &b); err != nil {
-		return nil, fmt.Errorf("reading the baseline %q: %w", path, err)
-	}
-	return b, nil
+	return baseline.Read(path)
 }
 
 // update writes what a kernel takes; what others take stays. A program that was not looked at keeps
 // its figure unless it no longer exists, which only a look at all of them tells.
-func (b baseline) update(path string, r report) error {
+func (r report) update(b baseline.Baseline, path string) error {
 	mine := maps.Clone(b[r.Kernel])
 	if mine == nil || len(r.Programs) > 1 {
 		mine = map[string]int{}
@@ -45,11 +33,7 @@ func (b baseline) update(path string, r report) error {
 		mine[p.Name] = p.Processed
 	}
 	b[r.Kernel] = mine
-	text, err := json.MarshalIndent(b, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return b.Write(path)
 }
 
 var releasePattern = regexp.MustCompile(`^\d+\.\d+`)
@@ -80,8 +64,8 @@ func (r report) judge(l limits) error {
 			all = errors.Join(all, fmt.Errorf("program %q takes %d instructions of the verifier's on %s, more than %d", p.Name, p.Processed, r.Release, l.fail))
 		case l.growth > 0 && grown > l.growth:
 			all = errors.Join(all, fmt.Errorf(
-				"program %q takes %.1f %% more instructions of the verifier's on %s than the baseline says; if it is to, commit what make verifier UPDATE=1 writes",
-				p.Name, grown, r.Release))
+				"program %q takes %.1f %% more instructions of the verifier's on %s than the baseline says; if it is to, commit what %s writes",
+				p.Name, grown, r.Release, baseline.Accept(r.Kernel)))
 		}
 	}
 	return all

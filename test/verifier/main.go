@@ -24,6 +24,7 @@ var committed []byte
 
 // options are what the flags say.
 type options struct {
+	kernel    string
 	only      string
 	functions bool
 	json      bool
@@ -34,6 +35,7 @@ type options struct {
 
 func main() {
 	var o options
+	flag.StringVar(&o.kernel, "kernel", "", "`name` of this kernel in the baseline (default: the beginning of its version)")
 	flag.StringVar(&o.only, "only", "", "look at this `program` alone")
 	flag.BoolVar(&o.functions, "functions", false, "count each function's instructions on kernels that do not say them (seconds, and a gigabyte of memory)")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
@@ -65,6 +67,9 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
+	if o.kernel != "" {
+		r.Kernel = o.kernel
+	}
 	was := base[r.Kernel]
 	for i := range r.Programs {
 		r.Programs[i].Baseline = was[r.Programs[i].Name]
@@ -80,7 +85,7 @@ func run(o options) error {
 		return err
 	}
 	if o.update != "" {
-		err = base.update(o.update, r)
+		err = r.update(base, o.update)
 		o.limits.growth = 0 // what is written is what is allowed
 	}
 	return errors.Join(err, r.judge(o.limits))

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"narthex/test/verifier/baseline"
 )
 
 // dear is how large a part of its program a function takes to be listed.
@@ -65,7 +67,7 @@ func (p program) remark(l limits) string {
 func (r report) notes() string {
 	notes := ""
 	if !slices.ContainsFunc(r.Programs, func(p program) bool { return p.Baseline > 0 }) {
-		notes += fmt.Sprintf("The baseline has no figures of kernel %q: nothing is compared.\n", r.Kernel)
+		notes += fmt.Sprintf("The baseline has no figures of kernel %q: nothing is compared until %s writes them.\n", r.Kernel, baseline.Accept(r.Kernel))
 	}
 	if !slices.ContainsFunc(r.Programs, func(p program) bool { return len(p.Functions) > 0 || p.Error != "" }) {
 		notes += "This kernel does not say what each function takes: -functions (FUNCTIONS=1) counts.\n"

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"narthex/internal/datapath"
+	"narthex/test/verifier/baseline"
 )
 
 const (
@@ -131,11 +132,12 @@ func TestJudge(t *testing.T) {
 		{program{Processed: 400, Baseline: 400}, ""},
 		{program{Processed: 105, Baseline: 100}, ""},
 		{program{Processed: 106, Baseline: 100}, "6.0 % more"},
+		{program{Processed: 106, Baseline: 100}, "commit what make kernels KERNELS=6.12 UPDATE=1 writes"},
 		{program{Processed: 399}, ""},
 		{program{Processed: 401, Baseline: 401}, "more than 400"},
 		{program{Error: "too complex"}, "too complex"},
 	} {
-		err := report{Programs: []program{c.p}}.judge(l)
+		err := report{Kernel: "debian-6.12", Programs: []program{c.p}}.judge(l)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.p, err, c.want)
 		}
@@ -144,9 +146,9 @@ func TestJudge(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "baseline.json")
-	b := baseline{"6.1": {"a": 1}, "6.12": {"gone": 1, "b": 2}}
+	b := baseline.Baseline{"6.1": {"a": 1}, "6.12": {"gone": 1, "b": 2}}
 	for _, programs := range [][]program{{{Name: "a", Processed: 3}, {Name: "b", Processed: 4}}, {{Name: "b", Processed: 5}}} {
-		if err := b.update(path, report{Kernel: "6.12", Programs: programs}); err != nil {
+		if err := (report{Kernel: "6.12", Programs: programs}).update(b, path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,10 +156,10 @@ func TestUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(baseline{"6.1": {"a": 1}, "6.12": {"a": 3, "b": 5}}, got); diff != "" {
+	if diff := cmp.Diff(baseline.Baseline{"6.1": {"a": 1}, "6.12": {"a": 3, "b": 5}}, got); diff != "" {
 		t.Error(diff)
 	}
-	if b.update(path, report{Programs: []program{{Error: "too complex"}}}) == nil {
+	if (report{Programs: []program{{Error: "too complex"}}}).update(b, path) == nil {
 		t.Error("a program that does not load has a figure")
 	}
 }
