@@ -55,22 +55,39 @@ func (m Machine) Run(ctx context.Context, task guest.Task) (code int, err error)
 		return 0, fmt.Errorf("make the first files of kernel %s: %w", m.Kernel.Version, err)
 	}
 	status, console := filepath.Join(dir, "status"), filepath.Join(dir, "console")
-	cmd := exec.CommandContext(ctx, boards[m.Kernel.Arch].qemu, m.arguments(task, root, initramfs, status, console)...)
+	args := m.arguments(task, root, initramfs, status, console)
+	for try := 1; ; try++ {
+		code, begun, err := m.boot(ctx, args, status, console)
+		if err == nil || begun || try == boots || ctx.Err() != nil {
+			return code, err
+		}
+	}
+}
+
+// boots is how often a machine is booted whose kernel ends before the command begins. Without KVM the newest kernels
+// do so now and then, when one processor changes its code while another runs it.
+const boots = 3
+
+// boot runs a machine once, and tells whether the command began.
+func (m Machine) boot(ctx context.Context, args []string, status, console string) (code int, begun bool, err error) {
+	cmd := exec.CommandContext(ctx, boards[m.Kernel.Arch].qemu, args...)
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = struct{ io.Writer }{m.Output}, &complaints // always a pipe, for QEMU opens it anew
 	runErr := cmd.Run()
 	if ctx.Err() != nil {
-		return 0, fmt.Errorf("run on kernel %s: %w", m.Kernel.Version, errors.Join(context.Cause(ctx), quote(console)))
+		return 0, true, fmt.Errorf("run on kernel %s: %w", m.Kernel.Version, errors.Join(context.Cause(ctx), quote(console)))
 	}
 	text, err := os.ReadFile(status)
 	if err == nil {
-		code, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		var number string
+		number, begun = strings.CutPrefix(string(text), guest.Begun+"\n")
+		code, err = strconv.Atoi(strings.TrimSpace(number))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("kernel %s ended before the command did: %w", m.Kernel.Version,
+		return 0, begun, fmt.Errorf("kernel %s ended before the command did: %w", m.Kernel.Version,
 			errors.Join(runErr, errors.New(strings.TrimSpace(complaints.String())), quote(console)))
 	}
-	return code, nil
+	return code, begun, nil
 }
 
 // quote is the end of a console as an error.

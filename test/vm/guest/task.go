@@ -22,8 +22,11 @@ const (
 // Numbers of the serial ports that lead outside.
 const (
 	OutputPort = 1 // what the command prints
-	StatusPort = 2 // its exit code, in the end
+	StatusPort = 2 // Begun, and in the end its exit code
 )
+
+// Begun is what the first process says before the command.
+const Begun = "begun"
 
 // Names of folders outside that the machine mounts.
 const (

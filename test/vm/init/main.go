@@ -50,6 +50,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintln(status, guest.Begun)
 	code, err := execute(task, output)
 	if err != nil {
 		fmt.Fprintln(output, err)
