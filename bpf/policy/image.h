@@ -47,6 +47,17 @@ static __always_inline const struct page *page_of(struct image *im, __u32 index)
 #define CELL_FAULT (-1)
 #define CELL_STALE (-2)
 
+/* Whether the guard of a cell lets the key in. */
+static __always_inline bool opens(const union cell *c, const struct key *key) {
+  return !((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask);
+}
+
+/* The entry behind a node. */
+static __always_inline __u32 next_entry(const struct node *n, const struct key *key) {
+  __u64 w = key->word[n->word & 3];
+  return (w ^ n->key) & n->mask ? n->miss : n->child[w >> (n->shift & 63) & 15];
+}
+
 /* Walks from an entry to the cell that it leads to for the key, in the image of a generation. Global, so that
  * the verifier follows it once: with the image opened anew, for a pointer to it cannot be passed. */
 __noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
@@ -60,34 +71,39 @@ __noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
     const struct page *page = page_of(&im, entry & ~ENTRY_NODE);
     if (!page)
       return CELL_FAULT;
-    if (!(entry & ENTRY_NODE)) {
-      const union cell *c = &page->cell[entry % PAGE_CELLS];
-      if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
-        return entry;
-      entry = c->guard.miss;
+    if (entry & ENTRY_NODE) {
+      entry = next_entry(&page->node[entry % PAGE_CELLS / 2], key);
       continue;
     }
-    const struct node *n = &page->node[entry % PAGE_CELLS / 2];
-    __u64 w = key->word[n->word & 3];
-    if ((w ^ n->key) & n->mask)
-      entry = n->miss;
-    else
-      entry = n->child[w >> (n->shift & 63) & 15];
+    const union cell *c = &page->cell[entry % PAGE_CELLS];
+    if (opens(c, key))
+      return entry;
+    entry = c->guard.miss;
   }
   return CELL_NONE;
 }
 
+/* Steps in the page at hand that need no call: those of most policies. */
+#define NEAR_STEPS 3
+
 /* The cell that an entry leads to for the key; NULL if to none. */
 static __always_inline const union cell *walk(struct image *im, const struct header *h, __u32 entry,
                                               const struct key *key) {
-  /* Most policies lead to a cell at once. */
-  if (entry && entry / PAGE_CELLS == im->number) { /* and not to a node, which has a larger number */
-    __u32 at = entry;
+  for (int i = 0; i < NEAR_STEPS && entry; i++) {
+    __u32 at = entry & ~ENTRY_NODE;
+    if (at / PAGE_CELLS != im->number)
+      break;
     asm volatile("" : "+r"(at)); /* so that clang keeps the mask, which is for the verifier */
     const union cell *c = &im->page->cell[at % PAGE_CELLS];
-    if (!((key->word[c->guard.word & 3] ^ c->guard.key) & c->guard.mask))
+    if (entry & ENTRY_NODE)
+      entry = next_entry(&im->page->node[at % PAGE_CELLS / 2], key);
+    else if (opens(c, key))
       return c;
+    else
+      entry = c->guard.miss;
   }
+  if (!entry)
+    return NULL;
   int cell = find_cell(key, entry, h->generation);
   im->fault |= (__u32)cell >> 31;
   if (cell <= 0)

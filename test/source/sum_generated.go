@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "fa0ba8e9075352fcf7b107036c007ca2"
+const compiled = "d737099686fdf37f39b9215eedffe6ef"
