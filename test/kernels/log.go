@@ -18,6 +18,7 @@ import (
 // outcome is how a test ended.
 type outcome struct {
 	how    string // pass, fail or skip; empty if it did not end
+	lacks  string // why it, or a part of it, was skipped
 	output []string
 }
 
@@ -30,7 +31,7 @@ func readLog(log []byte) (map[string]*outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a test's output: %w", err)
 	}
-	outcomes := map[string]*outcome{}
+	outcomes, said := map[string]*outcome{}, map[string]string{} // by test, and what each part said last
 	for decoder := json.NewDecoder(bytes.NewReader(events)); ; {
 		var e struct{ Action, Test, Output string }
 		err := decoder.Decode(&e)
@@ -49,7 +50,13 @@ func readLog(log []byte) (map[string]*outcome, error) {
 		switch e.Action {
 		case "output":
 			o.output = append(o.output, e.Output)
+			if m := logged.FindStringSubmatch(e.Output); m != nil {
+				said[e.Test] = m[1]
+			}
 		case "pass", "fail", "skip":
+			if e.Action == "skip" {
+				o.lacks = said[e.Test]
+			}
 			if !isPart {
 				o.how = e.Action
 			}
@@ -81,16 +88,6 @@ func readLogs(first, again string) (map[string]*outcome, error) {
 
 var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 
-// reason is what a test said last.
-func (o *outcome) reason() (said string) {
-	for _, line := range o.output {
-		if m := logged.FindStringSubmatch(line); m != nil {
-			said = m[1]
-		}
-	}
-	return said
-}
-
 // quoted is how many lines of a failed test's output are shown; the log has all.
 const quoted = 40
 
@@ -119,8 +116,8 @@ func verdict(outcomes map[string]*outcome, taken []string) (said, why string) {
 		case o.how == "fail":
 			failed = append(failed, t)
 			why += o.quote()
-		case o.how == "skip":
-			lacks = append(lacks, o.reason())
+		case o.how == "skip" || o.lacks != "":
+			lacks = append(lacks, o.lacks)
 		}
 	}
 	switch {

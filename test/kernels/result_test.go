@@ -23,6 +23,14 @@ const log = `=== RUN   TestA
 === RUN   TestD
     d_test.go:5: it goes well
 --- PASS: TestD (0.00s)
+=== RUN   TestE
+=== RUN   TestE/netkit
+    e_test.go:5: the kernel has no netkit
+=== RUN   TestE/veth
+    e_test.go:9: it goes well
+--- PASS: TestE (0.00s)
+    --- SKIP: TestE/netkit (0.00s)
+    --- PASS: TestE/veth (0.00s)
 === CONT  TestA
 panic: runtime error
 `
@@ -34,12 +42,12 @@ func TestVerdict(t *testing.T) {
 	}
 	got := map[string]string{}
 	for name, tests := range map[string][]string{
-		"good": {"TestD"}, "bad": {"TestB", "TestD"}, "lacking": {"TestC", "TestD"}, "broken": {"TestA"}, "empty": {},
+		"good": {"TestD"}, "bad": {"TestB", "TestD"}, "lacking": {"TestC", "TestD"}, "partly": {"TestD", "TestE"}, "broken": {"TestA"}, "empty": {},
 	} {
 		got[name], _ = verdict(outcomes, tests)
 	}
 	want := map[string]string{
-		"good": "ok", "bad": "fail: TestB", "lacking": "missing: the kernel has no tcx", "broken": "fail: TestA (did not end)",
+		"good": "ok", "bad": "fail: TestB", "lacking": "missing: the kernel has no tcx", "partly": "missing: the kernel has no netkit", "broken": "fail: TestA (did not end)",
 		"empty": "fail: no test has this check's names",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
