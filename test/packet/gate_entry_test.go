@@ -65,6 +65,17 @@ func (e *entries) find(member string, want uint32) (key, value []byte) {
 	return nil, nil
 }
 
+// stopWatching takes out all that is to be looked at again.
+func (g *gate) stopWatching(t *testing.T) {
+	t.Helper()
+	ring := g.entries(t, "watches", "watch_ring")
+	var zero uint32
+	value, err := ring.m.LookupBytes(&zero)
+	nettest.Check(t, err)
+	copy(ring.number(value, "first"), ring.number(value, "end"))
+	nettest.Check(t, ring.m.Put(&zero, value))
+}
+
 // The reset that ends at the stack what it has of a refused connection may be behind what the client sends
 // next, or lost: none of that is taken for something that is older than the gate.
 func TestGateEndsAgain(t *testing.T) {

@@ -245,6 +245,7 @@ func TestGateLeavesEarly(t *testing.T) {
 		}
 		for _, base := range []string{lowBase, v6Base} {
 			c, _ := g.resetBehind(t, base)
+			g.stopWatching(t) // a busy machine may let so much time pass that a look finds what the reset is to say
 			c.drops(testnet.Segment{Seq: c.Next + 1, RST: true}, dropsFor("forged"))
 			time.Sleep(onItsWay)
 			bad := c.frame(testnet.Segment{Seq: c.Next, RST: true})
