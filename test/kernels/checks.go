@@ -28,7 +28,7 @@ var suites = []suite{
 	{pkg: "test/parser", cgo: true, limit: 5 * time.Minute},
 	{pkg: "test/rules", cgo: true, limit: 10 * time.Minute},
 	{pkg: "test/tls", cgo: true, limit: 5 * time.Minute},
-	{pkg: "test/packet", limit: 15 * time.Minute},
+	{pkg: "test/packet", limit: 40 * time.Minute},
 	// One test after the other: they wait less there than they compute.
 	{pkg: "test/e2e", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},
 	{pkg: "test/devices", tags: "vm", args: "-narthex %s/narthex -test.parallel 1", limit: 40 * time.Minute},
