@@ -5,6 +5,7 @@
 
 #include "headers/bpf/bpf_helpers.h"
 
+#include "compat/verifier.h"
 #include "parse/hello.h"
 #include "parse/proxy.h"
 
@@ -51,13 +52,9 @@ static __always_inline __u32 copy(struct __sk_buff *skb, __u32 offset, struct ht
     n = HTTP_CHUNK;
   /* So that clang keeps both comparisons, which are for the verifier, as two: up to 6.12 it does not see
    * that n is not 0 from n - 1. */
-  asm volatile("" : "+r"(n));
-  if (n > HTTP_CHUNK)
+  if (!n || n > HTTP_CHUNK)
     return 0;
-  asm volatile("" : "+r"(n));
-  if (!n)
-    return 0;
-  return bpf_skb_load_bytes(skb, offset, c->byte, n) ? 0 : n;
+  return bpf_skb_load_bytes(skb, offset, c->byte, AMOUNT(n, HTTP_CHUNK)) ? 0 : n;
 }
 
 SEC("tc")
@@ -110,12 +107,9 @@ int client_proxy_address(struct __sk_buff *skb) {
 /* Copies what is read into the text. Returns its length. */
 static __always_inline __u32 write(struct __sk_buff *skb, struct text *t) {
   __u32 n = skb->len - BEFORE;
-  if (n > MAX_TEXT)
+  if (!n || n > MAX_TEXT)
     return 0;
-  asm volatile("" : "+r"(n));
-  if (!n)
-    return 0;
-  return bpf_skb_load_bytes(skb, BEFORE, t->byte, n) ? 0 : n;
+  return bpf_skb_load_bytes(skb, BEFORE, t->byte, AMOUNT(n, MAX_TEXT)) ? 0 : n;
 }
 
 SEC("tc")

@@ -5,6 +5,7 @@
 
 #include "headers/bpf/bpf_helpers.h"
 
+#include "compat/verifier.h"
 #include "parse/response.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is scanned. */
@@ -40,12 +41,9 @@ __noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __
 /* Copies what is scanned. Returns its length. */
 static __always_inline __u32 copy(struct __sk_buff *skb, struct http_chunk *c) {
   __u32 length = skb->len - BEFORE;
-  if (length > HTTP_CHUNK)
+  if (!length || length > HTTP_CHUNK)
     return 0;
-  asm volatile("" : "+r"(length)); /* so that clang keeps both comparisons, as two */
-  if (!length)
-    return 0;
-  return bpf_skb_load_bytes(skb, BEFORE, c->byte, length) ? 0 : length;
+  return bpf_skb_load_bytes(skb, BEFORE, c->byte, AMOUNT(length, HTTP_CHUNK)) ? 0 : length;
 }
 
 /* What a test run costs. */
@@ -93,13 +91,7 @@ static __always_inline int follow(struct __sk_buff *skb, struct http_chunk *c) {
     if (!length)
       return HTTP_MORE;
     __u32 n = length < HTTP_CHUNK ? length : HTTP_CHUNK;
-    /* So that clang keeps both comparisons, which are for the verifier, as two: up to 6.12 it does not see
-     * that n is not 0 from n - 1. */
-    asm volatile("" : "+r"(n));
-    if (n > HTTP_CHUNK)
-      return HTTP_LOST;
-    asm volatile("" : "+r"(n));
-    if (!n || bpf_skb_load_bytes(skb, offset, c->byte, n))
+    if (!n || n > HTTP_CHUNK || bpf_skb_load_bytes(skb, offset, c->byte, AMOUNT(n, HTTP_CHUNK)))
       return HTTP_LOST;
     int step = scan(&head, c, n, &bytes);
     used += bytes;

@@ -67,7 +67,7 @@ static __always_inline int next_head(struct __sk_buff *skb) {
   __u8 *head = bpf_map_lookup_elem(&bench_heads, &index);
   if (!head || !length)
     return -1;
-  return bpf_skb_store_bytes(skb, BEFORE, head, length, 0);
+  return bpf_skb_store_bytes(skb, BEFORE, head, AMOUNT(length, BENCH_SIZE), 0);
 }
 
 /* What the program below costs beside reading. */

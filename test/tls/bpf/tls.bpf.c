@@ -4,6 +4,7 @@
 
 #include "headers/bpf/bpf_helpers.h"
 
+#include "compat/verifier.h"
 #include "parse/tls.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is scanned. */
@@ -47,13 +48,7 @@ static __always_inline int follow(struct __sk_buff *skb, bool skips) {
     if (!length)
       return HTTP_MORE;
     __u32 n = length < HTTP_CHUNK ? length : HTTP_CHUNK;
-    /* So that clang keeps both comparisons, which are for the verifier, as two: up to 6.12 it does not see
-     * that n is not 0 from n - 1. */
-    asm volatile("" : "+r"(n));
-    if (n > HTTP_CHUNK)
-      return HTTP_LOST;
-    asm volatile("" : "+r"(n));
-    if (!n || bpf_skb_load_bytes(skb, offset, c->byte, n))
+    if (!n || n > HTTP_CHUNK || bpf_skb_load_bytes(skb, offset, c->byte, AMOUNT(n, HTTP_CHUNK)))
       return HTTP_LOST;
     int step = scan(&hello, c, n, &bytes);
     used += bytes;
