@@ -245,6 +245,9 @@ func TestDecisions(t *testing.T) {
 func TestPieces(t *testing.T) {
 	s := share(t, shopPolicy)
 	h := &s.hooks[0]
+	if !h.cutsFrames(t) {
+		t.Skip("the kernel's test runs have a frame's beginning in one piece")
+	}
 	for _, c := range decisions {
 		b := c.frame.bytes(t)
 		for _, linear := range []int{14, 18, 34, 54, 60, 100} {

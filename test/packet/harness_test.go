@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
@@ -227,6 +228,16 @@ type xdpMd struct {
 func (h *hook) sendPieces(t testing.TB, frame []byte, linear int) (dropped bool) {
 	t.Helper()
 	return h.run(t, frame, &ebpf.RunOptions{Context: xdpMd{DataEnd: uint32(linear), Ingress: 1}})
+}
+
+// cutsFrames reports whether the kernel's test run has frames whose first buffer ends anywhere.
+func (h *hook) cutsFrames(t testing.TB) bool {
+	t.Helper()
+	_, err := h.prog.Run(&ebpf.RunOptions{Data: make([]byte, 100), Context: xdpMd{DataEnd: 60, Ingress: 1}})
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 func (h *hook) run(t testing.TB, frame []byte, opts *ebpf.RunOptions) (dropped bool) {
