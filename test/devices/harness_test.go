@@ -123,6 +123,15 @@ func (in *instance) ask() (api.Status, error) {
 	return api.NewClient(filepath.Join("/run/narthex", in.name+".sock")).Status(ctx)
 }
 
+// set changes a setting of the policy in force.
+func (in *instance) set(path, value string) {
+	in.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := api.NewClient(filepath.Join("/run/narthex", in.name+".sock")).Set(ctx, api.SetRequest{Path: path, Value: value})
+	nettest.Check(in.t, err)
+}
+
 func (in *instance) status() api.Status {
 	in.t.Helper()
 	s, err := in.ask()

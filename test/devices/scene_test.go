@@ -37,11 +37,11 @@ func (w who) String() string { return map[who]string{gold: "gold", bronze: "bron
 // burst is how many made-up SYNs pass; a minute has to go by for one more.
 const burst = 10
 
-// policy has a place for one request, and lets no other wait for long.
+// policy has a place for one request, and lets others wait for as long as a slow machine may need for what comes meanwhile.
 func policy(service string) string {
 	return fmt.Sprintf(`
 version: 1
-services: [{name: web, listen: ["*:80"], concurrency: 1, queue: {max_wait: 4s}%s}]
+services: [{name: web, listen: ["*:80"], concurrency: 1, queue: {max_wait: 30s}%s}]
 classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
 connections:
   - {name: made-up, from: [198.18.0.0/15, "2001:db8:18::/48"], rate: 1/m, burst: %d}
@@ -320,9 +320,10 @@ func (s *scene) queue(to netip.AddrPort) {
 	s.order("/forget")
 	first := s.visit(bronze, to, "/wait?for="+name)
 	s.await(1, 0)
-	late := s.visit(bronze, to, "/late")
-	s.await(1, 1)
-	late.isRejected()
+	const maxWait = "services.web.queue.max_wait"
+	s.in.set(maxWait, "2s")
+	s.visit(bronze, to, "/late").isRejected()
+	s.in.set(maxWait, "30s")
 	second := s.visit(bronze, to, "/second")
 	s.await(1, 1)
 	better := s.visit(gold, to, "/better")
@@ -345,6 +346,9 @@ func (s *scene) counts(families uint64) {
 	}) {
 		s.t.Errorf("slots are left: %+v", status.WaitingRoom)
 	}
+	// A request that comes again while it is decided, as on a machine that is slow, may wait beside itself until
+	// its answer begins.
+	twice, gaveUp := status.Reasons["pipelined"].Passed, uint64(0)
 	type counts struct{ Arrived, Admitted, Held, Released, Served, Rejected uint64 }
 	for class, want := range map[string]counts{
 		"gold":   {Arrived: 1, Held: 1, Released: 1, Served: 1},
@@ -358,7 +362,8 @@ func (s *scene) counts(families uint64) {
 			if c.Name != class {
 				continue
 			}
-			got := counts{c.Arrived, c.Admitted, c.Held, c.Released, c.Served, 0}
+			gaveUp += c.GaveUp
+			got := counts{c.Arrived - c.GaveUp, c.Admitted, c.Held - c.GaveUp, c.Released, c.Served, 0}
 			for _, n := range c.Rejected {
 				got.Rejected += n
 			}
@@ -366,6 +371,9 @@ func (s *scene) counts(families uint64) {
 				s.t.Errorf("%s: %+v, want %+v", class, got, want)
 			}
 		}
+	}
+	if gaveUp != twice {
+		s.t.Errorf("%d requests gave up, and %d waited beside themselves", gaveUp, twice)
 	}
 	for _, w := range []who{gold, bronze} {
 		s.in.counted(w.String(), datapath.Counts{Passed: s.visits[w]})

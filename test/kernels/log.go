@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -82,7 +81,12 @@ func readLogs(first, again string) (map[string]*outcome, error) {
 		return nil, err
 	}
 	repeated, err := readLog(log)
-	maps.Copy(outcomes, repeated)
+	for test, o := range repeated {
+		if was := outcomes[test]; was != nil && o.lacks == "" {
+			o.lacks = was.lacks // a part may have been run again without the one that was skipped
+		}
+		outcomes[test] = o
+	}
 	return outcomes, err
 }
 

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -97,6 +99,24 @@ func TestAccept(t *testing.T) {
 	}
 	want := baseline.Baseline{"6.18": {"a": 1}, "debian-6.12": {"a": 3}, "debian-newest": {"a": 4}}
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Tests that fail run again, of those with parts the parts.
+func TestFailedAgain(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	text := "\x16=== RUN   TestA\n\x16--- FAIL: TestA (0.1s)\n\x16--- PASS: TestB (0.1s)\n\x16--- FAIL: TestC (0.1s)\n" +
+		"    \x16--- FAIL: TestC/VLAN_(802.1ad) (0.1s)\n        \x16--- FAIL: TestC/VLAN_(802.1ad)/IPv6 (0.1s)\n    \x16--- PASS: TestC/veth (0.1s)\n"
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("sh", "-c", prologue+`failed "$1"`, "sh", log).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if diff := cmp.Diff("^TestA$\n^TestC$/^VLAN_\\(802\\.1ad\\)$\n", string(out)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

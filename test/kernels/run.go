@@ -160,7 +160,8 @@ func (p *plan) boot(ctx context.Context, kernel vm.Kernel) (*result, error) {
 }
 
 // prologue is the beginning of what a machine runs: one command, and one suite. A few tests that
-// fail are run once more, for on a machine that others use, too, something may come late.
+// fail are run once more, of tests with parts only the parts that fail: on a machine that others use,
+// too, something may come late.
 const prologue = `run() {
   name=$1
   shift
@@ -169,13 +170,20 @@ const prologue = `run() {
   echo "$name $end after $(($(date +%s) - began)) s"
   [ $end = passed ]
 }
+failed() {
+  sed -n 's/^[^-]*--- FAIL: \([^ ]*\) .*/\1/p' "$1" | awk -F / '
+    {whole[$1]}
+    NF > 1 {parts[$1] = 1; part[$1 "/" $2]}
+    END {for (t in whole) if (!(t in parts)) print t; for (p in part) print p}' |
+    sort | sed 's/[][().*+?^$|{}\\]/\\&/g; s|/|$/^|; s/.*/^&$/'
+}
 suite() {
   name=$1 tests=$2
   shift 2
   run "$name" "$@" -test.run "$tests" && return
-  failed=$(sed -n 's/^[^-]*--- FAIL: \([^ /]*\) .*/^\1$/p' "$share/$name.log")
-  case $(echo "$failed" | grep -c .) in
-  [1-4]) run "$name.again" "$@" -test.run "$(echo "$failed" | paste -sd '|')" ;;
+  again=$(failed "$share/$name.log")
+  case $(echo "$again" | grep -c .) in
+  [1-4]) run "$name.again" "$@" -test.run "$(echo "$again" | paste -sd '|')" ;;
   esac
 }
 `

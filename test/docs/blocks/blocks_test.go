@@ -44,6 +44,9 @@ func TestMatches(t *testing.T) {
 		{"in service 8", "in service none\n", true, false},
 		{"1.2ms / 8.1ms", "870µs / 1.1s\n", true, true},
 		{"1.2ms / 8.1ms", "- / -\n", true, true},
+		{"4 by policy", "8 by policy, overload\n", true, true},
+		{"4 by policy, overload", "8 by policy\n", true, true},
+		{"4 by policy", "4 by policy, overload\n", false, false},
 		{"a.c", "abc\n", false, false},
 		{"a", "note: /sys/fs/bpf/narthex is mounted for this process alone: ...\na\n", false, true},
 	} {
