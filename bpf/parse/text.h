@@ -158,7 +158,7 @@ struct text_cursor {
   const __u8 *from;
   __u8 *to;
   __u64 *hash;
-  __u64 last; /* hash of what is there */
+  __u64 last;  /* hash of what is there */
   __u32 count; /* of bytes that it may take */
 };
 
@@ -170,12 +170,14 @@ static __always_inline __u32 text_room(const struct text *t, __u32 span) {
 }
 
 /* `span` is where the bytes of the chunk begin, and in its upper half where they end. */
-static __always_inline struct text_cursor text_cursor(struct text *t, const struct http_chunk *c, __u32 span) {
+static __always_inline struct text_cursor text_cursor(struct text *t, const struct http_chunk *c,
+                                                      __u32 span) {
   __u32 n = t->length, over = (MAX_LITERAL - n) >> 31;
   struct text_cursor x = {
       .from = &c->byte[text_opaque(span & 0xffff) & (HTTP_CHUNK - 1)],
       .to = &t->byte[text_opaque(n) & (MAX_TEXT - 1)],
-      .hash = &t->hash[(text_opaque((n & MAX_LITERAL) + over * (MAX_LITERAL + 1)) & (2 * MAX_LITERAL + 1)) + 1],
+      .hash =
+          &t->hash[(text_opaque((n & MAX_LITERAL) + over * (MAX_LITERAL + 1)) & (2 * MAX_LITERAL + 1)) + 1],
       .last = text_hash(t, n),
       .count = text_room(t, span),
   };

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d737099686fdf37f39b9215eedffe6ef"
+const compiled = "912748c3b44cc14990c6941648bbf6f6"
