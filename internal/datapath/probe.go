@@ -21,7 +21,7 @@ var settings = []struct {
 }{
 	{FeatureCasts, narthexVarHasCasts, probeCasts},
 	{FeatureMemoryKeys, narthexVarHasMemoryKeys, probeMemoryKeys},
-	{FeatureCgroup, narthexVarHasReleases, probeReleases},
+	{FeatureCgroup, narthexVarHasReleases, func() error { return nil }}, // its programs are tried as they are
 }
 
 // SetKernel tries what the kernel has of what programs go by that are made of the same source, and tells them.
@@ -42,14 +42,9 @@ func (f features) setKernel(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// tryProgram loads a program for packets and lets it go. A refusal is ErrNotSupported.
+// tryProgram loads a program and lets it go. A refusal is ErrNotSupported.
 func tryProgram(ins asm.Instructions) error {
-	return try(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: ins, License: "Dual BSD/GPL"})
-}
-
-// try is tryProgram of any program.
-func try(spec *ebpf.ProgramSpec) error {
-	p, err := ebpf.NewProgram(spec)
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: ins, License: "Dual BSD/GPL"})
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: %s", ebpf.ErrNotSupported, firstLine(err))
 	}
@@ -57,14 +52,6 @@ func try(spec *ebpf.ProgramSpec) error {
 		err = p.Close()
 	}
 	return err
-}
-
-// probeReleases tries a program that sees processes close sockets.
-func probeReleases() error {
-	return try(&ebpf.ProgramSpec{
-		Type: ebpf.CGroupSock, AttachType: ebpf.AttachCgroupInetSockRelease,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}, License: "Dual BSD/GPL",
-	})
 }
 
 // probeCasts tries the kfuncs bpf_cast_to_kern_ctx and bpf_rdonly_cast.
