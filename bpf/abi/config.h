@@ -24,6 +24,3 @@ volatile const __u8 has_casts = 1;
 /* 1: keys and values of maps may be in any memory that a function is given, not only in its stack,
  * in packets and in maps. */
 volatile const __u8 has_memory_keys = 1;
-
-/* 1: a program sees processes close their sockets. */
-volatile const __u8 has_releases = 1;

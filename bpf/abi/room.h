@@ -48,7 +48,7 @@ struct class_room {
 #define GHOSTS 256
 
 struct ghost {
-  __u64 deadline; /* ns: at the latest */
+  __u64 deadline; /* ns */
   __u64 cookie;   /* of the server's socket; 0: it has left service */
   __u32 epoch;
   __u32 class; /* slot */

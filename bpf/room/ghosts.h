@@ -6,7 +6,7 @@
 
 /* Requests in service whose client has reset the connection. Key: cookie of the server's
  * socket. Written when the socket is reset, deleted when the server closes it. The least
- * recently used is evicted: it leaves service when it is given up. */
+ * recently used is evicted: it leaves service at its deadline. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 4096);
@@ -15,7 +15,7 @@ struct {
 } ghosts SEC(".maps");
 
 /* 1: there were ghosts since this program was loaded. Sockets are closed all the time, on the
- * whole machine, and resets are rare. Those of an earlier load are given up. */
+ * whole machine, and resets are rare. Those of an earlier load end at their deadline. */
 __u64 haunted_sockets;
 
 /* Ends a ghost's service. How long it took is not known. */
@@ -30,9 +30,7 @@ static __always_inline void end_ghost(struct room *r, struct ghost *g) {
 /* Whether the first ghost is to go. */
 static __always_inline bool is_ghost_due(const struct room *r, __u64 now) {
   const struct ghost *g = &r->ghost[r->ghost_first % GHOSTS];
-  if (r->ghost_first == r->ghost_end)
-    return false;
-  return !g->cookie || is_forgotten(r, g->epoch) || (__s64)(g->deadline - now) <= 0;
+  return r->ghost_first != r->ghost_end && (!g->cookie || (__s64)(g->deadline - now) <= 0);
 }
 
 /* Lets ghosts go whose time has come, some at a time. */
@@ -54,19 +52,15 @@ static __always_inline bool is_behind(const struct room *r, const struct room_co
 /* What a class for which nothing is known yet is taken to need. */
 #define TYPICAL_UNKNOWN 1000000000ULL
 
-/* Longer than any request is in service. */
-#define NO_DEADLINE (1ULL << 62)
-
-/* Keeps a request in service whose client is gone, for the server does not know that yet: until it closes its
- * socket, or the request is given up. Where nobody sees that, for as long as such a request usually takes,
- * which clients can make short. */
+/* Keeps a request in service whose client is gone, for the server does not know that yet:
+ * until it closes its socket, or for as long as such a request usually takes. */
 static __always_inline __u32 haunt(struct room *r, __u32 class, __u32 epoch, __u64 cookie, __u64 now) {
   struct class_room *c = class_of(r, class);
   if (r->ghost_end - r->ghost_first >= GHOSTS)
     end_ghost(r, &r->ghost[r->ghost_first++ % GHOSTS]);
   __u32 number = r->ghost_end++;
   struct ghost *g = &r->ghost[number % GHOSTS];
-  g->deadline = now + (has_releases ? NO_DEADLINE : c->typical ?: TYPICAL_UNKNOWN);
+  g->deadline = now + (c->typical ?: TYPICAL_UNKNOWN);
   g->cookie = cookie;
   g->class = class;
   g->epoch = epoch;

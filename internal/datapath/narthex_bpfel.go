@@ -1055,7 +1055,6 @@ const (
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
-	narthexVarHasReleases         = "has_releases"
 	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSlotCount           = "slot_count"
@@ -1188,7 +1187,6 @@ type narthexVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
-	HasReleases     *ebpf.VariableSpec `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -1322,7 +1320,6 @@ type narthexVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
-	HasReleases     *ebpf.Variable `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

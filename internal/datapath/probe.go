@@ -21,7 +21,6 @@ var settings = []struct {
 }{
 	{FeatureCasts, narthexVarHasCasts, probeCasts},
 	{FeatureMemoryKeys, narthexVarHasMemoryKeys, probeMemoryKeys},
-	{FeatureCgroup, narthexVarHasReleases, func() error { return nil }}, // its programs are tried as they are
 }
 
 // SetKernel tries what the kernel has of what programs go by that are made of the same source, and tells them.

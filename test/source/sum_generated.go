@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "912748c3b44cc14990c6941648bbf6f6"
+const compiled = "c7d095485cf7b761a1bcdb58b855a3eb"

@@ -712,7 +712,6 @@ const (
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
-	BenchVarHasReleases         = "has_releases"
 	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSlotCount           = "slot_count"
@@ -859,7 +858,6 @@ type BenchVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
-	HasReleases     *ebpf.VariableSpec `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -996,7 +994,6 @@ type BenchVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
-	HasReleases     *ebpf.Variable `ebpf:"has_releases"`
 	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

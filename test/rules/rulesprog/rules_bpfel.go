@@ -581,7 +581,6 @@ const (
 	RulesVarGateMark        = "gate_mark"
 	RulesVarHasCasts        = "has_casts"
 	RulesVarHasMemoryKeys   = "has_memory_keys"
-	RulesVarHasReleases     = "has_releases"
 	RulesVarInSlot          = "in_slot"
 	RulesVarNetCookie       = "net_cookie"
 	RulesVarRefused         = "refused"
@@ -678,7 +677,6 @@ type RulesVariableSpecs struct {
 	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.VariableSpec `ebpf:"has_memory_keys"`
-	HasReleases   *ebpf.VariableSpec `ebpf:"has_releases"`
 	InSlot        *ebpf.VariableSpec `ebpf:"in_slot"`
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
@@ -772,7 +770,6 @@ type RulesVariables struct {
 	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.Variable `ebpf:"has_memory_keys"`
-	HasReleases   *ebpf.Variable `ebpf:"has_releases"`
 	InSlot        *ebpf.Variable `ebpf:"in_slot"`
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
