@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The policy image, of which all of that are cells. */
+/* The policy image: cells, and the pages that they are in. */
 #pragma once
 #include "abi/match.h"
 #include "abi/policy.h"

@@ -31,7 +31,7 @@ enum step {
   STEP_GATHER,   /* a piece of a head, the first */
   STEP_GATHERED, /* as TURN, in its slot */
   STEP_EXEMPT,   /* its rule says that it passes */
-  STEP_REJECT,   /* its rule says that it does not, w->why why */
+  STEP_REJECT,   /* its rule says that it does not; w->why is the reason */
   STEP_GIVE_UP,  /* its client has given it up */
   /* of the server's segments */
   STEP_STALE, /* the flow went on meanwhile: look again */

@@ -117,7 +117,6 @@ struct work {
   /* Each function that uses these sets them first, or says that its caller has. */
   __u64 now;
   struct http_chunk chunk; /* bytes at hand */
-  __u32 padding;           /* behind the chunk: a checksum is over whole words */
   __u32 used;              /* bytes up to the head's end: behind follow() */
   struct http_answer answer;
   struct {

@@ -35,7 +35,7 @@ static __always_inline bool account(const struct decision *d) {
   return d->drop && !d->shadow;
 }
 
-/* For how long it are the same sources that are let in, 2^33 ns: who gets through can go on. */
+/* The same sources are let in for 2^33 ns, so that who gets through can go on. */
 #define SHED_SHIFT 33
 
 /* A number below KEEP_ALL that a source has for a while, and nobody knows: of an IPv6 source, its /64. */

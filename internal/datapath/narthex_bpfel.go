@@ -868,9 +868,8 @@ type narthexWork struct {
 		Byte   [512]uint8
 		Behind [32]uint8
 	}
-	Padding uint32
-	Used    uint32
-	Answer  struct {
+	Used   uint32
+	Answer struct {
 		_      structs.HostLayout
 		Status uint16
 		Closes bool
@@ -884,6 +883,7 @@ type narthexWork struct {
 		At   uint32
 		Left uint32
 	}
+	_   [4]byte
 	Sum struct {
 		_    structs.HostLayout
 		Sum  uint64

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c7d095485cf7b761a1bcdb58b855a3eb"
+const compiled = "079635f397ab4f6130f76c2e9321923a"

@@ -199,8 +199,8 @@ static __always_inline void note_rejection(struct room *r, struct work *w, __u32
   report(w, EVENT_REJECT, why, shadow);
 }
 
-/* Puts the segment, as far as it fits, into the slot of a node. 0: none, which the fate says the reason of.
- */
+/* Puts the segment, as far as it fits, into the slot of a new node. Returns 0 if there is none; *fate says
+ * why. */
 static __always_inline __u32 fill_node(struct __sk_buff *skb, struct scene *sc, int *fate) {
   __u32 node = take_node(sc->pool);
   *fate = FATE_REJECT;

@@ -498,9 +498,8 @@ type BenchWork struct {
 		Byte   [512]uint8
 		Behind [32]uint8
 	}
-	Padding uint32
-	Used    uint32
-	Answer  struct {
+	Used   uint32
+	Answer struct {
 		_      structs.HostLayout
 		Status uint16
 		Closes bool
@@ -514,6 +513,7 @@ type BenchWork struct {
 		At   uint32
 		Left uint32
 	}
+	_   [4]byte
 	Sum struct {
 		_    structs.HostLayout
 		Sum  uint64
