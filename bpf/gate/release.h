@@ -134,9 +134,10 @@ static __always_inline void watch_slot(struct work *w, const struct slot *slot, 
 }
 
 /* Answers the request in the slot as rejected. Where the server has said something since it
- * came, that could not be told from the answer: the connection is reset. */
+ * came, that could not be told from the answer: the connection is reset, behind what the server has sent.
+ * The socket counts a segment as sent when it comes back from sending it, the flow when it passes egress. */
 static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *sc, const struct pick *k,
-                                          struct slot *slot, bool cookie) {
+                                          struct slot *slot, bool cookie, __u32 sent) {
   struct work *w = sc->w;
   struct rejected *r = &w->rejected;
   struct timestamps *t = slot_timestamps(slot);
@@ -153,8 +154,10 @@ static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *s
   r->no_peer = cookie;
   r->length = sc->config->answer_length;
   r->text = r->length ? REPLY_POLICY : REPLY_RESET;
-  if (takes_data(&w->socket) && w->socket.answer != r->ack) {
-    r->ack = w->socket.answer;
+  if (takes_data(&w->socket) && before(sent, w->socket.answer))
+    sent = w->socket.answer;
+  if (before(r->ack, sent)) {
+    r->ack = sent;
     r->text = REPLY_RESET;
   }
   int failed = restore(skb, w, k->node);
@@ -176,11 +179,13 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
     return TCX_DROP;
   }
   bool cookie = is_only_cookie(f), mine = false;
+  __u32 sent = 0;
   w->key = slot->key;
   load_attribution(w, slot);
   bpf_spin_lock(&sc->room->lock);
   if (f->id == id) {
     mine = true;
+    sent = f->sent;
     w->waited = waited_since(f, w->now);
     class_of(sc->room, k->class)->rejected[why & 15]++;
     f->state = FLOW_IDLE;
@@ -193,7 +198,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   }
   report(w, EVENT_REJECT, why, 0);
   find_socket(skb, &w->key, &w->socket);
-  return send_rejection(skb, sc, k, slot, cookie);
+  return send_rejection(skb, sc, k, slot, cookie, sent);
 }
 
 /* Whether the server can take the request now. */

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "079635f397ab4f6130f76c2e9321923a"
+const compiled = "8136338d83c15764abca5559b11efaca"

@@ -15,6 +15,7 @@ static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f
     struct node_link *l = link_of(sc->pool, f->node);
     if ((l->state == NODE_WAITING || l->state == NODE_GATHERING) && !l->busy)
       make_due(r, sc->pool, f->node, REJECT_CLOSED);
+    f->sent = sc->w->s.seq; /* its client does not get it */
   }
   bpf_spin_unlock(&r->lock);
   return TCX_DROP;
