@@ -43,8 +43,8 @@ int narthex_sock_state(__u64 *ctx) { return sock_state(ctx); }
 SEC("tp_btf/inet_sock_set_state")
 int narthex_sock_missed(__u64 *ctx) { return sock_missed(ctx); }
 
-SEC("cgroup/sock_release")
-int narthex_sock_release(struct bpf_sock *sk) { return sock_release(sk); }
+SEC("tp_btf/tcp_destroy_sock")
+int narthex_sock_release(__u64 *ctx) { return sock_release(ctx); }
 
 SEC("sockops")
 int narthex_sockops(struct bpf_sock_ops *ops) { return sock_ops(ops); }

@@ -21,9 +21,8 @@ struct class_room {
   __u32 tail[LIST_LEN];
   __u32 waiting;
   __u32 in_service;
-  __u32 credit;  /* reserve: percent points of admissions that are due to it */
-  __u32 pad;     /* 0 */
-  __u64 typical; /* ns in service, a moving average; 0: not known */
+  __u32 credit; /* reserve: percent points of admissions that are due to it */
+  __u32 pad;    /* 0 */
   __u64 arrived;
   __u64 admitted; /* at once */
   __u64 served;
@@ -44,20 +43,11 @@ struct class_room {
  * told from what is new and be given up, at no cost per request. */
 #define EPOCHS 8
 
-/* Requests whose client has reset the connection while the server was working. */
-#define GHOSTS 256
-
+/* A request whose client has reset the connection while the server was working. */
 struct ghost {
-  __u64 deadline; /* ns */
-  __u64 cookie;   /* of the server's socket; 0: it has left service */
-  __u32 epoch;
+  __u32 room;  /* slot of the service */
   __u32 class; /* slot */
-};
-
-/* Where a ghost is, by its socket. */
-struct haunted {
-  __u32 room;   /* slot of the service */
-  __u32 number; /* of the ghost in it */
+  __u32 epoch; /* in which it entered service */
 };
 
 /* What user space has decided for a service, by what it sees of the server. */
@@ -82,9 +72,7 @@ struct room {
   __u32 due_classes;     /* bit: class slot; its reserve is due */
   __u32 due_head;        /* nodes that are to be rejected; 0: none */
   __u32 due_tail;
-  __u32 epoch;       /* number of the current one */
-  __u32 ghost_first; /* numbers; index into ghost: modulo GHOSTS */
-  __u32 ghost_end;
+  __u32 epoch;     /* number of the current one */
   __u32 looked;    /* jiffies: when the queues were last looked at for what is due */
   __u32 stuck;     /* jiffies: when a release last found no room in the accept queue, which keeps LIST_NEW */
   __u32 limit;     /* requests in service at once, as of the last turn; 0: unlimited */
@@ -94,7 +82,6 @@ struct room {
   __u64 epoch_began;                  /* ns */
   struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
-  struct ghost ghost[GHOSTS];
   struct class_room class[CLASS_SLOTS];
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "emit/reply.h"
 #include "gate/scene.h"
-#include "room/ghosts.h"
+#include "room/epochs.h"
 #include "room/order.h"
 
 /* Sends a clone of the packet to the egress program, which makes of it what is due in the
@@ -38,7 +38,12 @@ static __always_inline bool seems_due(struct room *r) {
   return true;
 }
 
-/* Moves a room on to this moment's epoch, and lets ghosts go whose time has come. */
+/* Whether an epoch has ended. Without the lock. */
+static __always_inline bool is_behind(const struct room *r, const struct room_config *c, __u64 now) {
+  return c->epoch && (__s64)(now - r->epoch_began) >= (__s64)c->epoch;
+}
+
+/* Moves a room on to this moment's epoch. */
 __noinline int catch_up(__u32 slot) {
   struct scene sc;
   if (!open_scene(&sc, slot))
@@ -46,7 +51,6 @@ __noinline int catch_up(__u32 slot) {
   __u64 now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc.room->lock);
   advance(sc.room, sc.config, now);
-  reap_ghosts(sc.room, now);
   bpf_spin_unlock(&sc.room->lock);
   return 0;
 }

@@ -48,19 +48,19 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
   struct pool *p = the_pool();
   if (!r || !p)
     return;
-  struct haunted h = {.room = f->room};
-  __u64 now = bpf_ktime_get_ns();
+  struct ghost g = {.room = f->room};
   bool haunts = false;
   bpf_spin_lock(&r->lock);
-  if (was_reset && f->id == id && f->state == FLOW_SERVED && !(f->flags & FLOW_ANSWERED) && cookie) {
-    h.number = haunt(r, f->class, f->epoch, cookie, now);
+  if (was_reset && f->id == id && f->state == FLOW_SERVED) {
+    g.class = f->class;
+    g.epoch = f->epoch;
     f->state = FLOW_IDLE;
     haunts = true;
   }
   bpf_spin_unlock(&r->lock);
-  if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &h, BPF_ANY))
-    haunted_sockets = 1;
-  delete_flow(key, f, NULL, id, now);
+  if (haunts)
+    bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY);
+  delete_flow(key, f, NULL, id, bpf_ktime_get_ns());
 }
 
 /* The server has closed its side, and is done with the request. Its FIN may come much later, behind bytes
@@ -141,24 +141,19 @@ static __always_inline int sock_missed(__u64 *ctx) {
   return ends_anything(ctx) && !was_noted(ctx) ? follow_change(ctx) : 0;
 }
 
-/* cgroup/sock_release: a process has closed a socket. */
-static __always_inline int sock_release(void *ctx) {
-  if (!haunted_sockets)
-    return 1;
-  __u64 cookie = bpf_get_socket_cookie(ctx);
-  struct haunted *h = bpf_map_lookup_elem(&ghosts, &cookie);
-  if (!h)
-    return 1;
-  struct room *r = room_of(h->room);
-  if (!r)
-    return 1;
-  struct ghost *g = &r->ghost[h->number % GHOSTS];
-  bpf_spin_lock(&r->lock);
-  if (g->cookie == cookie)
-    end_ghost(r, g);
-  bpf_spin_unlock(&r->lock);
+/* tp_btf/tcp_destroy_sock: sk. The socket ends: the process has closed it, or the listener from whose accept
+ * queue nobody has taken it. The kernel has soft interrupts off there, so that this does not run within
+ * itself. */
+static __always_inline int sock_release(__u64 *ctx) {
+  if (!is_gate_port(port_of((void *)ctx[0])))
+    return 0;
+  __u64 cookie = bpf_get_socket_cookie((void *)ctx[0]);
+  const struct ghost *g = bpf_map_lookup_elem(&ghosts, &cookie);
+  if (!g)
+    return 0;
+  end_ghost(g);
   bpf_map_delete_elem(&ghosts, &cookie);
-  return 1;
+  return 0;
 }
 
 static __always_inline void ops_packet(struct packet *p, const struct bpf_sock_ops *ops) {

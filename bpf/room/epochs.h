@@ -66,5 +66,4 @@ static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u
   c->served++;
   c->service_sum += took;
   c->service[bucket_of(took)]++;
-  c->typical = c->typical ? c->typical - c->typical / 8 + took / 8 : took;
 }

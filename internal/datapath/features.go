@@ -31,7 +31,7 @@ var lost = map[Feature]string{
 	FeatureTraffic:    "SYNs are not policed on interfaces whose driver has no XDP",
 	FeatureTCX:        "programs are attached as tc filters, in clsact qdiscs",
 	FeatureGate:       "waiting rooms and request rules are not enforced, SYN policing is",
-	FeatureCgroup:     "socket_priority and socket_mark are not set, and a request whose client has reset its connection counts longer",
+	FeatureCgroup:     "socket_priority and socket_mark are not set",
 	FeatureCasts:      "the kernel's objects are read by copies",
 	FeatureMemoryKeys: "keys are copied",
 }

@@ -32,7 +32,6 @@ type narthexClassRoom struct {
 	InService  uint32
 	Credit     uint32
 	Pad        uint32
-	Typical    uint64
 	Arrived    uint64
 	Admitted   uint64
 	Served     uint64
@@ -177,6 +176,13 @@ type narthexFlowKey struct {
 	Pad       [3]uint8
 }
 
+type narthexGhost struct {
+	_     structs.HostLayout
+	Room  uint32
+	Class uint32
+	Epoch uint32
+}
+
 type narthexGuard struct {
 	_    structs.HostLayout
 	Key  uint64
@@ -184,12 +190,6 @@ type narthexGuard struct {
 	Miss uint32
 	Word uint8
 	Pad  [3]uint8
-}
-
-type narthexHaunted struct {
-	_      structs.HostLayout
-	Room   uint32
-	Number uint32
 }
 
 type narthexHeader struct {
@@ -606,8 +606,6 @@ type narthexRoom struct {
 	DueHead        uint32
 	DueTail        uint32
 	Epoch          uint32
-	GhostFirst     uint32
-	GhostEnd       uint32
 	Looked         uint32
 	Stuck          uint32
 	Limit          uint32
@@ -618,14 +616,7 @@ type narthexRoom struct {
 	EpochBegan     uint64
 	Control        narthexControl
 	Entered        [8][32]uint32
-	Ghost          [256]struct {
-		_        structs.HostLayout
-		Deadline uint64
-		Cookie   uint64
-		Epoch    uint32
-		Class    uint32
-	}
-	Class [32]narthexClassRoom
+	Class          [32]narthexClassRoom
 }
 
 type narthexRoomConfig struct {
@@ -1055,7 +1046,6 @@ const (
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
-	narthexVarHauntedSockets      = "haunted_sockets"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSlotCount           = "slot_count"
 	narthexVarSlotSize            = "slot_size"
@@ -1187,7 +1177,6 @@ type narthexVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
-	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
@@ -1320,7 +1309,6 @@ type narthexVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
-	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize        *ebpf.Variable `ebpf:"slot_size"`

@@ -63,7 +63,7 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 			return link.AttachTracing(link.TracingOptions{Program: o.NarthexSockMissed})
 		},
 		pinSockRelease: func() (link.Link, error) {
-			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCgroupInetSockRelease, Program: o.NarthexSockRelease})
+			return link.AttachTracing(link.TracingOptions{Program: o.NarthexSockRelease})
 		},
 		pinSockops: func() (link.Link, error) {
 			return link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCGroupSockOps, Program: o.NarthexSockops})
@@ -104,7 +104,7 @@ func (in *Instance) socketPins(s *State) []string {
 		return nil
 	}
 	if in.objects.lacks(FeatureCgroup) != nil {
-		return []string{pinSockState, pinSockMissed}
+		return []string{pinSockState, pinSockMissed, pinSockRelease}
 	}
 	return slices.Clone(socketPins)
 }

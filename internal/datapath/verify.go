@@ -26,9 +26,9 @@ var parts = []part{
 	{FeatureTraffic, []string{narthexProgNarthexTcxSyn}},
 	{FeatureGate, []string{
 		narthexProgNarthexGateOut, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
-		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed,
+		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
 	}},
-	{FeatureCgroup, []string{narthexProgNarthexSockRelease, narthexProgNarthexSockops}},
+	{FeatureCgroup, []string{narthexProgNarthexSockops}},
 }
 
 // places are where the programs are kept, by their names.

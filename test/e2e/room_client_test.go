@@ -124,33 +124,6 @@ func TestRoomClientLeaves(t *testing.T) {
 	}
 }
 
-// Whom a client's reset leaves without a client is no reason to let more in than the
-// limit: the server may still be at work.
-func TestRoomResetsDoNotWidenTheLimit(t *testing.T) {
-	t.Parallel()
-	s := sharedScene(t, plain, false)
-	s.origin(origin.Config{})
-	r := s.enforce(roomPolicy{})
-	// So that it is known what is typical.
-	for range 3 {
-		v := r.visit(bronze)
-		v.get("/wait?ms=1500")
-		v.wants(http.StatusOK)
-	}
-	var all []*visitor
-	for range 10 {
-		v := r.visit(bronze)
-		v.get("/wait?ms=1500")
-		eventually(t, "it has come", func() bool { c := r.class(bronze); return c.Arrived == uint64(4+len(all)) })
-		v.reset()
-		all = append(all, v)
-	}
-	if got := len(r.asked()); got > 3+3 {
-		t.Errorf("the server was asked %d times by clients that reset at once, with a limit of 1", got-3)
-	}
-	r.calm()
-}
-
 // A client that offers MPTCP is held and served like any other.
 func TestRoomMPTCPClient(t *testing.T) {
 	t.Parallel()

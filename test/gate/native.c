@@ -383,7 +383,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(flows, s->flows);
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
-  OPEN(ghosts, 64);
+  OPEN(ghosts, DECLARED(ghosts, max_entries));
   OPEN(state_changes, 1);
   OPEN(audience, 1);
   OPEN(event_budgets, 1);
@@ -1059,7 +1059,6 @@ void world_open(const struct sizes *s, const struct policy *p) {
   world_policy(p);
   __u32 index = p->port / 64;
   *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
-  haunted_sockets = 0;
 }
 
 static void begin(void) {
@@ -1164,7 +1163,17 @@ void world_released(__u32 socket) {
   begin();
   struct kernel_socket *k = kernel_socket(socket);
   tell_state(k, BPF_TCP_FIN_WAIT1);
-  narthex_sock_release(&kernel_socket(socket)->seen);
+  checked(TCX_NEXT, "narthex_sock_state");
+  take_backlog();
+}
+
+void world_destroyed(__u32 socket, __u64 cookie) {
+  begin();
+  __u64 now = the_world.socket[socket].cookie;
+  __u64 ctx[1] = {(unsigned long)&kernel_socket(socket)->sk};
+  the_world.socket[socket].cookie = cookie;
+  narthex_sock_release(ctx);
+  the_world.socket[socket].cookie = now;
   checked(TCX_NEXT, "narthex_sock_release");
   take_backlog();
 }

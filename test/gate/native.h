@@ -121,9 +121,10 @@ void world_policy(const struct policy *p);
 int world_in(const __u8 *frame, __u32 length, const struct meta *m);
 int world_out(const __u8 *frame, __u32 length, const struct meta *m);
 void world_tick(void);
-void world_sweep(void);          /* all flows */
-void world_closed(__u32 socket); /* the socket's state is CLOSE from now on */
-void world_released(__u32 socket);
+void world_sweep(void);                           /* all flows */
+void world_closed(__u32 socket);                  /* the socket's state is CLOSE from now on */
+void world_released(__u32 socket);                /* the server has closed it */
+void world_destroyed(__u32 socket, __u64 cookie); /* nobody has it any more */
 void world_established(const struct flow_key *k);
 
 void world_census(struct census *c);

@@ -124,6 +124,9 @@ func (w *world) step(record uint64) {
 		w.forge(c, &d)
 	}
 	w.settle()
+	if d.in(8) {
+		w.bury()
+	}
 	if c.open && w.over(c) {
 		c.open = false
 	}
@@ -342,6 +345,7 @@ func (w *world) finale() {
 		w.unfinished()
 		return
 	}
+	w.bury()
 	w.isEmpty()
 }
 

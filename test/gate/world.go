@@ -130,6 +130,22 @@ type world struct {
 	log            func(format string, args ...any)
 	passed         uint32 // behind the last of the data of the packet at hand that passed
 	passes         bool   // it has data that did
+	left           []corpse
+}
+
+// corpse is a socket that has been reset, and which the server has not closed yet.
+type corpse struct {
+	number C.__u32
+	cookie C.__u64
+}
+
+// bury has the server close all of them.
+func (w *world) bury() {
+	for _, s := range w.left {
+		C.world_destroyed(s.number, s.cookie)
+		w.took(nil)
+	}
+	w.left = w.left[:0]
 }
 
 func (w *world) fail(format string, args ...any) {
@@ -315,6 +331,10 @@ func (w *world) do(a *action) {
 	case doClosed:
 		C.world_closed(u32(c.number))
 		w.took(nil)
+		w.left = append(w.left, corpse{u32(c.number), w.native.w.socket[c.number].cookie})
+		if c.serverClosed {
+			w.bury()
+		}
 		if c.state == closed {
 			c.state = 0
 		}

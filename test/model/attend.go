@@ -65,7 +65,6 @@ func (m *Model) due(s *State, c *cpu) {
 		return
 	}
 	s.advance()
-	m.reapGhosts(s)
 	if s.overdueNode() != 0 || r.Due[0] != 0 || (!r.Stuck && m.nextNode(s) != 0) {
 		c.PC = atKick
 		return

@@ -214,7 +214,6 @@ func (m *Model) tryEnter(s *State, c *cpu) {
 		return
 	}
 	s.advance()
-	m.reapGhosts(s)
 	if m.isWhole(c) && m.mayEnter(s, m.class(s, c.Key)) {
 		m.enterFlow(s, c, f)
 		c.attend(passes)
@@ -411,7 +410,6 @@ func (m *Model) tryTurn(s *State, c *cpu, f *flow) {
 	s.withdraw(c.F.Node)
 	x.Busy, x.Old = false, false
 	s.advance()
-	m.reapGhosts(s)
 	f.Next = m.next(c)
 	if m.mayEnter(s, x.Class) {
 		c.Node, c.ID = c.F.Node, c.F.ID

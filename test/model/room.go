@@ -253,9 +253,6 @@ func (s *State) freeNode(n uint8) {
 // haunt keeps a request in service whose client is gone.
 func (m *Model) haunt(s *State, f *flow, cookie uint8) {
 	r := &s.Room
-	if r.Ghost[maxRing-1].Cookie != 0 {
-		m.lay(s, 0)
-	}
 	for i := range r.Ghost {
 		if r.Ghost[i].Cookie == 0 {
 			r.Ghost[i] = ghost{Cookie: cookie, Class: f.Class, Age: f.Age}
@@ -274,12 +271,6 @@ func (m *Model) lay(s *State, i int) {
 	}
 	copy(r.Ghost[i:], r.Ghost[i+1:])
 	r.Ghost[maxRing-1] = ghost{}
-}
-
-func (m *Model) reapGhosts(s *State) {
-	for s.Room.Ghost[0].Cookie != 0 && s.Room.Ghost[0].Due {
-		m.lay(s, 0)
-	}
 }
 
 // pushWatch puts the flow into the ring of those to be looked at again.

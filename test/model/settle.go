@@ -132,8 +132,8 @@ func (m *Model) stop(s *State, fault *string) {
 			m.play(s, cpu{PC: sockLookup, Of: uint8(i) + 1}, fault)
 		}
 		k.Zombie = false
+		m.play(s, cpu{PC: sockLay, Of: uint8(i) + 1}, fault)
 	}
-	haunted(s)
 	age(s)
 	m.look(s, true, fault)
 	for i := range m.Conns {

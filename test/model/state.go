@@ -98,8 +98,7 @@ type ghost struct {
 	Cookie uint8 // 0: laid
 	Class  uint8
 	Age    uint8
-	Known  bool // sock_release finds it
-	Due    bool // its deadline has passed
+	Known  bool // it is in the map, in which sock_release looks for it
 }
 
 type room struct {

@@ -329,9 +329,6 @@ func (m *Model) times(s *State, to emit) {
 	if m.Epochs {
 		m.change(s, to, "an epoch passes", func(n *State) { n.Room.Pass, n.Room.Owed = 1, true })
 	}
-	if m.Resets {
-		m.change(s, to, "ghosts' time passes", haunted)
-	}
 }
 
 func jiffy(n *State) { n.Room.Stuck, n.Room.Looked = false, false }
@@ -352,14 +349,5 @@ func silence(n *State) {
 	}
 	for i := range n.Flow {
 		n.Flow[i].Young = false
-	}
-}
-
-func haunted(n *State) {
-	for i := range n.Room.Ghost {
-		if n.Room.Ghost[i].Cookie != 0 {
-			n.Room.Ghost[i].Due = true
-			n.Room.Owed = true
-		}
 	}
 }

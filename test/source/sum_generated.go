@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "8136338d83c15764abca5559b11efaca"
+const compiled = "28a91b5420066c0c7e6d84400882822a"

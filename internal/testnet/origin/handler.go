@@ -77,6 +77,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/wait":
 		h.wait(w, r)
+	case "/stream":
+		h.stream(w, r)
 	case "/echo":
 		echo(w, r)
 	case "/early":
@@ -131,6 +133,14 @@ func (h *handler) wait(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Duration(ms) * time.Millisecond)
 	}
 	answer(w, h.body)
+}
+
+// stream does not end when the client goes either.
+func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
+	_, _ = w.Write(h.body)
+	_ = http.NewResponseController(w).Flush()
+	h.waitFor(r.FormValue("for"))
+	_, _ = w.Write(h.body)
 }
 
 // waitFor waits until the name is told to go, and returns false if that takes too long.

@@ -9,6 +9,7 @@
 //	/wait?ms=N      answers after so many milliseconds
 //	/wait?for=NAME  answers once somebody has asked for /go?for=NAME, after a minute with 504
 //	/go?for=NAME    lets the requests that wait for the name, and all later ones, be answered
+//	/stream?for=NAME  answers with one body at once, and with another once somebody has asked for /go?for=NAME
 //	/echo           answers with the body of the request, with a length as the request had
 //	/early          answers without waiting for the body of the request, which it reads then
 //	/early?for=NAME the same, once somebody has asked for /go?for=NAME

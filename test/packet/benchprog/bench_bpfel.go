@@ -104,10 +104,11 @@ type BenchFlowKey struct {
 	Pad       [3]uint8
 }
 
-type BenchHaunted struct {
-	_      structs.HostLayout
-	Room   uint32
-	Number uint32
+type BenchGhost struct {
+	_     structs.HostLayout
+	Room  uint32
+	Class uint32
+	Epoch uint32
 }
 
 type BenchHttpHead struct {
@@ -318,8 +319,6 @@ type BenchRoom struct {
 	DueHead        uint32
 	DueTail        uint32
 	Epoch          uint32
-	GhostFirst     uint32
-	GhostEnd       uint32
 	Looked         uint32
 	Stuck          uint32
 	Limit          uint32
@@ -338,14 +337,7 @@ type BenchRoom struct {
 		Keep     [16]uint32
 	}
 	Entered [8][32]uint32
-	Ghost   [256]struct {
-		_        structs.HostLayout
-		Deadline uint64
-		Cookie   uint64
-		Epoch    uint32
-		Class    uint32
-	}
-	Class [32]struct {
+	Class   [32]struct {
 		_          structs.HostLayout
 		Head       [2]uint32
 		Tail       [2]uint32
@@ -353,7 +345,6 @@ type BenchRoom struct {
 		InService  uint32
 		Credit     uint32
 		Pad        uint32
-		Typical    uint64
 		Arrived    uint64
 		Admitted   uint64
 		Served     uint64
@@ -712,7 +703,6 @@ const (
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
-	BenchVarHauntedSockets      = "haunted_sockets"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSlotCount           = "slot_count"
 	BenchVarSlotSize            = "slot_size"
@@ -858,7 +848,6 @@ type BenchVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
-	HauntedSockets  *ebpf.VariableSpec `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
@@ -994,7 +983,6 @@ type BenchVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
-	HauntedSockets  *ebpf.Variable `ebpf:"haunted_sockets"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize        *ebpf.Variable `ebpf:"slot_size"`

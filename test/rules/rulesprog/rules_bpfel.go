@@ -266,8 +266,6 @@ type RulesRoom struct {
 	DueHead        uint32
 	DueTail        uint32
 	Epoch          uint32
-	GhostFirst     uint32
-	GhostEnd       uint32
 	Looked         uint32
 	Stuck          uint32
 	Limit          uint32
@@ -286,14 +284,7 @@ type RulesRoom struct {
 		Keep     [16]uint32
 	}
 	Entered [8][32]uint32
-	Ghost   [256]struct {
-		_        structs.HostLayout
-		Deadline uint64
-		Cookie   uint64
-		Epoch    uint32
-		Class    uint32
-	}
-	Class [32]struct {
+	Class   [32]struct {
 		_          structs.HostLayout
 		Head       [2]uint32
 		Tail       [2]uint32
@@ -301,7 +292,6 @@ type RulesRoom struct {
 		InService  uint32
 		Credit     uint32
 		Pad        uint32
-		Typical    uint64
 		Arrived    uint64
 		Admitted   uint64
 		Served     uint64
