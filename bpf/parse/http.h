@@ -26,16 +26,16 @@ struct http_chunk {
  * the head has ended, and `size` final, `length` once http_scan() says HTTP_END; the rest is its
  * own. */
 struct http_head {
-  __u64 length; /* Content-Length, 0 without one; in a chunk what is left of it */
-  __u8 flags;   /* enum http_flag */
-  __u8 place;   /* enum http_place */
-  __u8 word;    /* enum http_word_id, what is being compared */
-  __u8 at;      /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
-  __u8 set;     /* enum http_set: words that are looked for */
-  __u8 pad;     /* 0 */
-  __u16 seen;   /* enum http_seen */
-  __u32 size;   /* bytes of the head, as far as they were read */
-  __u32 pad2;   /* 0 */
+  __u64 length;  /* Content-Length, 0 without one; in a chunk what is left of it */
+  __u8 flags;    /* enum http_flag */
+  __u8 place;    /* enum http_place */
+  __u8 word;     /* enum http_word_id, what is being compared */
+  __u8 at;       /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
+  __u8 set;      /* enum http_set: words that are looked for */
+  __u8 pad;      /* 0 */
+  __u16 seen;    /* enum http_seen */
+  __u32 size;    /* bytes of the head, as far as they were read */
+  __u32 read_at; /* 2^20 ns: when it was; the gate's, in chunks alone */
 };
 
 enum http_flag {

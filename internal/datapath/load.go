@@ -263,6 +263,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapSourceSets:      o.SourceSets,
 		narthexMapUpperDevices:    o.UpperDevices,
 		narthexMapChunkMarks:      o.ChunkMarks,
+		narthexMapChunkGaps:       o.ChunkGaps,
 		narthexMapClassSlots:      o.ClassSlots,
 		narthexMapLearnedClients:  o.LearnedClients,
 		narthexMapBlockedClients:  o.BlockedClients,

@@ -383,6 +383,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(flows, s->flows);
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
+  OPEN(chunk_gaps, 4096);
   OPEN(ghosts, DECLARED(ghosts, max_entries));
   OPEN(state_changes, 1);
   OPEN(audience, 1);

@@ -25,16 +25,45 @@ static __always_inline bool was_passed_by(struct __sk_buff *skb, struct work *w)
          w->socket.sequence == w->s.seq;
 }
 
+/* Whether the bytes between those that were read and the segment are data of one chunk: they frame nothing,
+ * so what is behind them can be read before they have come. The stack must keep it. */
+static __always_inline bool may_leap(const struct work *w) {
+  const struct endpoint *sock = &w->socket;
+  const struct http_head *h = &w->flow.head;
+  __u32 end = w->s.seq + w->s.length;
+  bool framed =
+      w->flow.flags & FLOW_CHUNKS && h->place == HTTP_AT_DATA && h->length >= w->s.seq - w->flow.next;
+  bool kept = sock->state == BPF_TCP_ESTABLISHED && !before(sock->sequence + sock->window, end);
+  return framed && kept && !before(w->s.ack, w->flow.answer) && !before(sock->answer, w->s.ack);
+}
+
+/* A segment came before others that are to be read first. */
+static __always_inline int leap(struct __sk_buff *skb, struct work *w) {
+  if (was_passed_by(skb, w)) /* the stack has them, as they were when no gate was there */
+    return STEP_UNFOLLOWED;
+  if (!may_leap(w))
+    return drop(REASON_GAP);
+  w->flow.head.read_at = unread_time();
+  set_gap(w, w->flow.next);
+  http_skip(&w->flow.head, w->s.seq - w->flow.next);
+  return STEP_BODY;
+}
+
 /* Goes on reading where the last segment ended, in the head or the chunks of the request in
  * service, or of one that was answered before it had ended. */
 static __always_inline int read_on(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
-  __u32 next = w->flow.next;
-  if (before(next, w->s.seq)) /* the stack may have what came before and was read otherwise */
-    return was_passed_by(skb, w) ? STEP_UNFOLLOWED : drop(REASON_GAP);
+  __u32 next = w->flow.next, from = next;
+  if (before(next, w->s.seq)) {
+    int verdict = leap(skb, w);
+    if (verdict != STEP_BODY)
+      return verdict;
+    from = w->s.seq;
+  }
   if (w->flow.flags & FLOW_CHUNKS)
-    set_mark(w, next);
-  int step = read_request(skb, w, next);
+    set_mark(w, from);
+  int step = read_request(skb, w, from);
+  w->flow.head.read_at = unread_time();
   if (is_lenient(sc)) {
     note_read(sc, next);
     return TCX_NEXT;
@@ -139,11 +168,35 @@ static __always_inline bool is_another(const struct flow *f, __u32 next, __u32 f
   return !chunked && !(flags & FLOW_LOST) && f->next != next;
 }
 
+/* For how long what has passed may be on its way to the stack still, 2^20 ns. */
+#define ON_ITS_WAY_TIME (ON_ITS_WAY >> 20)
+
+static __always_inline bool is_same_place(const struct http_head *a, const struct http_head *b) {
+  return a->length == b->length && a->place == b->place && a->at == b->at && a->seen == b->seen &&
+         a->word == b->word && a->set == b->set;
+}
+
+/* Whether chunks that were read again up to a sequence number have led to where they led before, when they
+ * ended in w->began at `body`. The stack may have what comes behind them, which would be read otherwise.
+ * Returns a verdict or step; TCX_NEXT: they have. */
+static __always_inline int check_place(struct work *w, __u32 at, __u32 body) {
+  const struct http_head *known = at == body ? &w->began : mark_at(w, at);
+  if (known)
+    return is_same_place(&w->flow.head, known) ? TCX_NEXT : STEP_UNFOLLOWED;
+  /* They come in other pieces than before: that is no matter where the stack has nothing behind them. */
+  if (w->socket.gap)
+    return STEP_UNFOLLOWED;
+  bool released = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
+  bool on_its_way = released || unread_time() - w->began.read_at < ON_ITS_WAY_TIME;
+  return on_its_way ? drop(REASON_RACE) : TCX_NEXT;
+}
+
 /* A request's head again, of which the stack has nothing. */
 static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
-  __u32 next = w->flow.next, flags = w->flow.flags;
+  __u32 next = w->flow.next, flags = w->flow.flags, body = w->flow.body;
   bool whole = !(flags & FLOW_HEAD), chunked = w->flow.head.flags & HTTP_CHUNKED;
+  w->began = w->flow.head;
   w->flow.head = (struct http_head){};
   read_proxy_again(&w->flow);
   read_request(skb, w, w->flow.start);
@@ -151,17 +204,15 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
     return begin_anew(skb, sc);
   if (whole && is_another(&w->flow, next, flags, chunked))
     return close_checked(skb, w, REASON_FORGED);
+  int verdict = chunked ? check_place(w, w->flow.body, body) : TCX_NEXT;
+  if (verdict != TCX_NEXT)
+    return verdict;
   w->grown = 0;
   if (whole && has_rules(sc, HTTP_END))
     return STEP_COMPARE;
   if (!note_read(sc, next))
     return drop(REASON_RACE);
   return exceeds(w) ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
-}
-
-static __always_inline bool is_same_place(const struct http_head *a, const struct http_head *b) {
-  return a->length == b->length && a->place == b->place && a->at == b->at && a->seen == b->seen &&
-         a->word == b->word && a->set == b->set;
 }
 
 /* Chunks again of which the stack has nothing: they must lead to where they led before, and end where
@@ -175,12 +226,17 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
     bool on_its_way = bpf_ktime_get_ns() - w->flow.since < ON_ITS_WAY;
     return on_its_way ? drop(REASON_RACE) : STEP_UNFOLLOWED;
   }
+  bool in_data = w->flow.head.place == HTTP_AT_DATA && w->flow.head.length >= read - seq;
   int step = follow(skb, w, w->s.data, read - seq);
   bool last = read == w->flow.body, ends = step == HTTP_END;
-  if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)) ||
-      (last && !is_same_place(&w->flow.head, &w->began)))
+  if (step == HTTP_LOST || w->used != read - seq || (ends && (!last || flags & FLOW_CHUNKS)))
     return STEP_UNFOLLOWED;
-  if (!ends)
+  int verdict = in_data && !last ? TCX_NEXT : check_place(w, read, w->flow.body);
+  if (verdict != TCX_NEXT)
+    return verdict;
+  if (in_data) /* what is behind may be missing as well */
+    set_gap(w, read);
+  else if (!ends)
     set_mark(w, read);
   return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
 }
@@ -351,5 +407,6 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return STEP_UNFOLLOWED;
   set_mark(w, seq);
   int step = read_request(skb, w, seq);
+  w->flow.head.read_at = unread_time();
   return step == HTTP_LOST && !is_lenient(&sc) ? reject_unreadable(skb, w, REJECT_MALFORMED, seq) : STEP_TURN;
 }

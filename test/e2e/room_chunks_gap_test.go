@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"narthex/internal/testnet"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// at is a segment with data at an offset of what the peer has said.
+func at(p *testnet.Peer, offset int, data string) testnet.Segment {
+	return testnet.Segment{Seq: p.Next + uint32(offset), Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(data)}
+}
+
+// chunkedPeer is a peer whose request is in service, up to the end of its head.
+func chunkedPeer(t *testing.T, r *room) *testnet.Peer {
+	t.Helper()
+	p := r.peer(gold, 4000)
+	nettest.Check(t, p.Connect(patience))
+	nettest.Check(t, p.Send([]byte(strings.Replace(chunkedHead, "/echo", "/sum", 1))))
+	_, err := p.Await(patience, func(s *testnet.Segment) bool { return s.ACK && s.Ack == p.Next })
+	nettest.Check(t, err)
+	return p
+}
+
+// What comes behind bytes that are lost goes to the stack, which says so to the client, where nothing but data of
+// a chunk is missing. The rest has to come again.
+func TestRoomChunksBehindGap(t *testing.T) {
+	t.Parallel()
+	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
+	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	end := len(chunks)
+	size := strings.Index(chunks, "\n") + 1
+	for _, c := range []struct {
+		name           string
+		lost, from, to int // lost are the bytes from here up to from
+		kept           bool
+	}{
+		{"in the data", 100, 200, 300, true},
+		{"up to their end", 100, size + len(data), end, true},
+		{"in the data, the rest behind", 100, 200, end, true},
+		{"the chunk's end", 100, size + len(data) + 2, end, false},
+		{"a size", size + len(data) + 2, size + len(data) + 5, end, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := sharedScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			p := chunkedPeer(t, r)
+			nettest.Check(t, p.SendSegment(at(p, 0, chunks[:c.lost])))
+			nettest.Check(t, p.SendSegment(at(p, c.from, chunks[c.from:c.to])))
+			_, err := p.Await(quiet, func(s *testnet.Segment) bool {
+				sack, ok := s.Option(5)
+				return ok && len(sack) > 0
+			})
+			if c.kept != (err == nil) {
+				t.Errorf("SACK: %v, want %v", err == nil, c.kept)
+			}
+			if c.kept { // in two pieces
+				middle := (c.lost + c.from) / 2
+				nettest.Check(t, p.SendSegment(at(p, c.lost, chunks[c.lost:middle])))
+				nettest.Check(t, p.SendSegment(at(p, middle, chunks[middle:c.from])))
+			} else {
+				nettest.Check(t, p.SendSegment(at(p, c.lost, chunks[c.lost:c.to])))
+			}
+			if c.to < end {
+				nettest.Check(t, p.SendSegment(at(p, c.to, chunks[c.to:])))
+			}
+			p.Next += uint32(end)
+			answer, err := p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+			nettest.Check(t, err)
+			body := data + "hello"
+			if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
+				t.Errorf("answered %q, want %q", answer.Payload, want)
+			}
+			p.Ack = answer.End()
+			nettest.Check(t, p.Send(ask("/next")))
+			concludes(t, p, http.StatusOK)
+			nettest.Check(t, p.SendFIN())
+			r.wasAsked("/sum", "/next")
+			r.calm()
+		})
+	}
+}
+
+// Chunks that come again because the stack has dropped them cannot change what chunks behind them say that the
+// stack has already.
+func TestRoomChunksThatChange(t *testing.T) {
+	t.Parallel()
+	const first = "5\r\nhello\r\n"
+	const changed = "f\r\n1234567" // and eight bytes of what is behind
+	behind := "XXXX\r\n0\r\n\r\n" + string(ask("/behind"))
+	behind = fmt.Sprintf("%02x\r\n%s\r\n", len(behind), behind)
+	for _, withHead := range []bool{false, true} {
+		for _, longer := range []int{0, 3} {
+			for _, pause := range []time.Duration{0, quiet} {
+				t.Run(fmt.Sprintf("withHead=%v/longer=%d/pause=%v", withHead, longer, pause), func(t *testing.T) {
+					s := sharedScene(t, plain, false)
+					s.origin(origin.Config{})
+					r := s.enforce(roomPolicy{})
+					r.loose = true // a request is ended that the server has begun to read
+					p := r.peer(gold, 4000)
+					nettest.Check(t, p.Connect(patience))
+					head := ""
+					if withHead { // of a further request: the connection is established
+						nettest.Check(t, p.Send([]byte("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")))
+						answer, err := p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+						nettest.Check(t, err)
+						p.Ack = answer.End()
+						head = chunkedHead
+					} else {
+						nettest.Check(t, p.Send([]byte(chunkedHead)))
+						time.Sleep(20 * time.Millisecond)
+					}
+					frame, err := p.Frame(at(p, 0, head+first))
+					nettest.Check(t, err)
+					frame[len(frame)-3] ^= 1 // its checksum is wrong
+					nettest.Check(t, p.SendFrame(frame))
+					n := len(head + first)
+					nettest.Check(t, p.SendSegment(at(p, n, behind)))
+					time.Sleep(pause)
+					nettest.Check(t, p.SendSegment(at(p, 0, head+changed+behind[:longer])))
+					time.Sleep(quiet)
+					nettest.Check(t, p.SendSegment(at(p, 0, head+changed+behind[:longer])))
+					time.Sleep(quiet)
+					for _, uri := range r.asked() {
+						if uri == "/behind" {
+							t.Error("the server has got a request that was read as data of a chunk")
+						}
+					}
+				})
+			}
+		}
+	}
+}
