@@ -37,7 +37,7 @@ static __always_inline void read_established(struct endpoint *out, const void *s
   out->answer = KERNEL_FIELD(direct, t, snd_nxt);
   out->window = KERNEL_FIELD(direct, t, rcv_wup) + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
   out->silent = !KERNEL_FIELD(direct, t, bytes_received);
-  out->unsent = KERNEL_FIELD(direct, t, write_seq) != out->answer;
+  out->written = KERNEL_FIELD(direct, t, write_seq);
   out->gap = KERNEL_FIELD(direct, t, out_of_order_queue.rb_node) != NULL;
 }
 
@@ -54,7 +54,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
     return;
   struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
   out->sequence = KERNEL_FIELD(direct, r, rcv_isn) + 1;
-  out->answer = KERNEL_FIELD(direct, r, snt_isn) + 1;
+  out->answer = out->written = KERNEL_FIELD(direct, r, snt_isn) + 1;
   read_listener(out, KERNEL_FIELD(direct, r, req.req.__req_common.skc_listener), direct);
 }
 

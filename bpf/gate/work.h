@@ -64,7 +64,7 @@ struct endpoint {
   __u32 crowded;  /* the accept queue is full */
   __u32 orphaned; /* request socket: its listener listens no more */
   __u32 silent;   /* established: its client has said nothing yet */
-  __u32 unsent;   /* established: the server has said more than the stack has sent */
+  __u32 written;  /* behind what the server has said */
   __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
 };
 

@@ -332,13 +332,16 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
 
 /* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
  * has to ask again. A rejection could not be told from that answer, nor what the server has not sent of it
- * from the next one. flow.sent is written without a lock: the socket knows. */
+ * from the next one. flow.sent is written without a lock: the socket knows, but counts a segment as sent when
+ * it comes back from sending it, and by then its client may have asked again. */
 static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   find_socket(skb, &w->key, &w->socket);
   const struct endpoint *sock = &w->socket;
   bool known = takes_data(sock);
-  if (sock->unsent || (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))))
+  __u32 sent = before(sock->answer, w->flow.sent) ? w->flow.sent : sock->answer;
+  if ((known && before(sent, sock->written)) ||
+      (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))))
     return drop(REASON_PIPELINED);
   if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
     return drop(REASON_FORGED);
