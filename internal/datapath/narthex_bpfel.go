@@ -220,7 +220,7 @@ type narthexHttpHead struct {
 	Pad    uint8
 	Seen   uint16
 	Size   uint32
-	Pad2   uint32
+	ReadAt uint32
 }
 
 type narthexLearned struct {
@@ -890,7 +890,7 @@ type narthexWork struct {
 		Crowded  uint32
 		Orphaned uint32
 		Silent   uint32
-		Unsent   uint32
+		Written  uint32
 		Gap      uint32
 	}
 	_     [4]byte
@@ -977,6 +977,7 @@ type narthexWork struct {
 const (
 	narthexMapAudience            = "audience"
 	narthexMapBlockedClients      = "blocked_clients"
+	narthexMapChunkGaps           = "chunk_gaps"
 	narthexMapChunkMarks          = "chunk_marks"
 	narthexMapClassSlots          = "class_slots"
 	narthexMapEventBudgets        = "event_budgets"
@@ -1114,6 +1115,7 @@ type narthexProgramSpecs struct {
 type narthexMapSpecs struct {
 	Audience        *ebpf.MapSpec `ebpf:"audience"`
 	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ChunkGaps       *ebpf.MapSpec `ebpf:"chunk_gaps"`
 	ChunkMarks      *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
 	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
@@ -1205,6 +1207,7 @@ func (o *narthexObjects) Close() error {
 type narthexMaps struct {
 	Audience        *ebpf.Map `ebpf:"audience"`
 	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
+	ChunkGaps       *ebpf.Map `ebpf:"chunk_gaps"`
 	ChunkMarks      *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
 	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
@@ -1245,6 +1248,7 @@ func (m *narthexMaps) Close() error {
 	return _NarthexClose(
 		m.Audience,
 		m.BlockedClients,
+		m.ChunkGaps,
 		m.ChunkMarks,
 		m.ClassSlots,
 		m.EventBudgets,

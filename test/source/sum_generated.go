@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "28a91b5420066c0c7e6d84400882822a"
+const compiled = "648e5dd59c9b972f06ce37b40048db3e"

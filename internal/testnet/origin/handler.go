@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
@@ -81,6 +82,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.stream(w, r)
 	case "/echo":
 		echo(w, r)
+	case "/sum":
+		sum(w, r)
 	case "/early":
 		h.early(w, r)
 	case "/upgrade":
@@ -188,6 +191,20 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 	_ = http.NewResponseController(w).Flush() // so that it goes in chunks
 }
+
+// sum reads the whole body and answers with its length and its checksum (CRC-32, IEEE).
+func sum(w http.ResponseWriter, r *http.Request) {
+	crc := crc32.NewIEEE()
+	n, err := io.Copy(crc, r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer(w, []byte(Sum(n, crc.Sum32())))
+}
+
+// Sum is what /sum answers to a body of so many bytes.
+func Sum(length int64, crc uint32) string { return fmt.Sprintf("%d %08x", length, crc) }
 
 // answer sends a body of known length. An error is the client's.
 func answer(w http.ResponseWriter, body []byte) {

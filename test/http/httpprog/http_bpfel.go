@@ -39,7 +39,7 @@ type HTTPHttpHead struct {
 	Pad    uint8
 	Seen   uint16
 	Size   uint32
-	Pad2   uint32
+	ReadAt uint32
 }
 
 // Names of all BPF objects in the ELF.

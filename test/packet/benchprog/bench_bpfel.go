@@ -122,7 +122,7 @@ type BenchHttpHead struct {
 	Pad    uint8
 	Seen   uint16
 	Size   uint32
-	Pad2   uint32
+	ReadAt uint32
 }
 
 type BenchLearned struct {
@@ -520,7 +520,7 @@ type BenchWork struct {
 		Crowded  uint32
 		Orphaned uint32
 		Silent   uint32
-		Unsent   uint32
+		Written  uint32
 		Gap      uint32
 	}
 	_     [4]byte
@@ -621,6 +621,7 @@ const (
 	BenchMapAudience            = "audience"
 	BenchMapBenchSources        = "bench_sources"
 	BenchMapBlockedClients      = "blocked_clients"
+	BenchMapChunkGaps           = "chunk_gaps"
 	BenchMapChunkMarks          = "chunk_marks"
 	BenchMapClassSlots          = "class_slots"
 	BenchMapEventBudgets        = "event_budgets"
@@ -784,6 +785,7 @@ type BenchMapSpecs struct {
 	Audience        *ebpf.MapSpec `ebpf:"audience"`
 	BenchSources    *ebpf.MapSpec `ebpf:"bench_sources"`
 	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ChunkGaps       *ebpf.MapSpec `ebpf:"chunk_gaps"`
 	ChunkMarks      *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
 	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
@@ -877,6 +879,7 @@ type BenchMaps struct {
 	Audience        *ebpf.Map `ebpf:"audience"`
 	BenchSources    *ebpf.Map `ebpf:"bench_sources"`
 	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
+	ChunkGaps       *ebpf.Map `ebpf:"chunk_gaps"`
 	ChunkMarks      *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
 	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
@@ -918,6 +921,7 @@ func (m *BenchMaps) Close() error {
 		m.Audience,
 		m.BenchSources,
 		m.BlockedClients,
+		m.ChunkGaps,
 		m.ChunkMarks,
 		m.ClassSlots,
 		m.EventBudgets,

@@ -93,7 +93,7 @@ type RulesFlow struct {
 		Pad    uint8
 		Seen   uint16
 		Size   uint32
-		Pad2   uint32
+		ReadAt uint32
 	}
 }
 
@@ -428,7 +428,7 @@ type RulesWork struct {
 		Crowded  uint32
 		Orphaned uint32
 		Silent   uint32
-		Unsent   uint32
+		Written  uint32
 		Gap      uint32
 	}
 	_     [4]byte
@@ -443,7 +443,7 @@ type RulesWork struct {
 		Pad    uint8
 		Seen   uint16
 		Size   uint32
-		Pad2   uint32
+		ReadAt uint32
 	}
 	Keep  uint32
 	Kept  uint32
