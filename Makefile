@@ -114,10 +114,11 @@ model: ## visit all states of the larger scenarios of the model (minutes, 12 GB)
 	NARTHEX_MODEL=large go test -timeout 1h ./test/model
 
 .PHONY: campaign
-campaign: ## ten million packets through the gate's source, compiled natively, and as many heads through that of rules
+campaign: ## ten million packets through the gate's source, compiled natively, as many heads through that of rules, 100,000 through six servers (root)
 	@scripts/setup test
 	go run ./test/gate/campaign -n 10000000 -seed $(SEED)
 	go run ./test/rules/campaign -n 10000000 -seed $(SEED)
+	$(SUDO) go run ./test/reading/campaign -n 100000 -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME

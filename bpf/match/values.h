@@ -7,6 +7,7 @@
 
 struct head_reader {
   __u64 seed;     /* of hashes */
+  __u64 host;     /* hash of the host in the target; with HEAD_HOST */
   __u32 letters;  /* bits: first letters of the names of headers that are looked up */
   __u8 place;     /* enum head_place */
   __u8 header;    /* enum head_value: what the value at hand is */
@@ -18,7 +19,7 @@ struct head_reader {
 
 enum head_flag {
   HEAD_CONNECT = 1,
-  HEAD_HOST = 2,  /* the target says which host, and overrules the header */
+  HEAD_HOST = 2,  /* the target says which host, and the header must say the same */
   HEAD_NAMED = 4, /* there was a Host header */
 };
 
@@ -139,10 +140,12 @@ static __always_inline int head_authority(struct head_reader *h, struct text *t,
   text_run(t, r, TEXT_STOP_PATH | TEXT_LOWER);
   if (http_used_up(r) || (t->length < MAX_TEXT && !(text_kinds[http_byte(r)] & TEXT_STOP_PATH)))
     return HEAD_NONE; /* the run was too short */
-  bool connect = h->flags & HEAD_CONNECT;
-  if (!host_settle(t) || (connect && http_byte(r) != ' '))
+  __u32 end = host_end(t);
+  bool connect = h->flags & HEAD_CONNECT, port = end + 1 < t->length;
+  if (!host_settle(t) || (connect && (http_byte(r) != ' ' || !port)))
     return HEAD_BAD;
   h->flags |= HEAD_HOST;
+  h->host = text_hash(t, t->length);
   return head_done(h, connect ? HEAD_AT_REST : HEAD_AT_ROOT, HEAD_HOSTNAME);
 }
 
@@ -179,7 +182,7 @@ static __always_inline int head_line(struct head_reader *h, struct text *t, stru
   if (http_is_eol(b))
     return head_done(h, HEAD_AT_END, HEAD_END);
   text_begin(t, h->seed);
-  h->place = h->letters >> HTTP_LETTER(b) & 1 ? HEAD_AT_NAME : HEAD_AT_REST;
+  h->place = h->letters >> HTTP_LETTER(b == '_' ? '-' : b) & 1 ? HEAD_AT_NAME : HEAD_AT_REST;
   return HEAD_NONE;
 }
 
@@ -197,9 +200,14 @@ static __always_inline int head_known(const struct head_reader *h, const struct 
 
 static __always_inline int head_name(struct head_reader *h, struct text *t, struct http_reader *r) {
   text_run(t, r, TEXT_STOP_NAME | TEXT_LOWER);
-  if (http_used_up(r) || http_byte(r) != ':')
+  if (http_used_up(r))
     return HEAD_NONE;
-  r->pos++;
+  __u8 b = http_byte(r);
+  r->pos += b == '_' || b == ':';
+  if (b == '_') /* as CGI and its like have it */
+    text_add(t, '-');
+  if (b != ':')
+    return HEAD_NONE;
   h->header = head_known(h, t);
   if (h->header == HEAD_HOSTNAME) {
     if (h->flags & HEAD_NAMED)
@@ -227,11 +235,12 @@ static __always_inline int head_given(struct head_reader *h, struct text *t) {
   text_trim(t);
   if (h->header != HEAD_HOSTNAME)
     return h->header;
+  bool named = h->flags & HEAD_HOST;
   if (!t->length)
-    return HEAD_NONE;
-  if (!host_settle(t))
+    return named ? HEAD_BAD : HEAD_NONE;
+  if (!host_settle(t) || (named && text_hash(t, t->length) != h->host))
     return HEAD_BAD;
-  return h->flags & HEAD_HOST ? HEAD_NONE : HEAD_HOSTNAME;
+  return named ? HEAD_NONE : HEAD_HOSTNAME;
 }
 
 static __always_inline int head_value(struct head_reader *h, struct text *t, struct http_reader *r) {

@@ -311,9 +311,10 @@ static __always_inline void http_find_no_name(struct http_reader *r) {
   http_go_to(r, http_no_name(w[0]), http_no_name(w[1]));
 }
 
-/* tchar of RFC 9110, 5.6.2. */
-static __always_inline bool http_is_token(__u8 b) {
-  __u64 set = b < 64 ? 0x03ff6cfa00000000 : b < 128 ? 0x57ffffffc7fffffe : 0;
+/* What methods are of: tchar of RFC 9110, 5.6.2, but for lower-case letters, which some servers take for
+ * capital ones. */
+static __always_inline bool http_is_method(__u8 b) {
+  __u64 set = b < 64 ? 0x03ff6cfa00000000 : b < 128 ? 0x50000001c7fffffe : 0;
   return set >> (b & 63) & 1;
 }
 
@@ -338,10 +339,11 @@ static __always_inline int http_lf(struct http_reader *r, int next) {
   return b == '\n' ? next : HTTP_AT_LOST;
 }
 
-/* Reads the end of a line: LF or CR LF. `cut` is the place between the two. */
+/* Reads the end of a line: CR LF. `cut` is the place between the two. Of an LF alone some servers say that it
+ * ends a line, others that it does not. */
 static __always_inline int http_eol(struct http_reader *r, int cut, int next) {
   if (http_byte(r) != '\r')
-    return http_lf(r, next);
+    return HTTP_AT_LOST;
   r->pos++;
   return http_used_up(r) ? cut : http_lf(r, next);
 }
@@ -444,7 +446,7 @@ static __always_inline int http_method(struct http_reader *r) {
     r->head->at = 0;
     return HTTP_AT_TARGET;
   }
-  if (!http_is_token(b))
+  if (!http_is_method(b))
     return HTTP_AT_LOST;
   r->pos++;
   return HTTP_AT_METHOD;

@@ -10,19 +10,17 @@
 /* The hash of a text goes byte by byte from a secret seed on, each step like one of FNV-1a but by a
  * factor of 64 bits, which is secret, too. Who knows neither cannot choose two texts whose hashes meet. */
 struct text {
-  __u64 factor;   /* odd */
-  __u32 length;   /* bytes */
-  __u32 segment;  /* of a path: where its last segment begins */
-  __u32 segments; /* of a path: how many are kept before that */
-  __u8 place;     /* enum text_place */
-  __u8 digit;     /* first of an escape */
-  __u8 cut;       /* 1: behind a semicolon in a segment, of which nothing is kept */
-  __u8 bad;       /* 1: an escape is none, or stands for NUL; or it is too long */
+  __u64 factor;  /* odd */
+  __u32 length;  /* bytes */
+  __u32 segment; /* of a path: where its last segment begins */
+  __u8 place;    /* enum text_place */
+  __u8 digit;    /* first of an escape */
+  __u8 cut;      /* 1: behind a semicolon in a segment, of which nothing is kept */
+  __u8 bad;      /* 1: it is too long, or servers could read it in two ways */
   __u8 byte[MAX_TEXT + TEXT_RUN];
   /* Of so many bytes from the beginning. Behind MAX_LITERAL there is what nobody asks for. */
   __u64 hash[2 * (MAX_LITERAL + 1) + TEXT_RUN];
   __u64 tail[MAX_LITERAL + 1]; /* of so many from the end, the last first; see text_tail() */
-  __u16 begin[MAX_TEXT / 2];   /* of the segments of a path that are kept */
 };
 
 enum text_place {
@@ -60,7 +58,7 @@ static __always_inline __u8 text_byte(const struct text *t, __u32 at) {
 
 /* A text begins, empty. */
 static __always_inline void text_begin(struct text *t, __u64 seed) {
-  t->length = t->segment = t->segments = 0;
+  t->length = t->segment = 0;
   t->place = TEXT_AT_PLAIN;
   t->cut = t->bad = 0;
   t->hash[0] = seed;
@@ -119,7 +117,7 @@ enum text_stop {
   TEXT_STOP_LINE = 1,    /* the end of a line */
   TEXT_STOP_PATH = 2,    /* that, and what a path does not take as it is */
   TEXT_STOP_SPACE = 4,   /* also a space */
-  TEXT_STOP_NAME = 8,    /* also a colon */
+  TEXT_STOP_NAME = 8,    /* also a colon and an underscore */
   TEXT_STOP_COOKIE = 16, /* also a semicolon */
   TEXT_STOP_CRUMB = 32,  /* also that and an equals sign */
   TEXT_LOWER = 64,       /* beside a stop: letters become lower-case ones */
@@ -139,7 +137,9 @@ static const __u8 text_kinds[256] = {
     [';'] = TEXT_STOP_PATH | TEXT_STOP_COOKIE | TEXT_STOP_CRUMB,
     ['='] = TEXT_STOP_CRUMB,
     [':'] = TEXT_STOP_NAME,
+    ['_'] = TEXT_STOP_NAME,
     ['A' ... 'Z'] = TEXT_CAPITAL,
+    [0x80 ... 0xff] = TEXT_STOP_PATH,
 };
 
 static __always_inline __u8 text_lower(__u8 b) { return b >= 'A' && b <= 'Z' ? b | 0x20 : b; }
@@ -225,8 +225,6 @@ __noinline int path_copy(struct text *t, const struct http_chunk *c, __u32 span)
     if (text_kinds[b] & TEXT_STOP_PATH) {
       if (b != '/' || last == '/' || last == '.')
         break;
-      t->begin[t->segments & (MAX_TEXT / 2 - 1)] = t->segment;
-      t->segments++;
       t->segment = n + i + 1;
     }
     text_next(&x, i, b, factor);
@@ -272,19 +270,17 @@ static __always_inline void path_begin(struct text *t, __u64 seed) {
   t->segment = 1;
 }
 
-/* A path's last segment has ended: takes it away again if it is ".", and with it the one before
- * if it is "..". True: it is kept. */
+/* A path's last segment has ended: takes it away again if it is of dots. True: it is kept. Not all servers
+ * take away the segment before "..", nor are dots before a semicolon such to all. */
 static __always_inline bool path_keeps(struct text *t) {
   __u32 n = t->length, begin = t->segment, length = n - begin;
+  bool cut = t->cut;
   t->cut = 0;
   if (length == 0)
     return false;
   if (length > 2 || text_byte(t, begin) != '.' || text_byte(t, n - 1) != '.')
     return true;
-  if (length == 2 && t->segments) {
-    t->segments--;
-    t->segment = begin = t->begin[t->segments & (MAX_TEXT / 2 - 1)];
-  }
+  t->bad |= cut || (length == 2 && begin > 1);
   t->length = begin;
   return false;
 }
@@ -293,8 +289,6 @@ static __always_inline bool path_keeps(struct text *t) {
 static __always_inline void path_slash(struct text *t) {
   if (!path_keeps(t))
     return;
-  t->begin[t->segments & (MAX_TEXT / 2 - 1)] = t->segment;
-  t->segments++;
   text_add(t, '/');
   t->segment = t->length;
 }
@@ -339,6 +333,8 @@ static __always_inline bool path_turn(struct text *t, struct http_reader *r) {
   if (http_used_up(r))
     return false;
   __u8 b = http_byte(r);
+  /* Some servers cut fragments off, and some make two bytes of one beyond ASCII. */
+  t->bad |= b == '#' || b >= 0x80;
   if (path_ends(b)) {
     __u32 length = t->length - t->segment;
     /* Of dots at the end some servers make a path with a slash at its end, some one without. */

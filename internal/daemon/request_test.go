@@ -60,9 +60,9 @@ func TestExplainRequests(t *testing.T) {
 		want  *api.RequestDecision
 		class string // of who would take a turn; "": nobody
 	}{
-		{"no rule", plain, "80", api.ExplainRequest{URL: "http://A.example/x/../y?z"}, &api.RequestDecision{Method: "GET", Path: "/y", Host: "a.example", Verdict: "pass"}, "silver"},
+		{"no rule", plain, "80", api.ExplainRequest{URL: "http://A.example/./y?z"}, &api.RequestDecision{Method: "GET", Path: "/y", Host: "a.example", Verdict: "pass"}, "silver"},
 		{"passes", plain, "80", api.ExplainRequest{URL: "/%68ealthz"}, &api.RequestDecision{Method: "GET", Path: "/healthz", Rule: "health", Action: "pass", Class: "silver", Verdict: "pass"}, ""},
-		{"dropped", plain, "80", api.ExplainRequest{URL: "//noaccess#x"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "drop"}, ""},
+		{"dropped", plain, "80", api.ExplainRequest{URL: "//noaccess?x"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "drop"}, ""},
 		{"dropped in shadow mode", plain, "81", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "would drop"}, ""},
 		{"of a proxy, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Class: "silver", Verdict: "reject"}, ""},
 		{"of nobody", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7, unknown"}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},

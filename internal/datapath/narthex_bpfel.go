@@ -416,6 +416,7 @@ type narthexReading struct {
 	Head struct {
 		_         structs.HostLayout
 		Seed      uint64
+		Host      uint64
 		Letters   uint32
 		Place     uint8
 		Header    uint8
@@ -425,19 +426,18 @@ type narthexReading struct {
 		Pad       [7]uint8
 	}
 	Text struct {
-		_        structs.HostLayout
-		Factor   uint64
-		Length   uint32
-		Segment  uint32
-		Segments uint32
-		Place    uint8
-		Digit    uint8
-		Cut      uint8
-		Bad      uint8
-		Byte     [16416]uint8
-		Hash     [2080]uint64
-		Tail     [1024]uint64
-		Begin    [8192]uint16
+		_       structs.HostLayout
+		Factor  uint64
+		Length  uint32
+		Segment uint32
+		Place   uint8
+		Digit   uint8
+		Cut     uint8
+		Bad     uint8
+		Byte    [16416]uint8
+		_       [4]byte
+		Hash    [2080]uint64
+		Tail    [1024]uint64
 	}
 	Names struct {
 		_     structs.HostLayout

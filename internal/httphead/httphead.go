@@ -19,7 +19,7 @@ type Request struct {
 	Cookies []Field
 }
 
-// Field is a header, with its name in lower case, or a cookie.
+// Field is a header, with its name as HeaderName has it, or a cookie.
 type Field struct {
 	Name, Value string
 }
@@ -64,7 +64,10 @@ func split(head string) ([]string, error) {
 			return nil, errEnd
 		}
 		head = rest
-		line = strings.TrimSuffix(line, "\r")
+		line, ok = strings.CutSuffix(line, "\r")
+		if !ok {
+			return nil, Refused("a line that ends in LF alone")
+		}
 		if line == "" && len(lines) > 0 {
 			return lines, nil
 		}
@@ -89,7 +92,7 @@ func hasControl(line string) bool {
 
 func requestLine(line string) (method, target string, err error) {
 	parts := strings.Split(line, " ")
-	if len(parts) != 3 || strings.Contains(line, "\t") || !isToken(parts[0]) || parts[1] == "" {
+	if len(parts) != 3 || strings.Contains(line, "\t") || !isMethod(parts[0]) || parts[1] == "" {
 		return "", "", Refused("no request line")
 	}
 	if parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0" {
@@ -98,9 +101,10 @@ func requestLine(line string) (method, target string, err error) {
 	return parts[0], parts[1], nil
 }
 
-// isToken tells whether there is tchar alone (RFC 9110, 5.6.2).
-func isToken(s string) bool {
-	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
+// isMethod tells whether there is tchar alone (RFC 9110, 5.6.2) and no lower-case letter: some servers take those for
+// capital ones.
+func isMethod(s string) bool {
+	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // readHeaders reads headers, cookies, and what the Host header says.
@@ -111,7 +115,7 @@ func (q *Request) readHeaders(lines []string) error {
 		if !ok || !isName(name) {
 			return Refused("a line that is no header")
 		}
-		f := Field{lower(name), strings.Trim(value, " \t")}
+		f := Field{HeaderName(name), strings.Trim(value, " \t")}
 		q.Headers = append(q.Headers, f)
 		switch f.Name {
 		case "cookie":
@@ -150,6 +154,10 @@ func Cookies(value string) []Field {
 	}
 	return all
 }
+
+// HeaderName returns the name of a header as rules compare it: in lower case, and with hyphens for the underscores that
+// CGI and its like do not tell from them.
+func HeaderName(name string) string { return strings.ReplaceAll(lower(name), "_", "-") }
 
 // lower is strings.ToLower for ASCII alone.
 func lower(s string) string {

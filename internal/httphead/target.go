@@ -4,6 +4,7 @@ package httphead
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,8 +19,10 @@ func (q *Request) readTarget(target string) error {
 		q.Path = "*"
 		return nil
 	case q.Method == "CONNECT":
-		q.Host, err = authority(target)
-		return err
+		if port := strings.LastIndexByte(target, ':'); port < 0 || strings.Trim(target[port+1:], "0123456789") != "" || port+1 == len(target) {
+			return Refused("CONNECT to a host without a port, of which some servers make a path")
+		}
+		return q.readAuthority(target)
 	}
 	rest, ok := cutScheme(target)
 	if !ok {
@@ -29,7 +32,7 @@ func (q *Request) readTarget(target string) error {
 	if end < 0 {
 		end = len(rest)
 	}
-	if q.Host, err = authority(rest[:end]); err != nil {
+	if err := q.readAuthority(rest[:end]); err != nil {
 		return err
 	}
 	q.Path, err = Path(rest[end:])
@@ -42,11 +45,21 @@ func cutScheme(target string) (string, bool) {
 	return rest, ok && (scheme == "http" || scheme == "https")
 }
 
-func authority(s string) (string, error) {
+// readAuthority reads the host in the target. Some servers go by it, others by the Host header, if there is one: both must
+// say the same.
+func (q *Request) readAuthority(s string) error {
 	if s == "" {
-		return "", Refused("a target without a host")
+		return Refused("a target without a host")
 	}
-	return Host(s)
+	host, err := Host(s)
+	if err != nil {
+		return err
+	}
+	if host != q.Host && slices.ContainsFunc(q.Headers, func(f Field) bool { return f.Name == "host" }) {
+		return Refused("a target of another host than the Host header's")
+	}
+	q.Host = host
+	return nil
 }
 
 // Host returns a host as rules compare it, of the value of a Host header or of a URL: in lower
@@ -77,47 +90,48 @@ func Host(s string) (string, error) {
 // ServerName returns a name of TLS as rules compare it.
 func ServerName(sni string) string { return strings.TrimSuffix(lower(sni), ".") }
 
-// maxPath bounds the bytes of a path, also while what a ".." takes back is still there.
+// maxPath bounds the bytes of a path.
 const maxPath = 16384
 
-// Path returns a path as rules compare it: up to the query or fragment, with every %XX decoded
-// once, slashes merged, what begins with ";" cut from segments, and dot segments removed. All
-// readings of a path by common servers lead to one.
+// Path returns a path as rules compare it: up to the query, with every %XX decoded once, slashes merged, what begins with
+// ";" cut from segments, and segments of dots removed. It is refused where that would lead common servers elsewhere.
 func Path(raw string) (string, error) {
-	if end := strings.IndexAny(raw, "?#"); end >= 0 {
-		raw = raw[:end]
+	raw, _, _ = strings.Cut(raw, "?")
+	if strings.Contains(raw, "#") {
+		return "", Refused("a fragment, which some servers cut off")
+	}
+	if strings.ContainsFunc(raw, func(r rune) bool { return r >= 0x80 }) {
+		return "", Refused("a byte beyond ASCII in the path, of which some servers make two")
 	}
 	decoded, err := decode(raw)
 	if err != nil {
 		return "", err
 	}
-	var kept []string
+	var path []byte
 	last, open := "", true // the last segment has vanished
-	length := 0            // of those kept, with the slashes before them
-	for segment := range strings.SplitSeq(decoded, "/") {
-		segment, _, _ = strings.Cut(segment, ";")
-		last = segment
-		open = segment == "" || segment == "." || segment == ".."
-		if length+1+len(segment) > maxPath {
-			return "", Refused(fmt.Sprintf("a path of more than %d bytes", maxPath))
-		}
+	for whole := range strings.SplitSeq(decoded, "/") {
+		segment, _, cut := strings.Cut(whole, ";")
+		dots := segment == "." || segment == ".."
 		switch {
-		case !open:
-			kept = append(kept, segment)
-			length += 1 + len(segment)
-		case segment == ".." && len(kept) > 0:
-			length -= 1 + len(kept[len(kept)-1])
-			kept = kept[:len(kept)-1]
+		case len(path)+1+len(segment) > maxPath:
+			return "", Refused(fmt.Sprintf("a path of more than %d bytes", maxPath))
+		case dots && cut:
+			return "", Refused("dots before a semicolon in the path, which are a name to some servers")
+		case segment == ".." && len(path) > 0:
+			return "", Refused("dots that take away a segment of the path, which not all servers do")
+		}
+		last, open = segment, segment == "" || dots
+		if !open {
+			path = append(append(path, '/'), segment...)
 		}
 	}
 	if last == "." || last == ".." {
 		return "", Refused("dots at the end of the path, which servers read with a slash behind them and without")
 	}
-	path := "/" + strings.Join(kept, "/")
-	if open && len(kept) > 0 {
-		path += "/"
+	if open {
+		path = append(path, '/')
 	}
-	return path, nil
+	return string(path), nil
 }
 
 // decode decodes each %XX once.

@@ -136,10 +136,10 @@ func parseToken(s string) (string, error) {
 	return s, nil
 }
 
-// parseHeaderName reads a header's name, in lower case.
+// parseHeaderName reads a header's name, in lower case and with hyphens for underscores, as names are compared.
 func parseHeaderName(s string) (string, error) {
 	s, err := parseToken(s) // before the case: ToLower makes letters of what is none of ASCII
-	s = strings.ToLower(s)
+	s = strings.ReplaceAll(strings.ToLower(s), "_", "-")
 	switch {
 	case err != nil:
 		return "", err

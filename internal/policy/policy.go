@@ -165,7 +165,7 @@ type Request struct {
 	SNI      []string // lower case
 	ALPN     []string
 	Cookie   []Pair // all must match
-	Header   []Pair // names in lower case; all must match
+	Header   []Pair // names in lower case, with hyphens for underscores; all must match
 	Action   Action
 	Rate     Rate // zero unless Action is ActionPolice
 	Burst    int  // tokens; 0 unless Action is ActionPolice

@@ -13,7 +13,7 @@ type RequestView struct {
 	Method, Path, Host, SNI             string
 	HasMethod, HasPath, HasHost, HasSNI bool
 	ALPN                                []string
-	Headers, Cookies                    []NameValue // names of headers in lower case
+	Headers, Cookies                    []NameValue // names of headers in lower case, with hyphens for underscores
 }
 
 // NameValue is a header or cookie of a request.

@@ -47,7 +47,7 @@ const (
 	MatchWord                    // pattern, word: the word goes on with it
 	MatchOutput                  // state of the automaton: a word ends there
 	MatchEdge                    // node of the graph, pattern
-	MatchHeader                  // name in lower case
+	MatchHeader                  // name in lower case, with hyphens for underscores
 	MatchCookie                  // name
 )
 

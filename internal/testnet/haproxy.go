@@ -61,6 +61,7 @@ backend origin
 	{{.Backend}}
 	server origin {{.Origin}}{{if .MaxConn}} maxconn {{.MaxConn}}{{end}}
 {{- else}}
+	{{.Frontend}}
 	http-request return status 200 content-type text/html file {{.File}} if { path / {{.Path}} }
 	http-request return status 404
 {{- end}}

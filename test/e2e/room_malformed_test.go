@@ -89,7 +89,7 @@ func TestRoomMalformed(t *testing.T) {
 func TestRoomOddHeads(t *testing.T) {
 	t.Parallel()
 	odd := []string{
-		"GET /%d HTTP/1.1\nHost: x\n\n",
+		"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET http://x/%d HTTP/1.1\r\nHost: x\r\n\r\n",
 		"PROPFIND /%d HTTP/1.1\r\nhOsT:x\r\n\r\n",
 		"PATCH /%d HTTP/1.1\r\nHost: x\r\ncontent-length:\t3 \r\n\r\nabc",

@@ -119,6 +119,22 @@ func (s *scanner) Scan(b []byte, at int) (Step, int, error) {
 	return steps.After(uint32(step), int(used), len(b))
 }
 
+// Read says what is known of a connection's first bytes, read in whole chunks.
+func Read(b []byte) (Result, error) {
+	s := scanner{a: &arena{make([]byte, chunkRoom)}}
+	for at := 0; at < len(b); {
+		step, used, err := s.Scan(b[at:min(len(b), at+chunkSize)], at)
+		if err != nil {
+			return Result{}, err
+		}
+		at += used
+		if step != More {
+			return s.result(step, at)
+		}
+	}
+	return s.result(More, len(b))
+}
+
 // Skip is http_skip().
 func (s *scanner) Skip(n int) int { return int(C.native_skip(&s.head, C.__u32(n))) }
 

@@ -25,7 +25,7 @@ type oracle struct {
 }
 
 // prefaceLine is HTTP/2's first line, as far as it tells.
-var prefaceLine = regexp.MustCompile(`^(\r?\n)*PRI [^\x00-\x20]+ HTTP/2\.0`)
+var prefaceLine = regexp.MustCompile(`^(\r\n)*PRI [^\x00-\x20]+ HTTP/2\.0`)
 
 // oracleSays says what there is to know of a connection's first bytes.
 func oracleSays(b []byte) Result {
@@ -53,10 +53,9 @@ func (o *oracle) lines(b []byte, first func(line string, whole bool) bool) (Step
 	begun := first == nil
 	for rest := b; ; {
 		line, next, whole := bytes.Cut(rest, []byte("\n"))
-		text := strings.TrimSuffix(string(line), "\r")
-		ends := whole || len(text) < len(line) // a CR says that the line is complete
+		text, ends := strings.CutSuffix(string(line), "\r") // a CR says that the line is complete
 		switch {
-		case badLine(text):
+		case badLine(text), whole && !ends:
 			return Lost, 0
 		case text == "" && ends && begun && whole:
 			return End, len(b) - len(next)
@@ -125,10 +124,13 @@ func isToken(s string) bool {
 	return strings.Trim(s, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == ""
 }
 
+// isMethod tells whether there is a token without lower-case letters.
+func isMethod(s string) bool { return isToken(s) && s == strings.ToUpper(s) }
+
 // requestLine reads METHOD SP target SP HTTP/1.x.
 func (o *oracle) requestLine(line string, whole bool) bool {
 	parts := strings.Split(line, " ")
-	if strings.Contains(line, "\t") || len(parts) > 3 || !isToken(parts[0]) {
+	if strings.Contains(line, "\t") || len(parts) > 3 || !isMethod(parts[0]) {
 		return false
 	}
 	for i, p := range parts {

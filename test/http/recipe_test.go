@@ -16,8 +16,8 @@ type recipe struct{ draw.Recipe }
 // otherwise.
 func (r *recipe) stream() []byte {
 	var b strings.Builder
-	b.WriteString(draw.Unlikely(r, 8, "", "\r\n", "\n", "\r\n\r\n", "\n\n\n\r\n", "\r", " ", "\x16\x03\x01\x02\x00", "\x00"))
-	eol := draw.Pick(r, "\r\n", "\r\n", "\r\n", "\n")
+	b.WriteString(draw.Unlikely(r, 8, "", "\r\n", "\n", "\r\n\r\n", "\r\n\n", "\r", " ", "\x16\x03\x01\x02\x00", "\x00"))
+	eol := draw.Unlikely(r, 20, "\r\n", "\n")
 	b.WriteString(r.requestLine())
 	b.WriteString(r.eol(eol))
 	chunked := r.Rarely(4)
@@ -68,18 +68,18 @@ func (r *recipe) lastEOL(usual string) string {
 }
 
 func (r *recipe) eol(usual string) string {
-	return draw.Unlikely(r, 64, usual, "\r\n", "\n", "\r", "\r\r\n", "", "\n\r", " \r\n", "\x00\n", "\x0b\n", "\r\n ")
+	return draw.Unlikely(r, 90, usual, "\r\n", "\n", "\r", "\r\r\n", "", "\n\r", " \r\n", "\x00\n", "\x0b\n", "\r\n ")
 }
 
 func (r *recipe) requestLine() string {
-	method := draw.Pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "g", "PRI", "M-SEARCH", "Get", "GET$", "_")
+	method := draw.Pick(r, "GET", "GET", "POST", "HEAD", "PUT", "CONNECT", "OPTIONS", "GE", "HEADER", "CONN", "PRI", "M-SEARCH", "GET$", "_")
 	target := draw.Pick(r, "/", "/index.html", "/"+strings.Repeat("long/", 30), "*", "http://a/b?c=d", "a:1", "/%20\xc3\xa9", "H")
 	version := draw.Pick(r, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0")
 	if r.Rarely(20) {
 		return draw.Unlikely(r, 16, "PRI", "pri", "PRIX", "PR", "PUT") + draw.Unlikely(r, 32, " ", "  ", "") + draw.Unlikely(r, 4, "*", "/", "**", target) + " " +
 			draw.Unlikely(r, 4, "HTTP/2.0", "HTTP/2.", "HTTP/2.1", "HTTP/2", "HTTP/3.0", "HTTP/1.1", "HTTP/2.00", "http/2.0", "HTTP/20")
 	}
-	return draw.Unlikely(r, 32, method, "", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + draw.Unlikely(r, 64, " ", "  ", "\t", "") +
+	return draw.Unlikely(r, 32, method, "", "g", "Get", "G(T", "\x80", "GET/", strings.Repeat("A", 70)) + draw.Unlikely(r, 64, " ", "  ", "\t", "") +
 		draw.Unlikely(r, 64, target, "", "/\t", "/\x7f", "/\x01", "/a b") + draw.Unlikely(r, 64, " ", "  ", "\t", "") +
 		draw.Unlikely(r, 32, version, "HTTP/2.0", "HTTP/1.2", "HTTP/1.", "http/1.1", "HTTP/1.11", "HTTP/01.1", "", "HTTP/0.9", "HTTP/1.1 ", "RTSP/1.0")
 }

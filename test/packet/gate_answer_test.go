@@ -46,6 +46,7 @@ var answers = []struct {
 	{"request closes", "auto", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", []step{sends(ok, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"CONNECT", "auto", connect, []step{sends("HTTP/1.1 200 Connected\r\n\r\n", nothing), sends("anything", nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},
 	{"CONNECT, answered by its length", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", ends)}},
+	{"CONNECT, answered by no content", "auto", connect, []step{sends("HTTP/1.1 204 No Content\r\nDate: x\r\n\r\n", ends)}},
 	{"CONNECT, answered in chunks", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ends)}},
 	{"CONNECT, answered by half a head", "auto", connect, []step{sends("HTTP/1.1 200 OK\r\n", ends)}},
 	{"request says both, answer closes", "auto", bothWays, []step{sends(closing, nothing), {"", layers.TCP{ACK: true, FIN: true}, ends}}},

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -48,6 +47,12 @@ func (c *Checker) Use(p *policy.Policy, seed uint64) error {
 	c.policy = p
 	c.asksHosts = slices.ContainsFunc(p.Requests, func(r policy.Request) bool { return len(r.Host) > 0 })
 	return nil
+}
+
+// Read reads all of a head with the data path's source. False: it is refused.
+func (c *Checker) Read(head []byte) (*httphead.Request, bool) {
+	q, ok := c.r.read(head, chunkSize, false)
+	return (*httphead.Request)(q), ok
 }
 
 // Check reads what begins with a head in pieces of so many bytes, and finds its rule, in a packet
@@ -204,22 +209,22 @@ func served(r *http.Request) (path, host string, err error) {
 	if err != nil || r.Method == http.MethodConnect && !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
 		return "", host, err
 	}
-	target, _, fragment := strings.Cut(r.RequestURI, "#")
 	if r.RequestURI == "*" {
 		return "*", host, nil
 	}
-	u := r.URL
-	if fragment { // net/http knows none
-		if u, err = url.ParseRequestURI(target); err != nil {
-			return "", host, err
-		}
-		if u.Host != "" {
-			host, err = httphead.Host(u.Host)
-		}
-	}
-	if err != nil {
-		return "", host, err
-	}
-	path, err = httphead.Path(strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23", "\x00", "%00").Replace(u.Path))
+	path, err = httphead.Path(Escaped(r.URL.Path))
 	return path, host, err
+}
+
+// Escaped escapes what has a meaning in a path and is to have none.
+func Escaped(path string) string {
+	var b strings.Builder
+	for _, c := range []byte(path) {
+		if c >= 0x80 || strings.IndexByte("%?#\x00", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02x", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

@@ -43,7 +43,7 @@ func (d *dice) text(letters string, most int) string {
 
 // Names that rules ask for.
 var (
-	headerNames = []string{"x", "y", "user-agent", "x-forwarded-for", "accept"}
+	headerNames = []string{"x", "y", "x-", "user-agent", "x-forwarded-for", "accept"}
 	cookieNames = []string{"a", "b", "session"}
 )
 
@@ -157,15 +157,20 @@ func (d *dice) like(patterns []string, letters string) string {
 func (d *dice) head(p *patterns) []byte {
 	var b strings.Builder
 	for range pick(d, 0, 0, 0, 0, 0, 0, 1, 2) {
-		b.WriteString(pick(d, "\r\n", "\n", "\r\n\r\n\n"))
+		b.WriteString(pick(d, "\r\n", "\r\n\r\n", "\r\n"))
 	}
-	eol := pick(d, "\r\n", "\r\n", "\r\n", "\n")
+	const eol = "\r\n"
 	method := d.method()
-	b.WriteString(method + " " + d.target(method, p) + " " + pick(d, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0") + eol)
+	target := d.target(method, p)
+	b.WriteString(method + " " + target + " " + pick(d, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0") + eol)
 	host := d.below(4)
+	named := d.hostText(p)
+	if at := strings.Index(target, "://"); at > 0 && !d.rarely(4) { // both say the same
+		named = target[at+3:][:strings.IndexAny(target[at+3:]+"/", "/?#")]
+	}
 	for i := range d.below(7) {
 		if i == host {
-			b.WriteString(d.spell("Host") + ":" + d.blank() + d.hostText(p) + d.blank() + eol)
+			b.WriteString(d.spell("Host") + ":" + d.blank() + named + d.blank() + eol)
 		} else {
 			b.WriteString(d.header(p) + eol)
 		}
@@ -175,15 +180,15 @@ func (d *dice) head(p *patterns) []byte {
 }
 
 func (d *dice) method() string {
-	return pick(d, "GET", "GET", "GET", "POST", "HEAD", "PUT", "OPTIONS", "CONNECT", "C", "get", "G_T", "DELETE", "CONNECTX")
+	return pick(d, "GET", "GET", "GET", "POST", "HEAD", "PUT", "OPTIONS", "CONNECT", "C", "GE", "G_T", "DELETE", "CONNECTX")
 }
 
 // target draws a request's target.
 func (d *dice) target(method string, p *patterns) string {
 	if method == "CONNECT" && !d.rarely(4) {
-		return d.hostText(p) + pick(d, ":443", "", ":", ":x", "/")
+		return d.hostText(p) + pick(d, ":443", ":443", ":1", "", ":", ":x", "/")
 	}
-	path := d.path(p) + pick(d, "", "", "", "?", "?a=b", "?/../%zz", "#", "#a/..", "?#", "#?")
+	path := d.path(p) + pick(d, "", "", "", "?", "?a=b", "?/../%zz", "?\xff", "?#", pick(d, "#", "#?"))
 	switch d.below(16) {
 	case 12, 13:
 		if d.rarely(3) {
@@ -215,9 +220,9 @@ func (d *dice) path(p *patterns) string {
 		}
 		switch c {
 		case '/':
-			b.WriteString(pick(d, "//", "/./", "/x/../", "/%2e/", "%2F", "%2f", ";/", ";a=b/", "/a/b/%2e%2E/..;c/", "/.;/", "/../", "%3b/", "/.%2e/", "/...", "/."))
+			b.WriteString(pick(d, "//", "/./", "/%2e/", "%2F", "%2f", ";/", ";a=b/", "%3b/", "//./", "/...", "/.a/", "/..a", "/;/", pick(d, "/../", "/x/../", "/.%2e/", "/.;/", "/..;/", "/.", "/..")))
 		default:
-			b.WriteString(pick(d, fmt.Sprintf("%%%02x", c), fmt.Sprintf("%%%02X", c), fmt.Sprintf("%%25%02x", c), "%", "%4", "%00", "%zz", "%2", ".", "..", ";", "\xff", "\\", "%5c", "%23", "%3F", ":", "@"))
+			b.WriteString(pick(d, fmt.Sprintf("%%%02x", c), fmt.Sprintf("%%%02X", c), fmt.Sprintf("%%25%02x", c), "%", "%4", "%00", "%zz", "%2", ".", "..", ";", "%ff", pick(d, "\xff", "a"), "\\", "%5c", "%23", "%3F", ":", "@"))
 		}
 	}
 	return b.String()
@@ -249,7 +254,16 @@ func (d *dice) header(p *patterns) string {
 		return pick(d, "Hos: a", "Hosts: a", "Cookie2: a=a", "Cooki: a=a", "X-Forwarded-Fo: a", "C:", "H:", "Xx: a", "Host: a", "Transfer-Encoding: chunked", "Content-Length: 3",
 			"Connection: close", strings.Repeat("x", 16+d.below(100))+": a", "X: "+strings.Repeat("abc", pick(d, 20, 100, 200, 400, 1500)), "X:"+strings.Repeat(" ", 60+d.below(100))+"a"+strings.Repeat("\t", d.below(200)))
 	}
-	return d.spell(pick(d, headerNames...)) + ":" + d.blank() + d.like(p.value, pathLetters) + d.blank()
+	return d.name() + ":" + d.blank() + d.like(p.value, pathLetters) + d.blank()
+}
+
+// name draws the name of a header that rules may ask for.
+func (d *dice) name() string {
+	name := d.spell(pick(d, headerNames...))
+	if d.rarely(4) {
+		name = strings.ReplaceAll(name, "-", "_")
+	}
+	return name
 }
 
 func (d *dice) blank() string { return pick(d, " ", " ", "", "\t", "  ", " \t ") }

@@ -158,6 +158,7 @@ int native_read(const __u8 *head, __u32 length, __u32 piece, bool cookies, __u8 
   struct text *t = &r->text;
   __u32 size = 0;
   *h = (struct head_reader){.seed = 1, .letters = ~0U, .cookies = cookies};
+  t->factor = 0x100000001b3;
   text_begin(t, h->seed);
   for (__u32 at = 0; at < length; at += piece) {
     __u32 n = length - at < piece ? length - at : piece;

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "648e5dd59c9b972f06ce37b40048db3e"
+const compiled = "1ec716ebd988513c50b4b170cbd00c73"

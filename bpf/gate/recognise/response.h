@@ -66,11 +66,13 @@ __noinline int read_interim(struct __sk_buff *skb, struct work *w) {
   return 1;
 }
 
-/* Whether the answer says that the connection is not HTTP/1 from here on. A 2xx to CONNECT does so if it has
- * no body (RFC 9110, 9.3.6): servers that know no such method give it one, and go on in HTTP/1. */
+/* Whether the answer says that the connection is not HTTP/1 from here on. A 2xx to CONNECT does so if it
+ * says nothing of a body (RFC 9110, 9.3.6): servers that know no such method say how long one is, or by 204
+ * that there is none, and go on in HTTP/1. */
 static __always_inline bool opens_tunnel(const struct work *w) {
   const struct http_answer *a = &w->answer;
-  bool connects = a->status >= 200 && a->status < 300 && w->flow.head.seen & HTTP_SEEN_CONNECT;
+  bool connects =
+      a->status >= 200 && a->status < 300 && a->status != 204 && w->flow.head.seen & HTTP_SEEN_CONNECT;
   return a->status == 101 || (connects && a->ended && !a->framed);
 }
 

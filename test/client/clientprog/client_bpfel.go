@@ -43,19 +43,18 @@ type ClientProxyHead struct {
 }
 
 type ClientText struct {
-	_        structs.HostLayout
-	Factor   uint64
-	Length   uint32
-	Segment  uint32
-	Segments uint32
-	Place    uint8
-	Digit    uint8
-	Cut      uint8
-	Bad      uint8
-	Byte     [16416]uint8
-	Hash     [2080]uint64
-	Tail     [1024]uint64
-	Begin    [8192]uint16
+	_       structs.HostLayout
+	Factor  uint64
+	Length  uint32
+	Segment uint32
+	Place   uint8
+	Digit   uint8
+	Cut     uint8
+	Bad     uint8
+	Byte    [16416]uint8
+	_       [4]byte
+	Hash    [2080]uint64
+	Tail    [1024]uint64
 }
 
 type ClientTlsNames struct {
