@@ -17,8 +17,8 @@ static __always_inline __u32 lowest_bit(__u64 w) {
 /* Goes on to a node: to its fields that the request has. */
 __noinline int walk_enter(struct reading *r, __u32 number) {
   struct image im;
-  const struct match *m = open_match(&im);
-  const struct match_node *n = r && m ? node_at(&im, m, number) : NULL;
+  struct match m;
+  const struct match_node *n = r && open_match(&im, &m) ? node_at(&im, &m, number) : NULL;
   if (!n)
     return 0;
   note_rule(r, n->rule);
@@ -31,10 +31,10 @@ __noinline int walk_enter(struct reading *r, __u32 number) {
 /* Follows an edge, if there is one for the pattern. */
 __noinline int walk_edge(struct reading *r, __u32 pattern) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
-  const struct match_entry *e = find_entry(&im, m, pair_key(m->seed, MATCH_EDGE, r->walk.node, pattern));
+  const struct match_entry *e = find_entry(&im, &m, pair_key(m.seed, MATCH_EDGE, r->walk.node, pattern));
   if (!e)
     return 0;
   if (r->walk.visits >= MAX_VISITS) {

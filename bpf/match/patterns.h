@@ -62,7 +62,8 @@ struct reading {
     __u32 at;
     __u32 state;
     __u32 word;
-  } scan; /* for words */
+    __u32 output; /* a state in which a word ends at the place, that was not looked at yet; 0: none */
+  } scan;         /* for words */
   struct {
     __u64 left[MAX_FIELDS / 64]; /* bits: fields of the node that were not tried yet */
     __u32 node;
@@ -109,15 +110,29 @@ static __always_inline const struct match *match_of(struct image *im, const stru
   return page ? &page->match[cell % PAGE_CELLS] : NULL;
 }
 
-static __always_inline const struct match *open_match(struct image *im) {
-  return match_of(im, open_image(im));
+/* Opens the image, and copies what its tables are: to the verifier pages that are looked up differ from each
+ * other, so that only one pointer to them is kept, that of the image. False: there are no rules. */
+static __always_inline bool open_match(struct image *im, struct match *m) {
+  const struct match *found = match_of(im, open_image(im));
+  if (!found)
+    return false;
+  *m = *found;
+  im->number = forget(im->number, m->seed);
+  return true;
 }
 
-static __always_inline const struct match_field *match_field_of(struct image *im, const struct match *m,
-                                                                __u32 field) {
+/* The same with what is asked of a field. */
+static __always_inline bool open_field(struct image *im, struct match *m, struct match_field *f,
+                                       __u32 field) {
+  if (!open_match(im, m))
+    return false;
   __u32 cell = m->fields + field;
   const struct page *page = page_of(im, cell);
-  return page ? &page->field[cell % PAGE_CELLS] : NULL;
+  if (!page)
+    return false;
+  *f = page->field[cell % PAGE_CELLS];
+  im->number = forget(im->number, m->seed);
+  return true;
 }
 
 static __always_inline const struct pattern *pattern_of(const struct image *opened, const struct match *m,
@@ -147,11 +162,11 @@ static __always_inline __u32 find_way(const struct match_entry *e, __u64 key) {
  * 0: there is none. Rare, as that cell is hardly ever full. */
 __noinline int find_behind(__u64 key) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!m)
+  struct match m;
+  if (!open_match(&im, &m))
     return 0;
   for (__u32 i = 1; i < MATCH_CELLS; i++) {
-    __u32 cell = m->entries + (((__u32)key + i) & m->mask);
+    __u32 cell = m.entries + (((__u32)key + i) & m.mask);
     const struct page *page = page_of(&im, cell);
     if (!page)
       return 0;
@@ -190,10 +205,8 @@ static __always_inline void note_rule(struct reading *r, __u32 rule) {
     r->best = rule;
 }
 
-/* A pattern matches that leads on in the graph. Global, like most of these, for the verifier's sake. */
-__noinline int note_hit(struct reading *r, __u32 field, __u32 pattern) {
-  if (!r)
-    return 0;
+/* A pattern matches that leads on in the graph. */
+static __always_inline void note_hit(struct reading *r, __u32 field, __u32 pattern) {
   field &= MAX_FIELDS - 1;
   __u64 bit = 1ULL << (field & 63);
   __u32 n = r->present[field / 64] & bit ? r->hits[field] : 0;
@@ -202,67 +215,50 @@ __noinline int note_hit(struct reading *r, __u32 field, __u32 pattern) {
     if (i >= n)
       break;
     if (r->hit[field][i] == pattern)
-      return 0;
+      return;
   }
   if (n >= MAX_HITS) {
     r->complex = 1;
-    return 0;
+    return;
   }
   r->hit[field][n & (MAX_HITS - 1)] = pattern;
   r->hits[field] = n + 1;
-  return 0;
 }
 
 /* A state in which patterns may go on has been reached. */
-__noinline int note_reached(struct reading *r, __u32 pattern, __u32 end) {
-  if (!r)
-    return 0;
+static __always_inline void note_reached(struct reading *r, __u32 pattern, __u32 end) {
   __u32 n = r->reached_count;
   for (__u32 i = 0; i < MAX_REACHED; i++) {
     if (i >= n)
       break;
     if (r->reached[i].pattern == pattern)
-      return 0;
+      return;
   }
   if (n >= MAX_REACHED) {
     r->complex = 1;
-    return 0;
+    return;
   }
   r->reached[n & (MAX_REACHED - 1)] = (struct reached){pattern, end};
   r->reached_count = n + 1;
-  return 0;
 }
 
-/* Notes what a pattern is good for that ends after so many bytes of the value. */
-static __always_inline void note_pattern(struct reading *r, __u32 field, __u32 number, __u32 flags,
-                                         __u32 end) {
+/* Notes what a pattern is good for that ends after so many bytes of the value. Global, like most of these,
+ * for the verifier's sake. */
+__noinline int note_pattern(struct reading *r, __u32 field, __u32 number, __u32 flags, __u32 end) {
+  if (!r)
+    return 0;
   if (flags & PATTERN_EDGE)
     note_hit(r, field, number);
   if (flags & (PATTERN_TAIL | PATTERN_WORD))
     note_reached(r, number, end);
+  return 0;
 }
 
 /* Notes what an entry of a whole value, or of a pattern's end, is good for. */
 static __always_inline void note_entry(struct reading *r, __u32 field, const struct match_entry *e) {
   note_rule(r, e->rule);
   if (e->to)
-    note_hit(r, field, e->to);
-}
-
-/* What is looked up in by a function: what finds things, and the hash table, each with its own page. */
-struct tables {
-  struct image im;
-  const struct match *match;
-  const struct match_field *field;
-};
-
-/* False: there are no rules. */
-static __always_inline bool open_tables(struct tables *t, __u32 field) {
-  t->match = open_match(&t->im);
-  if (!t->match)
-    return false;
-  t->field = match_field_of(&t->im, t->match, field);
-  return t->field;
+    note_pattern(r, field, e->to, PATTERN_EDGE, 0);
 }
 
 /* Steps of a binary search. */
@@ -287,15 +283,16 @@ struct search {
 };
 
 /* A binary search over the lengths that there are (Waldvogel et al., SIGCOMM 1997). */
-static __always_inline void find_longest(struct reading *r, struct tables *t, struct search *s) {
+static __always_inline void find_longest(struct reading *r, const struct image *im, const struct match *m,
+                                         struct search *s) {
   __u32 low = 0, high = s->count;
   for (int i = 0; i < MATCH_STEPS && low < high; i++) {
-    __u32 middle = forget((low + high) / 2, s->lengths), n = length_at(&t->im, s->lengths, middle);
+    __u32 middle = forget((low + high) / 2, s->lengths), n = length_at(im, s->lengths, middle);
     const struct match_entry *e = NULL;
     if (n <= r->text.length) {
       __u64 hash =
           s->kind == MATCH_PREFIX ? text_hash(&r->text, n) : r->text.tail[text_opaque(n) & MAX_LITERAL];
-      e = find_entry(&t->im, t->match, text_key(hash, s->kind, s->field));
+      e = find_entry(im, m, text_key(hash, s->kind, s->field));
     }
     if (e) {
       s->rule = e->rule;
@@ -310,24 +307,24 @@ static __always_inline void find_longest(struct reading *r, struct tables *t, st
 /* The value's beginnings, and the value as a whole (MATCH_PREFIX), or its ends (MATCH_SUFFIX). Returns the
  * pattern of the longest that leads on, or 0. */
 __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
-  struct tables t;
-  if (!r || !open_tables(&t, field))
+  struct image im;
+  struct match m;
+  struct match_field f;
+  if (!r || !open_field(&im, &m, &f, field))
     return 0;
-  const struct match_field *f = t.field;
   bool front = kind == MATCH_PREFIX;
-  struct search s = {kind, field, f->suffixes, f->suffix_count, NO_MATCH, 0};
+  struct search s = {kind, field, f.suffixes, f.suffix_count, NO_MATCH, 0};
   if (front) {
-    r->words = f->words;
-    r->longest_suffix = f->longest_suffix;
-    s = (struct search){kind, field, f->prefixes, f->prefix_count, f->rule, f->pattern};
+    r->words = f.words;
+    r->longest_suffix = f.longest_suffix;
+    s = (struct search){kind, field, f.prefixes, f.prefix_count, f.rule, f.pattern};
   }
-  find_longest(r, &t, &s);
+  find_longest(r, &im, &m, &s);
   note_rule(r, s.rule);
   __u32 n = r->text.length;
-  if (!front || !f->exact || n > MAX_LITERAL)
+  if (!front || !f.exact || n > MAX_LITERAL)
     return s.to;
-  const struct match_entry *e =
-      find_entry(&t.im, t.match, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
+  const struct match_entry *e = find_entry(&im, &m, text_key(text_hash(&r->text, n), MATCH_EXACT, field));
   if (e)
     note_entry(r, field, e);
   return s.to;
@@ -336,14 +333,15 @@ __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
 /* Notes the prefixes of the value, from the longest on. */
 __noinline int match_prefixes(struct reading *r, __u32 field, __u32 number) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
   for (int i = 0; i < MAX_CHAIN && number; i++) {
-    const struct pattern *p = pattern_of(&im, m, number);
+    const struct pattern *p = pattern_of(&im, &m, number);
     if (!p)
       return 0;
-    note_pattern(r, field, number, p->flags, p->length);
+    if (p->flags)
+      note_pattern(r, field, number, p->flags, p->length);
     number = p->up;
   }
   return 0;
@@ -352,16 +350,16 @@ __noinline int match_prefixes(struct reading *r, __u32 field, __u32 number) {
 /* Notes the suffixes of the value, from the longest on. */
 __noinline int match_suffixes(struct reading *r, __u32 field, __u32 number) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
   r->suffix_count = 0;
   for (__u32 i = 0; i < MAX_CHAIN && number; i++) {
-    const struct pattern *p = pattern_of(&im, m, number);
+    const struct pattern *p = pattern_of(&im, &m, number);
     if (!p)
       return 0;
     if (p->flags & PATTERN_EDGE)
-      note_hit(r, field, number);
+      note_pattern(r, field, number, PATTERN_EDGE, 0);
     if (p->flags & PATTERN_TAIL) {
       r->suffix[r->suffix_count & (MAX_CHAIN - 1)] = (struct reached){number, p->length};
       r->suffix_count++;
@@ -373,15 +371,16 @@ __noinline int match_suffixes(struct reading *r, __u32 field, __u32 number) {
 
 /* Whether a suffix ends the pattern of a state that has been reached. */
 __noinline int match_pair(struct reading *r, __u32 field, __u32 tail, __u32 state) {
-  struct tables t;
-  if (!r || !open_tables(&t, field))
+  struct image im;
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
   const struct reached *suffix = &r->suffix[tail & (MAX_CHAIN - 1)];
   const struct reached *s = &r->reached[state & (MAX_REACHED - 1)];
   if (s->end + suffix->end > r->text.length)
     return 0;
-  __u64 key = pair_key(t.match->seed, MATCH_TAIL, s->pattern, suffix->pattern);
-  const struct match_entry *e = find_entry(&t.im, t.match, key);
+  __u64 key = pair_key(m.seed, MATCH_TAIL, s->pattern, suffix->pattern);
+  const struct match_entry *e = find_entry(&im, &m, key);
   if (e)
     note_entry(r, field, e);
   return 0;
@@ -396,29 +395,21 @@ __noinline int match_tail(struct reading *r, __u32 field, __u32 tail) {
   return 0;
 }
 
-static __always_inline void match_tails(struct reading *r, __u32 field) {
-  for (__u32 tail = 0; tail < MAX_CHAIN; tail++) {
-    if (tail >= r->suffix_count)
-      break;
-    match_tail(r, field, tail);
-  }
-}
-
 /* Whether the word, which ends at a place in the value, goes on with a state. */
 __noinline int match_word(struct reading *r, __u32 field, __u32 state, __u32 end) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
-  const struct pattern *word = pattern_of(&im, m, r->scan.word);
+  const struct pattern *word = pattern_of(&im, &m, r->scan.word);
   const struct reached *s = &r->reached[state & (MAX_REACHED - 1)];
   if (!word || s->end + word->length > end)
     return 0;
-  const struct match_entry *e = find_entry(&im, m, pair_key(m->seed, MATCH_WORD, s->pattern, r->scan.word));
+  const struct match_entry *e = find_entry(&im, &m, pair_key(m.seed, MATCH_WORD, s->pattern, r->scan.word));
   if (!e)
     return 0;
   note_rule(r, e->rule);
-  const struct pattern *p = pattern_of(&im, m, e->to);
+  const struct pattern *p = pattern_of(&im, &m, e->to);
   if (p && e->to)
     note_pattern(r, field, e->to, p->flags, end);
   return 0;
@@ -427,10 +418,10 @@ __noinline int match_word(struct reading *r, __u32 field, __u32 state, __u32 end
 /* A word ends in the state; sets the next in which one does, which is a shorter one. */
 __noinline int match_output(struct reading *r, __u32 state) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
-  const struct match_entry *e = find_entry(&im, m, pair_key(m->seed, MATCH_OUTPUT, state, 0));
+  const struct match_entry *e = find_entry(&im, &m, pair_key(m.seed, MATCH_OUTPUT, state, 0));
   if (!e)
     return 0;
   r->scan.word = e->rule;
@@ -443,20 +434,20 @@ __noinline int match_output(struct reading *r, __u32 state) {
 /* Reads on for words, up to one. Returns the state in which it ends; 0: none has, see scan.at. */
 __noinline int match_scan(struct reading *r) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m)
+  struct match m;
+  if (!r || !open_match(&im, &m))
     return 0;
-  __u32 at = r->scan.at, state = r->scan.state, width = m->width;
-  const struct page *page = page_of(&im, m->classes);
+  __u32 at = r->scan.at, state = r->scan.state, width = m.width;
+  const struct page *page = page_of(&im, m.classes);
   if (!page)
     return 0;
-  for (int i = 0; i < MATCH_RUN && at < r->text.length; i++) {
-    __u32 byte = (m->classes % PAGE_CELLS) * 64 + text_byte(&r->text, at);
+  for (__u64 i = 0; i < MATCH_RUN && at < r->text.length; i++) {
+    __u32 byte = (m.classes % PAGE_CELLS) * 64 + text_byte(&r->text, at);
     __u32 index = state * width + page->byte[byte & (PAGE_CELLS * 64 - 1)];
-    const struct page *states = page_of(&im, m->states + index / 16);
+    const struct page *states = page_of(&im, m.states + index / 16);
     if (!states)
       return 0;
-    state = states->state[(m->states + index / 16) % PAGE_CELLS * 16 + ADDED(index % 16)];
+    state = states->state[(m.states + index / 16) % PAGE_CELLS * 16 + ADDED(index % 16)];
     at = forget(at + 1, width);
     if (state & STATE_OUTPUT)
       break;
@@ -466,9 +457,6 @@ __noinline int match_scan(struct reading *r) {
   r->scan.state = state & ~STATE_OUTPUT;
   return state & STATE_OUTPUT ? r->scan.state : 0;
 }
-
-/* Words that end at one place. */
-#define MAX_OUTPUTS 16
 
 /* Follows the word that ends with a state, in all the states reached before. Returns the next state with a
  * word that ends there, which is a shorter one; 0: there is none. */
@@ -483,22 +471,23 @@ __noinline int match_words_at(struct reading *r, __u32 field, __u32 state, __u32
   return state;
 }
 
-/* Scans that a value may take, and those of one turn: one loop within another is less to the verifier than
- * one with as many turns. */
-#define MAX_SCANS (MAX_TEXT / MATCH_RUN + 64)
-#define SCAN_TURN 16
+/* Scans that a value may take with the words that they come to, and those of one turn: one loop within
+ * another is less to the verifier than one with as many turns. */
+#define MAX_SCANS (2 * (MAX_TEXT / MATCH_RUN + 64))
+#define SCAN_TURN 32
 
-/* Finds words of the value from r->scan.at on. */
+/* Whether there may be more words in the value. */
+static __always_inline bool may_have_words(const struct reading *r) {
+  return r->scan.output || r->scan.at < r->text.length;
+}
+
+/* Finds words of the value from r->scan on. Returns whether there may be more. */
 __noinline int match_words(struct reading *r, __u32 field) {
-  if (!r)
-    return 0;
-  for (int i = 0; i < SCAN_TURN && r->scan.at < r->text.length; i++) {
-    __u32 state = match_scan(r);
-    for (int o = 0; o < MAX_OUTPUTS && state; o++)
-      state = match_words_at(r, field, state, r->scan.at);
-    r->complex |= !!state;
+  for (int i = 0; r && i < SCAN_TURN && may_have_words(r); i++) {
+    __u32 output = r->scan.output;
+    r->scan.output = output ? match_words_at(r, field, output, r->scan.at) : match_scan(r);
   }
-  return 0;
+  return r && may_have_words(r);
 }
 
 /* Bytes that are hashed at once. */
@@ -517,11 +506,21 @@ __noinline int text_tail(struct text *t, __u32 n) {
   return n;
 }
 
-static __always_inline void text_tails(struct text *t, __u64 seed, __u32 longest) {
+/* Finds the patterns at the end of the value, the longest of which has so many bytes. */
+__noinline int match_back(struct reading *r, __u32 field, __u32 longest) {
+  if (!r)
+    return 0;
   __u32 n = 0;
-  t->tail[0] = seed;
-  for (int i = 0; i < MAX_LITERAL / TAIL_RUN + 1 && n < longest && n < t->length; i++)
-    n = text_tail(t, n);
+  r->text.tail[0] = r->head.seed;
+  for (int i = 0; i < MAX_LITERAL / TAIL_RUN + 1 && n < longest && n < r->text.length; i++)
+    n = text_tail(&r->text, n);
+  __u32 pattern = match_ends(r, field, MATCH_SUFFIX);
+  if (!pattern)
+    return 0;
+  match_suffixes(r, field, pattern);
+  for (__u32 tail = 0; tail < MAX_CHAIN && tail < r->suffix_count; tail++)
+    match_tail(r, field, tail);
+  return 0;
 }
 
 /* Finds the patterns of a field that the text has. */
@@ -530,18 +529,13 @@ static __always_inline void match_value(struct reading *r, __u32 field) {
   __u32 pattern = match_ends(r, field, MATCH_PREFIX);
   if (pattern)
     match_prefixes(r, field, pattern);
-  r->scan.at = r->scan.state = 0;
-  for (int i = 0; i < MAX_SCANS / SCAN_TURN && r->words && r->scan.at < r->text.length; i++)
-    match_words(r, field);
-  r->complex |= r->words && r->scan.at < r->text.length;
-  if (!r->longest_suffix)
-    return;
-  text_tails(&r->text, r->head.seed, r->longest_suffix);
-  pattern = match_ends(r, field, MATCH_SUFFIX);
-  if (pattern) {
-    match_suffixes(r, field, pattern);
-    match_tails(r, field);
-  }
+  r->scan.at = r->scan.state = r->scan.output = 0;
+  bool more = r->words;
+  for (int i = 0; i < MAX_SCANS / SCAN_TURN && more; i++)
+    more = match_words(r, field);
+  r->complex |= more;
+  if (r->longest_suffix)
+    match_back(r, field, r->longest_suffix);
 }
 
 /* The same, where it is not called for each value of a head. */
@@ -554,9 +548,9 @@ __noinline int match_text(struct reading *r, __u32 field) {
 /* Which field the text, which is a name, is of. MAX_FIELDS: of none. */
 __noinline int match_name(struct reading *r, __u32 kind) {
   struct image im;
-  const struct match *m = open_match(&im);
-  if (!r || !m || r->text.length > MAX_LITERAL)
+  struct match m;
+  if (!r || !open_match(&im, &m) || r->text.length > MAX_LITERAL)
     return MAX_FIELDS;
-  const struct match_entry *e = find_entry(&im, m, text_key(text_hash(&r->text, r->text.length), kind, 0));
+  const struct match_entry *e = find_entry(&im, &m, text_key(text_hash(&r->text, r->text.length), kind, 0));
   return e ? e->to : MAX_FIELDS;
 }

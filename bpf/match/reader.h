@@ -13,8 +13,18 @@
 #define READ_END (MAX_FIELDS + 4)
 #define READ_BAD (MAX_FIELDS + 5)
 
-/* Which field a value is of that is complete. MAX_FIELDS: of none that rules ask for. If it is a name, the
- * value behind it is read next. */
+/* A name is complete: of a header, or of a cookie (HEAD_CRUMB). If rules ask for it, the value behind it is
+ * read next. */
+__noinline int on_name(struct reading *r, __u32 value) {
+  if (!r)
+    return 0;
+  r->field = match_name(r, value == HEAD_NAME ? MATCH_HEADER : MATCH_COOKIE);
+  if (r->field < MAX_FIELDS)
+    head_want(&r->head, &r->text, value);
+  return 0;
+}
+
+/* Which field a value is of that is complete. MAX_FIELDS: of none that rules ask for. */
 static __always_inline __u32 field_of(struct reading *r, __u32 value) {
   __u32 field = MAX_FIELDS;
   switch (value) {
@@ -34,9 +44,7 @@ static __always_inline __u32 field_of(struct reading *r, __u32 value) {
     return r->field;
   case HEAD_NAME:
   case HEAD_CRUMB:
-    r->field = match_name(r, value == HEAD_NAME ? MATCH_HEADER : MATCH_COOKIE);
-    if (r->field < MAX_FIELDS)
-      head_want(&r->head, &r->text, value);
+    on_name(r, value);
     return MAX_FIELDS;
   }
   return field < FIELD_NAMED && r->asks >> field & 1 ? field : MAX_FIELDS;
@@ -92,13 +100,13 @@ __noinline int reading_begin(struct reading *r) {
   if (!r)
     return 0;
   reading_clear(r);
-  const struct match *m = open_match(&im);
-  if (m) {
-    r->head.seed = m->seed;
-    r->head.cookies = m->cookies;
-    r->head.letters = m->letters | (m->cookies ? LETTER_BIT('c') : 0);
-    r->asks = m->asks;
-    r->graph = m->graph;
+  struct match m;
+  if (open_match(&im, &m)) {
+    r->head.seed = m.seed;
+    r->head.cookies = m.cookies;
+    r->head.letters = m.letters | (m.cookies ? LETTER_BIT('c') : 0);
+    r->asks = m.asks;
+    r->graph = m.graph;
   }
   if (r->asks & 1 << FIELD_HOST)
     r->head.letters |= LETTER_BIT('h');
@@ -124,7 +132,7 @@ static __always_inline bool next_piece(struct __sk_buff *skb, struct work *w, st
 }
 
 /* Turns that are taken at once. */
-#define HEAD_TURNS 32
+#define HEAD_TURNS 16
 
 /* Reads on in the piece at hand, up to a value that rules ask for. */
 static __always_inline int read_values(struct work *w, struct reading *r) {
@@ -152,7 +160,7 @@ static __always_inline int read_values(struct work *w, struct reading *r) {
 __noinline int read_step(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node, __u32 value) {
   if (!w || !r || (value == READ_NEXT && !next_piece(skb, w, r, node)))
     return READ_BAD;
-  value = read_values(w, r);
+  value = forget(read_values(w, r), r->text.factor);
   if (value < MAX_FIELDS)
     match_value(r, value);
   else if (value == READ_FORWARDED)

@@ -66,12 +66,13 @@ static __always_inline __u32 learned_rank(const struct room_config *config, cons
   return rank_of_class(config, l->class);
 }
 
-/* The first connection rule that matches the packet's source, NULL if none. */
-static __always_inline const struct rule *find_rule(struct image *im, const struct header *h,
-                                                    const struct service *s, const struct packet *p) {
+/* The first connection rule that matches the packet's source, NULL if none. `config` is what the service's
+ * room goes by; of one without learned classes it may be NULL. */
+static __always_inline const struct rule *find_rule(struct image *im, const struct service *s,
+                                                    const struct room_config *config,
+                                                    const struct packet *p) {
   __u32 v4 = s->root_v4, v6 = s->root_v6, row = s->learned;
-  const struct room_config *config = row ? room_config(im, h, s->slot) : NULL;
-  __u32 rank = config ? learned_rank(config, p) : MAX_RANKS;
+  __u32 rank = row && config ? learned_rank(config, p) : MAX_RANKS;
   if (rank < MAX_RANKS) {
     __u32 cell = row + rank / 4;
     const struct page *page = page_of(im, cell);
@@ -79,12 +80,11 @@ static __always_inline const struct rule *find_rule(struct image *im, const stru
     v4 = r ? r->v4 : v4;
     v6 = r ? r->v6 : v6;
   }
-  return find_rule_from(im, h, p->v6 ? v6 : v4, p);
+  return find_rule_from(im, p->v6 ? v6 : v4, p);
 }
 
 /* Whether the packet comes from a proxy that is trusted to say who its client is. */
-static __always_inline bool is_trusted(struct image *im, const struct header *h, const struct service *s,
-                                       const struct packet *p) {
+static __always_inline bool is_trusted(struct image *im, const struct service *s, const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], 0, 0}};
-  return walk(im, h, p->v6 ? s->trusted_v6 : s->trusted_v4, &key);
+  return walk(im, p->v6 ? s->trusted_v6 : s->trusted_v4, &key);
 }

@@ -14,7 +14,8 @@ struct image {
   void *map;
   const struct page *page;
   __u32 number; /* of that page */
-  bool fault;   /* a look-up found no page, which cannot be */
+  __u32 generation;
+  bool fault; /* a look-up found no page, which cannot be */
 };
 
 /* Opens the policy in force. NULL: there is none. */
@@ -26,7 +27,10 @@ static __always_inline const struct header *open_image(struct image *im) {
   im->number = 0;
   im->fault = false;
   im->page = bpf_map_lookup_elem(im->map, &zero);
-  return im->page ? &im->page->cell[0].header : NULL;
+  if (!im->page)
+    return NULL;
+  im->generation = im->page->cell[0].header.generation;
+  return &im->page->cell[0].header;
 }
 
 /* Makes the page of a cell the image's current one. */
@@ -58,14 +62,18 @@ static __always_inline __u32 next_entry(const struct node *n, const struct key *
   return (w ^ n->key) & n->mask ? n->miss : n->child[w >> (n->shift & 63) & 15];
 }
 
-/* Walks from an entry to the cell that it leads to for the key, in the image of a generation. Global, so that
- * the verifier follows it once: with the image opened anew, for a pointer to it cannot be passed. */
-__noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
+/* Where so many steps in the image of a generation lead to for the key, from an entry on: the cell, with
+ * CELL_ON an entry from where it goes on, or as above. Global, so that the verifier follows it once: with the
+ * image opened anew, for a pointer to it cannot be passed. */
+#define SOME_STEPS 12
+#define CELL_ON (1LL << 32)
+
+__noinline __s64 find_near(const struct key *key, __u32 entry, __u32 generation) {
   struct image im;
   const struct header *h = open_image(&im);
   if (!key || !h || h->generation != generation)
     return CELL_STALE;
-  for (int i = 0; i <= MAX_STEPS; i++) {
+  for (int i = 0; i < SOME_STEPS; i++) {
     if (entry == ENTRY_NONE)
       return CELL_NONE;
     const struct page *page = page_of(&im, entry & ~ENTRY_NODE);
@@ -80,6 +88,17 @@ __noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
       return entry;
     entry = c->guard.miss;
   }
+  return CELL_ON | entry;
+}
+
+/* The same with all steps that there may be. */
+__noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
+  for (int i = 0; i <= MAX_STEPS / SOME_STEPS; i++) {
+    __s64 cell = find_near(key, entry, generation);
+    if (cell >> 32 != CELL_ON >> 32)
+      return cell;
+    entry = cell;
+  }
   return CELL_NONE;
 }
 
@@ -87,8 +106,7 @@ __noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
 #define NEAR_STEPS 3
 
 /* The cell that an entry leads to for the key; NULL if to none. */
-static __always_inline const union cell *walk(struct image *im, const struct header *h, __u32 entry,
-                                              const struct key *key) {
+static __always_inline const union cell *walk(struct image *im, __u32 entry, const struct key *key) {
   for (int i = 0; i < NEAR_STEPS && entry; i++) {
     __u32 at = entry & ~ENTRY_NODE;
     if (at / PAGE_CELLS != im->number)
@@ -104,7 +122,7 @@ static __always_inline const union cell *walk(struct image *im, const struct hea
   }
   if (!entry)
     return NULL;
-  int cell = find_cell(key, entry, h->generation);
+  int cell = find_cell(key, entry, im->generation);
   im->fault |= (__u32)cell >> 31;
   if (cell <= 0)
     return NULL;
@@ -120,15 +138,15 @@ static __always_inline const struct service *find_service(struct image *im, cons
   __u32 entry = p->v6 ? h->listen_v6 : h->listen_v4;
   if (!p->has_ports)
     entry = p->v6 ? h->any_v6 : h->any_v4;
-  const union cell *c = walk(im, h, entry, &key);
+  const union cell *c = walk(im, entry, &key);
   return c ? &c->service : NULL;
 }
 
 /* The rule that a look-up from an entry comes to for the packet's source, NULL if none. */
-static __always_inline const struct rule *find_rule_from(struct image *im, const struct header *h,
-                                                         __u32 entry, const struct packet *p) {
+static __always_inline const struct rule *find_rule_from(struct image *im, __u32 entry,
+                                                         const struct packet *p) {
   struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
-  const union cell *c = walk(im, h, entry, &key);
+  const union cell *c = walk(im, entry, &key);
   return c ? &c->rule : NULL;
 }
 

@@ -99,7 +99,8 @@ static __always_inline void decide_for_service(struct image *im, const struct he
     d->drop = true;
     return;
   }
-  d->rule = find_rule(im, h, d->service, p);
+  const struct service *s = d->service;
+  d->rule = find_rule(im, s, s->learned ? room_config(im, h, s->slot) : NULL, p);
   if (!d->rule) {
     d->reason = im->fault ? REASON_MAP_FAULT : REASON_NO_RULE;
   } else {

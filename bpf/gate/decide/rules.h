@@ -95,7 +95,7 @@ __noinline int read_trust(struct work *w) {
     return 0;
   r->trusted[0] = s->trusted_v4;
   r->trusted[1] = s->trusted_v6;
-  return is_trusted(&im, h, s, &w->s.p);
+  return is_trusted(&im, s, &w->s.p);
 }
 
 /* Reads whom the PROXY header names that the request begins with. False: it is malformed. */
@@ -206,15 +206,13 @@ static __always_inline int ruling_of(const struct rule *rule, struct work *w) {
 /* What the connection rule says that matches the client of a trusted proxy: the proxy's own says nothing of
  * its clients. Their rates are of connections, and theirs are the proxy's. */
 __noinline int apply_client(struct work *w) {
-  struct image im;
   struct scene sc;
-  const struct header *h = open_image(&im);
-  if (!w || !h || !set_flow_scene(&sc, w))
+  if (!w || !set_flow_scene(&sc, w))
     return RULING_GO;
-  const struct service *s = find_service(&im, h, &w->s.p);
-  const struct rule *rule = s ? find_rule(&im, h, s, &w->from) : NULL;
+  const struct service *s = find_service(&sc.im, sc.header, &w->s.p);
+  const struct rule *rule = s ? find_rule(&sc.im, s, sc.config, &w->from) : NULL;
   set_rank(&w->flow, sc.config, rank_of(sc.config, rule));
-  if (h->blocks && is_blocked(&w->from, w->now))
+  if (sc.header->blocks && is_blocked(&w->from, w->now))
     return RULING_BLOCKED;
   if (!rule)
     return RULING_GO;
