@@ -170,7 +170,7 @@ struct room_config {
   __u8 ends;           /* enum service_end */
   __u8 default_rank;   /* of requests whose rule names no class */
   __u8 strict;   /* 1: requests may have to wait; else whatever is not understood passes, see is_strict() */
-  __u8 bounded;  /* 1: a class has a max */
+  __u8 reserves; /* 1: a class has a reserve */
   __u8 protocol; /* enum protocol */
   __u8 h2c;      /* 1: HTTP/2 without TLS passes */
   __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */

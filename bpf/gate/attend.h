@@ -43,15 +43,25 @@ static __always_inline bool is_behind(const struct room *r, const struct room_co
   return c->epoch && (__s64)(now - r->epoch_began) >= (__s64)c->epoch;
 }
 
-/* Moves a room on to this moment's epoch. */
-__noinline int catch_up(__u32 slot) {
+/* Moves a room on by an epoch. False: it was not behind. */
+__noinline int next_epoch(__u32 slot) {
   struct scene sc;
   if (!open_scene(&sc, slot))
     return 0;
   __u64 now = bpf_ktime_get_ns();
+  if (!is_behind(sc.room, sc.config, now))
+    return 0;
   bpf_spin_lock(&sc.room->lock);
   advance(sc.room, sc.config, now);
   bpf_spin_unlock(&sc.room->lock);
+  return 1;
+}
+
+/* Moves a room on to this moment's epoch: the last turn is for when nothing is in service any more. */
+__noinline int catch_up(__u32 slot) {
+  for (int i = 0; i <= EPOCHS; i++)
+    if (!next_epoch(slot))
+      break;
   return 0;
 }
 
@@ -62,6 +72,23 @@ static __always_inline void lock_current(struct scene *sc, __u32 slot, __u64 now
     catch_up(slot);
   bpf_spin_lock(&sc->room->lock);
   sc->room->limit = limit_of(sc->room, sc->config, now);
+}
+
+/* Accounts an admission of a class to the reserves of a room. */
+__noinline int account_admission(__u32 slot, __u32 class) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return 0;
+  bpf_spin_lock(&sc.room->lock);
+  credit(sc.room, sc.config, class);
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* The same, if there are any. Without the lock. */
+static __always_inline void note_admission(struct scene *sc, __u32 slot, __u32 class) {
+  if (sc->config->reserves && sc->room->waiting)
+    account_admission(slot, class);
 }
 
 /* What there is to do. */

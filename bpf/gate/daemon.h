@@ -49,8 +49,8 @@ static __always_inline int gate_steer(struct __sk_buff *skb) {
   bpf_spin_lock(&sc.room->lock);
   sc.room->control = c;
   sc.room->limit = limit_of(sc.room, sc.config, now);
-  advance(sc.room, sc.config, now);
   bpf_spin_unlock(&sc.room->lock);
+  catch_up(skb->cb[0]);
   return TCX_NEXT;
 }
 

@@ -39,11 +39,11 @@ static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 sl
   k->class = l->class;
   if (k->task != TASK_NONE)
     withdraw(r, sc->pool, k->node);
-  if (k->task == TASK_RELEASE) {
-    credit(r, sc->config, l->class);
+  if (k->task == TASK_RELEASE)
     k->epoch = enter(r, l->class);
-  }
   bpf_spin_unlock(&r->lock);
+  if (k->task == TASK_RELEASE)
+    note_admission(sc, slot, k->class);
 }
 
 /* Takes the release back: the request waits again, before all others of its list. */

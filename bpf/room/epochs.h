@@ -16,7 +16,7 @@ static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
   }
 }
 
-/* Moves on to the epoch of this moment. */
+/* Moves on to the next epoch if it has begun, or to that of this moment if nothing is in service. */
 static __always_inline void advance(struct room *r, const struct room_config *c, __u64 now) {
   if ((__s64)(now - r->epoch_began) < (__s64)c->epoch)
     return;
@@ -24,13 +24,8 @@ static __always_inline void advance(struct room *r, const struct room_config *c,
     r->epoch_began = now;
     return;
   }
-  for (int i = 0; i < EPOCHS; i++) {
-    if (now - r->epoch_began < c->epoch)
-      return;
-    r->epoch_began += c->epoch;
-    forget_epoch(r, ++r->epoch);
-  }
-  r->epoch_began = now;
+  r->epoch_began += c->epoch;
+  forget_epoch(r, ++r->epoch);
 }
 
 /* Counts a request in service. The epoch is to be kept for leave(). */

@@ -3,22 +3,15 @@
 #pragma once
 #include "room/lists.h"
 
-/* Bits of the classes that are at their max. Without branches, which the verifier would have
- * to follow all. */
-static __always_inline __u32 at_max(const struct room *r, const struct room_config *c) {
-  __u32 full = 0;
-  if (!c->bounded)
-    return 0;
-  for (__u32 i = 0; i < MAX_RANKS; i++) {
-    const struct rank *k = &c->rank[i];
-    __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
-    __u32 bound = (-max) >> 63, below = (in_service - max) >> 63;
-    full |= (bound & ~below) << (k->class & (CLASS_SLOTS - 1));
-  }
-  return full;
+/* Whether as many requests of a class are in service as may be. Without branches, which the verifier would
+ * have to follow all. */
+static __always_inline bool is_full(const struct room *r, const struct rank *k) {
+  __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
+  return (-max >> 63) & ~((in_service - max) >> 63);
 }
 
-/* The first of the classes, by rank, among the first so many ranks; its bit, or 0. */
+/* The first of the classes, by rank, of which a request may enter service, among the first so many ranks; its
+ * bit, or 0. */
 static __always_inline __u32 first_by_rank(const struct room *r, const struct room_config *c, __u32 classes,
                                            __u32 ranks) {
   if (!classes)
@@ -28,7 +21,7 @@ static __always_inline __u32 first_by_rank(const struct room *r, const struct ro
     if (i >= ranks)
       break;
     __u32 bit = bit_of(c->rank[i].class);
-    if (classes & bit)
+    if (classes & bit && !is_full(r, &c->rank[i]))
       return bit;
   }
   return 0;
@@ -54,9 +47,8 @@ static __always_inline const struct class_room *class_with(const struct room *r,
  * could be admitted. A class whose reserve is due is next, whatever its rank. */
 static __always_inline __u32 next_class(const struct room *r, const struct room_config *c, __u32 classes,
                                         __u32 ranks) {
-  __u32 able = classes & ~at_max(r, c);
-  __u32 due = first_by_rank(r, c, able & r->due_classes, c->ranks);
-  return due ?: first_by_rank(r, c, able, ranks);
+  __u32 due = first_by_rank(r, c, classes & r->due_classes, c->ranks);
+  return due ?: first_by_rank(r, c, classes, ranks);
 }
 
 /* The node that is to be released next, 0 if there is no room or nobody. Where the server's
@@ -104,8 +96,6 @@ static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const 
 
 /* Accounts an admission of the class to the reserves. */
 static __always_inline void credit(struct room *r, const struct room_config *c, __u32 class) {
-  if (!r->waiting)
-    return;
   for (__u32 i = 0; i < MAX_RANKS; i++) {
     if (i >= c->ranks)
       break;
@@ -128,9 +118,7 @@ static __always_inline void credit(struct room *r, const struct room_config *c, 
 /* Whether a request of that rank may enter now: there is room, and nobody waits before it
  * who could. */
 static __always_inline bool may_enter(const struct room *r, const struct room_config *c, __u32 rank) {
-  if (!has_room(r))
-    return false;
-  if (at_max(r, c) & bit_of(c->rank[rank & (MAX_RANKS - 1)].class))
+  if (!has_room(r) || is_full(r, &c->rank[rank & (MAX_RANKS - 1)]))
     return false;
   return !r->waiting || !next_class(r, c, r->waiting_classes, rank + 1);
 }

@@ -79,7 +79,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Protocol:    uint8(protocols[from.Protocol]),
 		H2c:         flag(from.H2C == policy.H2CPass),
 		Adaptive:    flag(from.Adaptive),
-		Bounded:     flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })),
+		Reserves:    flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Reserve > 0 })),
 	}
 	for rank, class := range t.Classes {
 		slot := s.byClass[class.Name]

@@ -181,17 +181,17 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 	if int(c.Ranks) != len(tables.Classes) || int(c.DefaultRank) != tables.Default {
 		t.Errorf("%d ranks, the default one %d; want %d, %d", c.Ranks, c.DefaultRank, len(tables.Classes), tables.Default)
 	}
-	bits, bounded := uint32(0), false
+	bits, reserves := uint32(0), false
 	for rank, class := range tables.Classes {
 		k := c.Rank[rank]
 		if uint32(k.Class) != s.byClass[class.Name] || int(k.Max) != class.Max || int(k.Reserve) != class.Reserve || int(k.SocketPriority) != class.SocketPriority {
 			t.Errorf("rank %d is %+v, want %+v in slot %d", rank, k, class, s.byClass[class.Name])
 		}
 		bits |= 1 << k.Class
-		bounded = bounded || class.Max > 0
+		reserves = reserves || class.Reserve > 0
 	}
-	if c.Classes != bits || (c.Bounded == 1) != bounded {
-		t.Errorf("classes %#x, bounded %d; want %#x, %v", c.Classes, c.Bounded, bits, bounded)
+	if c.Classes != bits || (c.Reserves == 1) != reserves {
+		t.Errorf("classes %#x, reserves %d; want %#x, %v", c.Classes, c.Reserves, bits, reserves)
 	}
 	for rank := len(tables.Classes); rank < len(c.Rank); rank++ {
 		if c.Rank[rank] != (narthexRank{}) {

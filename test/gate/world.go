@@ -235,9 +235,12 @@ func newPolicy(d *dice, p *C.struct_policy) {
 		k.class = C.__u8(i*5 + 1)
 		if d.in(3) {
 			k.max = u32(1 + d.n(3))
-			r.bounded, r.strict = 1, 1
+			r.strict = 1
 		}
 		k.reserve = C.__u8(of(d, 0, 0, 30, 60))
+		if k.reserve != 0 {
+			r.reserves = 1
+		}
 		r.classes |= 1 << k.class
 	}
 }

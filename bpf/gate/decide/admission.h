@@ -56,7 +56,6 @@ static __always_inline bool begin_service(const struct room *r, const struct roo
 static __always_inline void enter_flow(struct room *r, const struct room_config *c, struct flow *f,
                                        struct work *w) {
   note_request(f, &w->flow);
-  credit(r, c, f->class);
   class_of(r, f->class)->admitted++;
   w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
@@ -88,6 +87,8 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
     }
   }
   bpf_spin_unlock(&r->lock);
+  if (fate == FATE_PASS)
+    note_admission(sc, w->flow.room, w->flow.class);
   return fate;
 }
 
@@ -147,6 +148,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     struct class_room *q = class_of(r, w->flow.class);
     if (gathered)
       end_gathering(sc, slot, node, gathered);
+    gathered = forget(gathered, w->now);
     name_node(link_of(sc->pool, node), w);
     if (may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
@@ -164,6 +166,8 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     }
   }
   bpf_spin_unlock(&r->lock);
+  if (fate == FATE_PASS)
+    note_admission(sc, w->flow.room, w->flow.class);
   return fate;
 }
 
