@@ -33,9 +33,8 @@ static __always_inline __u32 copy_head(struct __sk_buff *skb, const struct work 
   __u32 from = BOUND(at, slot_size - MIRROR_HEAD);
   if (from > slot_size - MIRROR_HEAD)
     return 0;
-  const __u8 *bytes = frame_of(slot) + from;
-  for (__u32 i = 0; i < MIRROR_HEAD / 8; i++)
-    ((__u64 *)c->head)[i] = ((const __u64 *)bytes)[i];
+  if (bpf_probe_read_kernel(c->head, MIRROR_HEAD, frame_of(slot) + from))
+    return 0;
   c->skip = at - from;
   return BOUND(w->grown - from, MIRROR_HEAD);
 }

@@ -831,8 +831,14 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   return k;
 }
 
-/* The world has casts, so that nobody asks for copies. */
-static long k_probe_read_kernel(void *to, __u32 size, const void *from __attribute__((unused))) {
+/* Copies what is in a slot. The world has casts, so that nobody asks for copies of the kernel's objects. */
+static long k_probe_read_kernel(void *to, __u32 size, const void *from) {
+  struct content *c = content_of(&slots);
+  const __u8 *at = from;
+  if (at >= value_of(c, 0) && at < value_of(c, c->most)) {
+    memcpy(to, from, size);
+    return 0;
+  }
   fault("a copy of what a cast shows");
   memset(to, 0, size);
   return -KERNEL_EFAULT;
