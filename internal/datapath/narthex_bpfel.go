@@ -503,12 +503,12 @@ type narthexReading struct {
 		End     uint32
 	}
 	Scan struct {
-		_     structs.HostLayout
-		At    uint32
-		State uint32
-		Word  uint32
+		_      structs.HostLayout
+		At     uint32
+		State  uint32
+		Word   uint32
+		Output uint32
 	}
-	_    [4]byte
 	Walk struct {
 		_      structs.HostLayout
 		Left   [2]uint64
@@ -632,7 +632,7 @@ type narthexRoomConfig struct {
 	Ends         uint8
 	DefaultRank  uint8
 	Strict       uint8
-	Bounded      uint8
+	Reserves     uint8
 	Protocol     uint8
 	H2c          uint8
 	Proxies      uint8

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "1ec716ebd988513c50b4b170cbd00c73"
+const compiled = "c3cf4ca2e1e01fd606979d3249a95dec"

@@ -235,12 +235,12 @@ type RulesReading struct {
 		End     uint32
 	}
 	Scan struct {
-		_     structs.HostLayout
-		At    uint32
-		State uint32
-		Word  uint32
+		_      structs.HostLayout
+		At     uint32
+		State  uint32
+		Word   uint32
+		Output uint32
 	}
-	_    [4]byte
 	Walk struct {
 		_      structs.HostLayout
 		Left   [2]uint64
