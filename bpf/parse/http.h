@@ -393,6 +393,9 @@ static __always_inline bool http_at_odds(__u16 seen) {
 static __always_inline int http_found(struct http_head *h, const struct http_word *w) {
   if (w->next == HTTP_AT_TOKEN_END)
     return HTTP_AT_TOKEN_END;
+  /* Behind the chunks some servers go by Connection and its like, others do not. */
+  if (w->next == HTTP_AT_LIST && h->flags & HTTP_CHUNKED)
+    return HTTP_AT_LOST;
   h->at = 0;
   h->set = w->set;
   __u16 seen = w->seen;

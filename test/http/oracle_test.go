@@ -19,6 +19,7 @@ type oracle struct {
 	hosts        int  // Host headers
 	connection   []string
 	upgrade      bool
+	trailers     bool     // the lines are behind the last chunk
 	protocols    []string // of Upgrade
 	line         bool     // the request line was there, but for its end
 	expectations []string
@@ -100,6 +101,7 @@ func (o *oracle) chunks(b []byte) (Step, int) {
 		case !whole || n >= uint64(len(next)) && n > 0:
 			return More, len(b)
 		case n == 0:
+			o.trailers = true
 			step, trailers := o.lines(next, nil)
 			return step, len(b) - len(next) + trailers
 		}
@@ -163,6 +165,9 @@ func (o *oracle) header(line string, whole bool) bool {
 	}
 	if !colon {
 		return true
+	}
+	if o.trailers && has([]string{"connection", "upgrade", "expect"}, strings.ToLower(name)) {
+		return false
 	}
 	switch strings.ToLower(name) {
 	case "host":

@@ -169,7 +169,7 @@ func (g *Gate) compareSeen(seen *Seen) string {
 
 // normalised are path and host as rules would compare them, would they begin from what the server has.
 func (s *Seen) normalised() (path, host string, err error) {
-	if host, err = httphead.Host(strings.TrimRight(s.Host, "\t")); err != nil {
+	if host, err = httphead.Host(strings.TrimRight(s.Host, " \t")); err != nil {
 		return "", "", err
 	}
 	if s.Path == "*" || s.Target == "*" {

@@ -135,7 +135,7 @@ func (s *Server) parse(got []byte, head bool) (e Exchange) {
 			}
 		}
 		e.Answers = append(e.Answers, a)
-		if asked.Method == http.MethodHead && a.Status >= 400 && a.Said == "close" {
+		if asked.Method == http.MethodHead && a.Status >= 400 {
 			return e // some say why at length all the same
 		}
 	}
