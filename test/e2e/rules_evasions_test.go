@@ -173,6 +173,10 @@ func (c *confidant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.got[r.RemoteAddr] = true
 		c.mu.Unlock()
 	}
+	if clean == "/empty" {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	fmt.Fprintln(w, "hello")
 }
 
@@ -325,6 +329,10 @@ func TestRulesEvasions(t *testing.T) {
 		}
 	}
 	r.enforce(evasionPolicy)
+	t.Run("behind CONNECT", func(t *testing.T) {
+		t.Parallel()
+		rulesBehindCONNECT(t, r.at(t, "go", false), server)
+	})
 	for _, service := range []string{"go", "nginx"} {
 		for _, way := range evasionWays {
 			t.Run(service+"/"+way.name, func(t *testing.T) {
@@ -349,6 +357,30 @@ func TestRulesEvasions(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A server that answers CONNECT as it does other methods speaks HTTP/1 behind it, and rules hold.
+func rulesBehindCONNECT(t *testing.T, s *scene, c *confidant) {
+	for _, target := range []string{"/x", "/empty", "x:443"} {
+		for _, bytes := range []bool{false, true} {
+			v := s.visit(bronze)
+			client := v.conn.LocalAddr().String()
+			for range 2 {
+				v.send("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
+				if resp, _, err := v.answer(); err != nil || resp.StatusCode >= 300 {
+					t.Fatalf("CONNECT %s: %v, %v", target, resp, err)
+				}
+			}
+			var cuts []int
+			if bytes {
+				cuts = everywhere(to("/noaccess"))
+			}
+			if got := v.meets(v.tries(to("/noaccess"), cuts...)); got != cutOff || c.told(client) {
+				t.Errorf("behind CONNECT %s: %s, told: %v; want %s", target, got, c.told(client), cutOff)
+			}
+			v.conn.Close()
 		}
 	}
 }

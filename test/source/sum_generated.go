@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c3cf4ca2e1e01fd606979d3249a95dec"
+const compiled = "c156a9358322b39a10efc808a91de105"
