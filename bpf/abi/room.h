@@ -107,16 +107,23 @@ struct node_link {
   __u8 busy;   /* its slot is being written: leave it to who does that */
   __u8 again;  /* doomed, but to be put before the stack again */
   __u8 list;   /* enum list */
+  __u16 group; /* of sources that its client is in */
+  __u8 pad[6]; /* 0 */
 };
 
 #define MAX_SLOTS 65536
 #define MAX_SLOT_SIZE 16064 /* what bpf_skb_change_tail() makes of a packet at most */
+
+/* Groups of sources, told by a hash of their prefix. */
+#define SOURCE_GROUPS 4096
 
 struct pool {
   struct bpf_spin_lock lock; /* guards what comes before link, and links that are free */
   __u32 free;                /* first free node; 0: none */
   __u32 fresh;               /* nodes that were in use already: those beyond are free, too */
   __u32 used;
+  __u32 used_by[MAX_SERVICES];    /* of these, by slot of the service */
+  __u32 used_from[SOURCE_GROUPS]; /* and by group of sources */
   struct node_link link[MAX_SLOTS + 1];
 };
 

@@ -4,8 +4,17 @@
 #pragma once
 #include "room/state.h"
 
-/* Gives a node, 0 if there is none. Takes the pool's lock. */
-static __always_inline __u32 take_node(struct pool *p) {
+static __always_inline __u32 *used_by(struct pool *p, const struct node_link *l) {
+  return &p->used_by[l->room & (MAX_SERVICES - 1)];
+}
+
+static __always_inline __u32 *used_from(struct pool *p, const struct node_link *l) {
+  return &p->used_from[l->group & (SOURCE_GROUPS - 1)];
+}
+
+/* Gives a node for a request to the service in a slot, of a group of sources; 0 if there is none. Takes the
+ * pool's lock. */
+static __always_inline __u32 take_node(struct pool *p, __u32 room, __u32 group) {
   __u32 node = 0;
   bpf_spin_lock(&p->lock);
   if (p->free) {
@@ -15,10 +24,15 @@ static __always_inline __u32 take_node(struct pool *p) {
     node = ++p->fresh;
   }
   if (node) {
+    struct node_link *l = link_of(p, node);
+    l->state = NODE_TAKEN;
+    l->busy = 0;
+    l->again = 0;
+    l->room = room;
+    l->group = group;
     p->used++;
-    link_of(p, node)->state = NODE_TAKEN;
-    link_of(p, node)->busy = 0;
-    link_of(p, node)->again = 0;
+    ++*used_by(p, l);
+    ++*used_from(p, l);
   }
   bpf_spin_unlock(&p->lock);
   return node;
@@ -32,6 +46,8 @@ static __always_inline void free_node(struct pool *p, __u32 node) {
   l->next = p->free;
   p->free = node;
   p->used--;
+  --*used_by(p, l);
+  --*used_from(p, l);
   bpf_spin_unlock(&p->lock);
 }
 

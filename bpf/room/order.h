@@ -138,40 +138,48 @@ static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, 
   return bit ? oldest(class_with(r, bit), p) : 0;
 }
 
-/* One node in so many is for rooms that hold few, so that nobody is refused for what waits elsewhere, and who
- * displaces another has a node while that still has its own. */
-#define SPARE_PART 32
-#define FEW_HELD 8
-
-/* Whether the room holds enough, for nodes run out. The pool is looked at without its lock. */
-static __always_inline bool is_scarce(const struct room *r, const struct pool *p) {
-  return r->waiting + r->gathering >= FEW_HELD && p->used + slot_count / SPARE_PART > slot_count;
-}
-
-/* Makes a place in the queue for a request of that rank. What has not come as a whole goes
- * first, for it costs nothing to send a part. False: the queue is full. */
-static __always_inline bool make_place(struct room *r, struct pool *p, const struct room_config *c,
-                                       __u32 rank) {
-  if (r->waiting + r->gathering < c->queue_size && !is_scarce(r, p))
-    return true;
-  if (!c->queue_size)
-    return false;
-  __u32 victim = r->gather_head;
-  if (!victim)
-    victim = displaced_by(r, p, c, rank);
-  if (victim)
-    make_due(r, p, victim, REJECT_DISPLACED);
-  return victim;
+/* Whether nodes run out for the service, which has its share of them; the node at hand is counted. The pool
+ * is looked at without its lock. */
+static __always_inline bool is_scarce(struct pool *p, const struct room_config *c, __u32 node) {
+  return p->used > c->common && *used_by(p, link_of(p, node)) > c->share;
 }
 
 /* Heads that may come in pieces at once where nobody waits for a turn. */
 #define LEAST_GATHERING 16
 
+/* Of a queue's places, or of the nodes, the sources of one group may have one in so many, and a few, when
+ * others give way to them. */
+#define GROUP_PART 8
+
+/* Whether the oldest head that comes in pieces gives way to the node's request: not for sources that have
+ * many places already, unless it is one of theirs. */
+static __always_inline bool gives_way(const struct room *r, struct pool *p, const struct room_config *c,
+                                      __u32 node) {
+  const struct node_link *l = link_of(p, node);
+  __u32 most = c->queue_size < slot_count ? c->queue_size : slot_count;
+  return r->gather_head && (*used_from(p, l) <= LEAST_GATHERING + most / GROUP_PART ||
+                            link_of(p, r->gather_head)->group == l->group);
+}
+
+/* Makes a place in the queue for the node's request, of that rank. What has not come as a whole goes
+ * first, for it costs nothing to send a part. False: the queue is full. */
+static __always_inline bool make_place(struct room *r, struct pool *p, const struct room_config *c,
+                                       __u32 rank, __u32 node) {
+  if (r->waiting + r->gathering < c->queue_size && !is_scarce(p, c, node))
+    return true;
+  if (!c->queue_size)
+    return false;
+  __u32 victim = gives_way(r, p, c, node) ? r->gather_head : displaced_by(r, p, c, rank);
+  if (victim)
+    make_due(r, p, victim, REJECT_DISPLACED);
+  return victim;
+}
+
 /* Makes a place for a head that comes in pieces: in the queue, if there is one. */
 static __always_inline bool make_gathering_place(struct room *r, struct pool *p, const struct room_config *c,
-                                                 __u32 rank) {
+                                                 __u32 rank, __u32 node) {
   if (c->queue_size)
-    return make_place(r, p, c, rank);
+    return make_place(r, p, c, rank, node);
   if (r->gathering >= LEAST_GATHERING)
     make_due(r, p, r->gather_head, REJECT_DISPLACED);
   return true;

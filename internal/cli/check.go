@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"narthex/internal/daemon"
+	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )
 
@@ -34,6 +35,7 @@ FILE:LINE:COL: with what would be right, and the exit code is 2.`,
 // checked is what `check --json` prints of a valid policy.
 type checked struct {
 	*policy.Meaning
+	Slots    int       `json:"slots"` // enough for all that can wait at once
 	Warnings []message `json:"warnings"`
 }
 
@@ -66,9 +68,31 @@ func check(env Env, file string, asJSON bool) error {
 	case err != nil:
 		return daemon.AdviseOnPolicy(err)
 	case asJSON:
-		return printJSON(env, checked{p.Meaning(tables), warnings})
+		return printJSON(env, checked{p.Meaning(tables), datapath.SlotsFor(datapath.Waiting(tables)), warnings})
 	}
-	return policy.Describe(env.Stdout, p, tables)
+	if err := policy.Describe(env.Stdout, p, tables); err != nil {
+		return err
+	}
+	return describeSlots(env.Stdout, tables)
+}
+
+// describeSlots says what all queues together need, if that is more than there is without asking.
+func describeSlots(w io.Writer, t *policy.Tables) error {
+	waiting := datapath.Waiting(t)
+	need := datapath.SlotsFor(waiting)
+	if need <= datapath.DefaultSlots {
+		return nil
+	}
+	how := fmt.Sprintf("use --slots %d (%d MiB) to hold all at once", need, need*datapath.DefaultSlotSize>>20)
+	if need > datapath.MaxSlots {
+		how = fmt.Sprintf("more than the %d that --slots can hold at once", datapath.MaxSlots)
+	}
+	_, err := fmt.Fprintf(w, `
+slots
+  up to %d wait in all queues together: %s
+  with fewer (%d without the option) a quarter is divided among the services, which each is sure of
+`, waiting, how, datapath.DefaultSlots)
+	return err
 }
 
 // readPolicy reads a file, or for a dash the standard input, neither beyond what a policy

@@ -221,6 +221,11 @@ func TestCheck(t *testing.T) {
 		t.Errorf("check --json: %+v", got)
 	}
 
+	two := w.write("two.yaml", "version: 1\nservices:\n  - {name: a, listen: \"*:80\", concurrency: 4}\n  - {name: b, listen: \"*:81\", concurrency: 4}\n")
+	if got = w.do("check", two); !strings.Contains(got.Out, "up to 8192 wait in all queues together: use --slots 8457 (129 MiB) to hold all at once") {
+		t.Errorf("check of more than fits: %+v", got)
+	}
+
 	bad := w.write("bad.yaml", "version: 1\nservices: []\n")
 	want := result{Code: 2, Out: `{
   "errors": [

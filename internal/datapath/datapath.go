@@ -26,7 +26,7 @@ const DefaultSources = 262_144
 
 // Sizes of the waiting rooms' memory unless a Config says otherwise, and their bounds.
 const (
-	DefaultSlots    = 4096
+	DefaultSlots    = 4352
 	MaxSlots        = 65_536
 	DefaultSlotSize = MaxSlotSize
 	MinSlotSize     = 2048

@@ -37,6 +37,7 @@ func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
 	for i := range t.Services {
 		configs[s.byName[t.Services[i].Name]] = roomConfig(t, i, s)
 	}
+	setShares(configs, t, s)
 	return configs
 }
 

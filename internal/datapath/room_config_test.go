@@ -71,7 +71,7 @@ func TestEpochLength(t *testing.T) {
 // randomTables are tables of classes and services in random slots.
 func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 	t := &policy.Tables{}
-	s := &slots{services: make([]string, minServices), byName: map[string]uint32{}, byClass: map[string]uint32{}}
+	s := &slots{services: make([]string, minServices), byName: map[string]uint32{}, byClass: map[string]uint32{}, capacity: 1 + r.IntN(MaxSlots)}
 	places := r.Perm(classSlots)
 	for i := range 1 + r.IntN(len(narthexRoomConfig{}.Rank)) {
 		c := policy.ClassTable{Name: fmt.Sprintf("class-%d", i), Priority: i + 1, Reserve: r.IntN(7), SocketPriority: r.IntN(7)}

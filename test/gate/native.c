@@ -378,6 +378,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(upper_devices, 16);
   OPEN(gate_ports, DECLARED(gate_ports, max_entries));
   OPEN(reason_counts, DECLARED(reason_counts, max_entries));
+  OPEN(source_secret, 1);
   OPEN(rooms, 1);
   OPEN(pool, 1);
   OPEN(flows, s->flows);
@@ -1271,6 +1272,11 @@ static void walk_free(struct census *c, struct pool *p) {
   }
   if (free + p->used != p->fresh)
     is_wrong(c, "%u free nodes, %u used, of %u that were ever used", free, p->used, p->fresh);
+  __u32 from = 0;
+  for (__u32 i = 0; i < SOURCE_GROUPS; i++)
+    from += p->used_from[i];
+  if (p->used_by[0] != p->used || from != p->used)
+    is_wrong(c, "%u nodes are used, %u by the service, %u from all groups", p->used, p->used_by[0], from);
 }
 
 /* The node of a flow is in the list that its state says, or in that of those which are to be

@@ -199,11 +199,11 @@ func newConfig(d *dice) (c config) {
 	}
 	c.pipelining = d.in(3)
 	c.family = of(d, 0, 4, 6)
-	newPolicy(d, &c.policy)
+	newPolicy(d, c.slots, &c.policy)
 	return c
 }
 
-func newPolicy(d *dice, p *C.struct_policy) {
+func newPolicy(d *dice, slots int, p *C.struct_policy) {
 	r := &p.room
 	*r = C.struct_room_config{}
 	p.port = port
@@ -215,6 +215,8 @@ func newPolicy(d *dice, p *C.struct_policy) {
 	}
 	r.limit = u32(of(d, 1, 1, 2, 3, 6))
 	r.queue_size = u32(of(d, 0, 1, 3, 8, 64))
+	r.share = u32(of(d, 0, slots/4, slots))
+	r.common = u32(of(d, slots-slots/32, slots/2))
 	r.strict = 1
 	r.ends = C.__u8(of(d, 0, 0, 0, 1, 2))
 	if d.in(8) {

@@ -423,6 +423,50 @@ func TestGateMemoryIsShared(t *testing.T) {
 	high.released(high.frame(high.says(get)))
 }
 
+// A service takes what others do not need, but for their shares.
+func TestGateServiceHasItsShare(t *testing.T) {
+	const slots, spare, share = 64, 64 / 32, 64 / 4 / 2
+	g := smallGate(t, slots, 2*slots)
+	other := g.room(t)
+	r, _ := g.busy(t)
+	second := fmt.Sprintf(`}, {name: room-%d, listen: ["*:%d"], concurrency: 1`, other.port-8000, other.port)
+	r.apply(t, fmt.Sprintf(roomPolicy, r.port-8000, r.port, ", concurrency: 1"+second))
+	for range slots - spare - share {
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+	}
+	late := r.client(t)
+	late.send(late.says(get), arrives.and(rejects("queue_full"))).is(t, tcxRedirect, nil)
+	late.isGone()
+	here := other.client(t) // counters are the first service's
+	here.passes(here.says(get), known)
+	for range share {
+		c := other.client(t)
+		c.drops(c.says(get), known.and(change{"slots": 1}))
+	}
+	c := other.client(t)
+	c.send(c.says(get), nothing).is(t, tcxRedirect, nil)
+}
+
+// Of heads that come in pieces the oldest gives way, but not to sources of which there are many.
+func TestGateManyOfOnePlaceDisplaceThemselves(t *testing.T) {
+	const size = 64
+	g := smallGate(t, 2*size, 4*size)
+	r, _ := g.busy(t, "queue: {size: 64}")
+	part := func(c *client, want change) { c.acknowledged(c.says(get[:10]), c.Next+10, want) }
+	honest := r.clientAt(t, v6Base)
+	part(honest, gathers.and(known))
+	for range size - 1 {
+		part(r.client(t), gathers.and(known))
+	}
+	late := r.client(t)
+	late.send(late.says(get[:10]), rejects("queue_full")).is(t, tcxRedirect, nil)
+	late.isGone()
+	honest.acknowledged(after(honest.says(get[:10]), get[10:]), honest.Next+uint32(len(get)), turnsHeld)
+	part(r.client(t), gathers.and(known, change{"gathering": -1}))
+	r.kick(t, change{"slots": -1, "flows": -1}.and(rejects("displaced")))
+}
+
 // When slots or flows run out, requests are rejected.
 func TestGateMemory(t *testing.T) {
 	g := smallGate(t, 1, 3)

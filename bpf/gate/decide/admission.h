@@ -4,6 +4,7 @@
 #include "gate/attend.h"
 #include "gate/recognise/request.h"
 #include "gate/watches.h"
+#include "policy/bucket.h"
 
 enum fate {
   FATE_PASS,
@@ -96,7 +97,6 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
 static __always_inline void name_node(struct node_link *l, const struct work *w) {
   l->list = any_of(w->flow.flags & FLOW_NEW); /* LIST_NEW */
   l->class = w->flow.class;
-  l->room = w->flow.room;
   l->since = w->now;
 }
 
@@ -153,7 +153,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     if (may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
       fate = FATE_PASS;
-    } else if (make_place(r, sc->pool, c, w->flow.rank)) {
+    } else if (make_place(r, sc->pool, c, w->flow.rank, node)) {
       enqueue(r, sc->pool, node);
       q->held++;
       if (!gathered && is_followed_by_another(w))
@@ -180,7 +180,7 @@ static __always_inline int try_gather(struct scene *sc, struct flow *f, __u32 no
   if (is_ready_for(r, f, w)) {
     name_node(link_of(sc->pool, node), w);
     fate = FATE_REJECT;
-    if (make_gathering_place(r, sc->pool, sc->config, w->flow.rank)) {
+    if (make_gathering_place(r, sc->pool, sc->config, w->flow.rank, node)) {
       enlist(r, sc->pool, node);
       wait_flow(f, w, node, FLOW_GATHERING);
       f->flags |= FLOW_ACKED;
@@ -203,10 +203,21 @@ static __always_inline void note_rejection(struct room *r, struct work *w, __u32
   report(w, EVENT_REJECT, why, shadow);
 }
 
+/* Number of the group that the request's client is in: all of an IPv4 source's /24, or an IPv6 source's /48.
+ * Nobody can choose with whom. */
+static __always_inline __u32 source_group(const struct work *w) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  bool named = w->proxied && w->named;
+  __u64 address = named ? w->from.src[0] : w->s.p.src[0];
+  __u8 v6 = named ? w->from.v6 : w->s.p.v6;
+  return secret ? siphash13(secret->key, address >> (v6 ? 16 : 40), v6, SOURCE_GROUPS) : 0;
+}
+
 /* Puts the segment, as far as it fits, into the slot of a new node. Returns 0 if there is none; *fate says
  * why. */
 static __always_inline __u32 fill_node(struct __sk_buff *skb, struct scene *sc, int *fate) {
-  __u32 node = take_node(sc->pool);
+  __u32 node = take_node(sc->pool, sc->w->flow.room, source_group(sc->w));
   *fate = FATE_REJECT;
   if (!node) {
     note_rejection(sc->room, sc->w, REJECT_NO_SLOT, false);
