@@ -49,6 +49,7 @@ enum reason {
   REASON_NO_SNI = 35,       /* beside other counts: a ClientHello without a name that can be read */
   REASON_SHED = 36, /* dropped: SYN of a class of which only a share is let in, as it could not be served */
   REASON_UNTAKEN = 37, /* beside other counts: a request that was let in, and that the stack has dropped */
+  REASON_OUTDATED = 38, /* dropped: a request with timestamps for which the stack would drop it */
   REASON_LEN
 };
 

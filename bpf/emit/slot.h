@@ -151,7 +151,7 @@ static __always_inline struct timestamps *slot_timestamps(struct slot *slot) {
 }
 
 /* Gives a held request the timestamps of a later segment: released with its own it could
- * seem older than what the server has seen since (PAWS). */
+ * seem older than what the server has seen since (PAWS). The echo of a first request was looked at. */
 __noinline int refresh_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   struct timestamps fresh;
   if (!w)
@@ -161,10 +161,22 @@ __noinline int refresh_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
     return 0;
   struct timestamps *held = slot_timestamps(slot);
   if (held && before(bpf_ntohl(held->value), bpf_ntohl(fresh.value))) {
-    *held = fresh;
+    held->value = fresh.value;
+    if (!(w->flow.flags & FLOW_NEW))
+      held->echo = fresh.echo;
     slot->sealed = 0;
   }
   return 0;
+}
+
+/* Gives a request the latest timestamp that its stack has seen, if that is later: a client can have sent it
+ * with something else meanwhile. */
+static __always_inline void renew_slot(struct slot *slot, const struct endpoint *e) {
+  struct timestamps *t = slot_timestamps(slot);
+  if (!t || !e->times || !before(bpf_ntohl(t->value), e->recent))
+    return;
+  t->value = bpf_htonl(e->recent);
+  slot->sealed = 0;
 }
 
 /* Takes VLAN tags off that stand beside or in the packet. */

@@ -232,6 +232,7 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
     report(w, EVENT_RELEASE, 0, 0);
     if (w->watch)
       watch_slot(w, slot, end);
+    renew_slot(slot, sock);
     return send_in(skb, sc, k->node, slot, commitment == COMMIT_KEEP ? f : NULL);
   }
   if (!ready)
@@ -266,6 +267,7 @@ static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, c
   }
   if (w->watch)
     watch_slot(w, slot, end_of_slot(slot));
+  renew(skb, w, k->node);
   return send_in(skb, sc, k->node, slot, f);
 }
 

@@ -30,9 +30,30 @@ static __always_inline void read_listener(struct endpoint *out, const void *list
   out->orphaned = KERNEL_FIELD(direct, sk, __sk_common.skc_state) != BPF_TCP_LISTEN;
 }
 
+/* For how long a timestamp that was seen makes earlier ones old, seconds. */
+#define TIMESTAMP_AGE (24 * 24 * 3600)
+
+/* Reads which timestamps an established socket takes: tcp_paws_check(). */
+static __always_inline void read_recent(struct endpoint *out, struct tcp_sock *t, bool direct) {
+  __u32 now = bpf_ktime_get_ns() / 1000000000, recent = KERNEL_FIELD(direct, t, rx_opt.ts_recent);
+  out->times = recent && now - KERNEL_FIELD(direct, t, rx_opt.ts_recent_stamp) < TIMESTAMP_AGE;
+  out->recent = recent - 1;
+}
+
+/* The same of a request socket, which newer kernels also have look at the echo: tcp_check_req(). */
+static __always_inline void read_handshake(struct endpoint *out, struct tcp_request_sock *r, bool direct) {
+  out->recent = KERNEL_FIELD(direct, r, req.req.ts_recent);
+  out->times = out->recent != 0;
+  if (!bpf_core_field_exists(r->snt_tsval_first))
+    return;
+  out->echo = KERNEL_FIELD(direct, r, snt_tsval_first);
+  out->echoes = KERNEL_FIELD(direct, r, snt_tsval_last) - out->echo + 1;
+}
+
 /* Reads the socket of a connection that is established. */
 static __always_inline void read_established(struct endpoint *out, const void *sk, bool direct) {
   struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
+  read_recent(out, t, direct);
   out->sequence = KERNEL_FIELD(direct, t, rcv_nxt);
   out->answer = KERNEL_FIELD(direct, t, snd_nxt);
   out->window = KERNEL_FIELD(direct, t, rcv_wup) + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
@@ -55,6 +76,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
   struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
   out->sequence = KERNEL_FIELD(direct, r, rcv_isn) + 1;
   out->answer = out->written = KERNEL_FIELD(direct, r, snt_isn) + 1;
+  read_handshake(out, r, direct);
   read_listener(out, KERNEL_FIELD(direct, r, req.req.__req_common.skc_listener), direct);
 }
 

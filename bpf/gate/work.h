@@ -66,6 +66,10 @@ struct endpoint {
   __u32 silent;   /* established: its client has said nothing yet */
   __u32 written;  /* behind what the server has said */
   __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
+  __u32 times;    /* segments have timestamps, and the stack drops those with: */
+  __u32 recent;   /* a value before this */
+  __u32 echoes;   /* an echo that is neither 0 nor one of so many */
+  __u32 echo;     /* from this on; echoes 0: any will do */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

@@ -299,7 +299,13 @@ struct rb_root {
   struct rb_node *rb_node;
 };
 
+struct tcp_options_received {
+  int ts_recent_stamp;
+  __u32 ts_recent;
+};
+
 struct tcp_sock {
+  struct tcp_options_received rx_opt;
   __u64 bytes_received;
   __u32 rcv_nxt;
   __u32 rcv_wnd;
@@ -311,6 +317,7 @@ struct tcp_sock {
 
 struct request_sock {
   struct sock_common __req_common;
+  __u32 ts_recent;
 };
 
 struct inet_request_sock {
@@ -321,6 +328,8 @@ struct tcp_request_sock {
   struct inet_request_sock req;
   __u32 rcv_isn;
   __u32 snt_isn;
+  __u32 snt_tsval_first; /* since 6.15 */
+  __u32 snt_tsval_last;
 };
 
 struct sk_buff {

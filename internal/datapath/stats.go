@@ -57,6 +57,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_NO_SNI:        "no_sni",
 	narthexReasonREASON_SHED:          "shed",
 	narthexReasonREASON_UNTAKEN:       "untaken",
+	narthexReasonREASON_OUTDATED:      "outdated",
 }
 
 // ReasonNames returns the names of all reasons, by number.

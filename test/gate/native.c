@@ -37,6 +37,7 @@ enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_TCP_SOCK, CORE_REQUEST_SOCK
       struct inet_sock *: CORE_INET_SOCK,                                                                    \
       struct tcp_sock *: CORE_TCP_SOCK,                                                                      \
       struct tcp_request_sock *: CORE_REQUEST_SOCK)
+#define bpf_core_field_exists(field) 0
 #define BPF_CORE_READ_BITFIELD(s, field) ((s)->field)
 #define BPF_CORE_READ_BITFIELD_PROBED(s, field) ((s)->field)
 

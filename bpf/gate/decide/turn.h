@@ -2,6 +2,7 @@
 /* A request takes its turn: what becomes of the segment with which it begins or goes on. */
 #pragma once
 #include "gate/decide/reject.h"
+#include "gate/outdated.h"
 #include "policy/clients.h"
 
 /* Whether the stack is still to make a socket of the flow's first request. */
@@ -140,9 +141,20 @@ static __always_inline bool set_claimed_scene(struct scene *sc, struct work *w) 
   return false;
 }
 
+/* Has the stack not find the request in a slot too old. */
+__noinline int renew(struct __sk_buff *skb, struct work *w, __u32 node) {
+  struct slot *slot = slot_of(node);
+  if (!w || !slot)
+    return 0;
+  find_socket(skb, &slot->key, &w->socket);
+  renew_slot(slot, &w->socket);
+  return 0;
+}
+
 /* Makes the packet the request in the flow's slot, and passes it. */
 static __always_inline int pass_slot(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
+  renew(skb, w, w->flow.node);
   int failed = restore(skb, w, w->flow.node);
   leave_slot(sc, w->flow.node, sc->flow, w->flow.id);
   return failed ? drop(REASON_CLONE_FAULT) : TCX_NEXT;

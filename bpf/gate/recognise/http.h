@@ -345,7 +345,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
     return drop(REASON_PIPELINED);
   if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
     return drop(REASON_FORGED);
-  return STEP_NEXT_REQUEST;
+  return is_outdated(skb, w) ? drop(REASON_OUTDATED) : STEP_NEXT_REQUEST;
 }
 
 /* Bytes behind those of the last request, which is over. */
@@ -392,6 +392,8 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w) {
     return pass_on(&sc);
   if (before(w->socket.answer, w->s.ack))
     return drop(REASON_FORGED);
+  if (!is_lenient(&sc) && is_outdated(skb, w))
+    return drop(REASON_OUTDATED);
   if (before(has, seq))
     return drop(REASON_GAP);
   if (before(seq, has))

@@ -64,6 +64,8 @@ __noinline int on_stream(struct __sk_buff *skb, struct work *w) {
   }
   if (has_moved(&sc))
     return move(&sc);
+  if (!is_lenient(&sc) && is_outdated(skb, w))
+    return drop(REASON_OUTDATED);
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   w->flow.flags = FLOW_LOST | (w->socket.state == BPF_TCP_NEW_SYN_RECV ? FLOW_NEW : 0);

@@ -7,7 +7,6 @@
  * RFC 8684), a connection that is established at once (TFO, RFC 7413). */
 #define OPTION_FAST_OPEN 34
 #define OPTION_MPTCP 30
-#define MAX_OPTIONS 40
 
 /* TFO from before it had a number of its own (RFC 6994), which the kernel still takes. */
 #define OPTION_EXPERIMENT 254

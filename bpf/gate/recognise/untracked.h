@@ -135,7 +135,7 @@ static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc,
   w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
   w->crowded = sock->crowded;
   if (begins)
-    return STEP_FIRST_REQUEST;
+    return is_outdated(skb, w) ? drop(REASON_OUTDATED) : STEP_FIRST_REQUEST;
   w->flow.sent = s->ack;
   return s->flags & TCP_FIN ? on_empty_close(skb, w) : drop(REASON_HANDSHAKE);
 }
@@ -206,6 +206,8 @@ static __always_inline int on_established(struct __sk_buff *skb, struct work *w,
     return close_again(skb, w);
   if (w->s.seq != sock->sequence)
     return TCX_NEXT;
+  if (is_outdated(skb, w))
+    return TCX_NEXT; /* and drops it */
   bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w);
   return taken ? STEP_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
 }
