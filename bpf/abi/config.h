@@ -12,6 +12,9 @@ volatile const __u32 slot_count = 0;
 /* Bytes of a frame that a slot holds at most: from 2,048 to MAX_SLOT_SIZE. */
 volatile const __u32 slot_size = 2048;
 
+/* Number of seats less one; a power of two less one. */
+volatile const __u32 seat_mask = 0;
+
 /* Marks of our own packets; random, the lower 12 bits are 0. */
 volatile const __u32 gate_mark = 0;
 

@@ -34,6 +34,18 @@ enum flow_flag {
   FLOW_ACKED = 256    /* the gate has acknowledged the head: its slot is the only copy */
 };
 
+/* Where a flow is found that may give way to another one. */
+struct seat {
+  __u64 id; /* of the flow; 0: free */
+  struct flow_key key;
+};
+
+/* What is remembered of a connection whose flow has given way, with its socket. */
+struct parked {
+  __u32 next; /* the client's sequence number at which its next request begins */
+  __u32 is;   /* 1 */
+};
+
 /* A flow that is to be looked at again. */
 struct watch {
   struct flow_key key;

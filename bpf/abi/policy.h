@@ -175,9 +175,11 @@ struct room_config {
   __u8 h2c;      /* 1: HTTP/2 without TLS passes */
   __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
   __u8 adaptive; /* 1: the room's control has the limit */
-  __u8 pad[76];  /* 0 */
+  __u8 pad[68];  /* 0 */
   __u32 share;   /* nodes of the pool that the service may always have */
   __u32 common;  /* nodes in use in all from which on it gets none beyond its share */
+  __u32 flow_share; /* the same of flows */
+  __u32 flow_common;
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
   __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */

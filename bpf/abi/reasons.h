@@ -48,8 +48,9 @@ enum reason {
   REASON_BLOCKED = 34,      /* dropped: SYN of a client that a request rule blocks */
   REASON_NO_SNI = 35,       /* beside other counts: a ClientHello without a name that can be read */
   REASON_SHED = 36, /* dropped: SYN of a class of which only a share is let in, as it could not be served */
-  REASON_UNTAKEN = 37, /* beside other counts: a request that was let in, and that the stack has dropped */
+  REASON_UNTAKEN = 37,  /* beside other counts: a request that was let in, and that the stack has dropped */
   REASON_OUTDATED = 38, /* dropped: a request with timestamps for which the stack would drop it */
+  REASON_PARKED = 39, /* beside other counts: a flow between two requests that has given way to another one */
   REASON_LEN
 };
 

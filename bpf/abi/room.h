@@ -79,6 +79,8 @@ struct room {
   __u32 gathering; /* heads that come in pieces */
   __u32 gather_head; /* their nodes, the oldest first; 0: none */
   __u32 gather_tail;
+  __u32 flows;                        /* not under the lock, but atomically */
+  __u32 pad;                          /* 0 */
   __u64 epoch_began;                  /* ns */
   struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
@@ -122,7 +124,8 @@ struct pool {
   __u32 free;                /* first free node; 0: none */
   __u32 fresh;               /* nodes that were in use already: those beyond are free, too */
   __u32 used;
-  __u32 used_by[MAX_SERVICES];    /* of these, by slot of the service */
+  __u32 flows;                    /* in use, of all rooms; not under the lock, but atomically */
+  __u32 used_by[MAX_SERVICES];    /* of the nodes in use, by slot of the service */
   __u32 used_from[SOURCE_GROUPS]; /* and by group of sources */
   struct node_link link[MAX_SLOTS + 1];
 };

@@ -36,6 +36,7 @@ struct flow {
   __u8 named;         /* enum flow_named */
   __u8 lacks;         /* looks at which the stack lacked bytes that were read, one after the other */
   __u8 pad;           /* 0 */
+  __u32 seat;         /* its number + 1; 0: none */
   __u32 unread_since; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed
                          since */
   __u32 rule;         /* the request rule that its request was found to match; NO_MATCH: none */
@@ -56,13 +57,46 @@ enum flow_named {
 };
 
 /* Connections that have sent a request, until their socket ends. Written and read by the
- * programs. When full, requests of further connections are rejected. */
+ * programs. When full, those give way that are between two requests; if there are none, requests of further
+ * connections are rejected. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(max_entries, 1);
   __type(key, struct flow_key);
   __type(value, struct flow);
 } flows SEC(".maps");
+
+/* Key: number. Of each flow, found without its key. Written by who makes or deletes the flow. Sized for twice
+ * as many as there are flows, so that one of a few is free. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct seat);
+} seats SEC(".maps");
+
+static __always_inline struct seat *seat_at(__u32 number) {
+  number &= seat_mask;
+  return bpf_map_lookup_elem(&seats, &number);
+}
+
+/* Counts a flow that was made, or deleted (n: −1). */
+static __always_inline void count_flow(struct room *r, struct pool *p, __u32 n) {
+  __sync_fetch_and_add(&r->flows, n);
+  __sync_fetch_and_add(&p->flows, n);
+}
+
+/* Whether flows run out for the room, which has its share of them. */
+static __always_inline bool lacks_flows(const struct room *r, const struct pool *p,
+                                        const struct room_config *c) {
+  return p->flows >= c->flow_common && r->flows >= c->flow_share;
+}
+
+static __always_inline void leave_seat(__u32 seat, __u64 id) {
+  struct seat *s = seat ? seat_at(seat - 1) : NULL;
+  if (s && s->id == id)
+    s->id = 0;
+}
 
 /* Whether the flow may take a turn: its last request is over, was given up, or has paused. */
 static __always_inline bool is_free(const struct room *r, const struct flow *f) {
@@ -123,6 +157,14 @@ static __always_inline bool is_as_seen(const struct flow *f, const struct flow *
   return seen->id && f->id == seen->id && f->state == seen->state && f->node == seen->node;
 }
 
+/* Takes a flow out of the table whose id was made 0. */
+static __always_inline void forget_flow(struct room *r, struct pool *p, const struct flow_key *key,
+                                        __u32 seat, __u64 id) {
+  count_flow(r, p, -1);
+  leave_seat(seat, id);
+  delete_by_key(&flows, key);
+}
+
 /* Deletes a flow that is as it was seen, or only still has its id. False: another CPU was
  * faster. */
 __noinline int delete_flow(const struct flow_key *key, struct flow *f, const struct flow *seen, __u64 id,
@@ -133,7 +175,7 @@ __noinline int delete_flow(const struct flow_key *key, struct flow *f, const str
   struct pool *p = the_pool();
   if (!r || !p || !id)
     return false;
-  __u32 node = 0;
+  __u32 node = 0, seat = f->seat;
   bool mine = false;
   bpf_spin_lock(&r->lock);
   if (seen ? is_as_seen(f, seen) : f->id == id) {
@@ -144,6 +186,6 @@ __noinline int delete_flow(const struct flow_key *key, struct flow *f, const str
   if (node)
     free_node(p, node);
   if (mine)
-    delete_by_key(&flows, key);
+    forget_flow(r, p, key, seat, id);
   return mine;
 }

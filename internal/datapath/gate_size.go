@@ -18,11 +18,14 @@ import (
 // roomMaps are the maps of the waiting rooms, which refer to each other.
 var roomMaps = []string{
 	narthexMapRooms, narthexMapPool, narthexMapSlots, narthexMapFlows, narthexMapClassSlots, narthexMapServiceSlots,
-	narthexMapGhosts, narthexMapFarewells, narthexMapWatches,
+	narthexMapGhosts, narthexMapFarewells, narthexMapWatches, narthexMapSeats, narthexMapParkedSockets,
 }
 
 // minServices is how many services a new instance has room for at least.
 const minServices = 64
+
+// leastSeats is how many seats are looked at at once.
+const leastSeats = 8
 
 // slotHeader is what a slot has beside the frame, bytes.
 const slotHeader = int(unsafe.Sizeof(narthexSlot{}))
@@ -54,7 +57,10 @@ func (in *Instance) setGate(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 	slots, size = min(orElse(slots, DefaultSlots), MaxSlots), min(max(orElse(size, DefaultSlotSize), MinSlotSize), MaxSlotSize)
 	spec.Maps[narthexMapSlots].MaxEntries = uint32(slots) + 1 // slot 0 is none
 	spec.Maps[narthexMapSlots].ValueSize = uint32(slotHeader + size)
-	spec.Maps[narthexMapFlows].MaxEntries = uint32(max(orElse(flows, DefaultFlows), slots))
+	flows = max(orElse(flows, DefaultFlows), slots)
+	spec.Maps[narthexMapFlows].MaxEntries = uint32(flows)
+	seats := max(leastSeats, ceilPowerOfTwo(2*flows))
+	spec.Maps[narthexMapSeats].MaxEntries = seats
 	if mark, err = gateMark(existing[narthexMapJournal]); err != nil {
 		return 0, err
 	}
@@ -63,7 +69,7 @@ func (in *Instance) setGate(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 		return 0, err
 	}
 	for name, value := range map[string]any{
-		narthexVarSlotCount: uint32(slots), narthexVarSlotSize: uint32(size), narthexVarGateMark: mark, narthexVarNetCookie: cookie,
+		narthexVarSlotCount: uint32(slots), narthexVarSlotSize: uint32(size), narthexVarSeatMask: seats - 1, narthexVarGateMark: mark, narthexVarNetCookie: cookie,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return 0, fmt.Errorf("setting %q: %w", name, err)

@@ -270,6 +270,8 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapFarewells:       o.Farewells,
 		narthexMapWatches:         o.Watches,
 		narthexMapFlows:           o.Flows,
+		narthexMapSeats:           o.Seats,
+		narthexMapParkedSockets:   o.ParkedSockets,
 		narthexMapGatePorts:       o.GatePorts,
 		narthexMapGhosts:          o.Ghosts,
 		narthexMapPool:            o.Pool,

@@ -145,9 +145,9 @@ type narthexFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
+	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
@@ -362,6 +362,12 @@ type narthexPage struct {
 	}
 }
 
+type narthexParked struct {
+	_    structs.HostLayout
+	Next uint32
+	Is   uint32
+}
+
 type narthexPattern struct {
 	_      structs.HostLayout
 	Up     uint32
@@ -375,10 +381,14 @@ type narthexPool struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Free  uint32
-	Fresh uint32
-	Used  uint32
-	Link  [65537]struct {
+	Free     uint32
+	Fresh    uint32
+	Used     uint32
+	Flows    uint32
+	UsedBy   [1024]uint32
+	UsedFrom [4096]uint32
+	_        [4]byte
+	Link     [65537]struct {
 		_      structs.HostLayout
 		Since  uint64
 		Next   uint32
@@ -390,6 +400,8 @@ type narthexPool struct {
 		Busy   uint8
 		Again  uint8
 		List   uint8
+		Group  uint16
+		Pad    [6]uint8
 	}
 }
 
@@ -561,7 +573,9 @@ const (
 	narthexReasonREASON_NO_SNI        narthexReason = 35
 	narthexReasonREASON_SHED          narthexReason = 36
 	narthexReasonREASON_UNTAKEN       narthexReason = 37
-	narthexReasonREASON_LEN           narthexReason = 38
+	narthexReasonREASON_OUTDATED      narthexReason = 38
+	narthexReasonREASON_PARKED        narthexReason = 39
+	narthexReasonREASON_LEN           narthexReason = 40
 )
 
 type narthexReject uint32
@@ -612,6 +626,8 @@ type narthexRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	Flows          uint32
+	Pad            uint32
 	_              [4]byte
 	EpochBegan     uint64
 	Control        narthexControl
@@ -637,7 +653,11 @@ type narthexRoomConfig struct {
 	H2c          uint8
 	Proxies      uint8
 	Adaptive     uint8
-	Pad          [84]uint8
+	Pad          [68]uint8
+	Share        uint32
+	Common       uint32
+	FlowShare    uint32
+	FlowCommon   uint32
 	Classes      uint32
 	Rank         [16]narthexRank
 	Answer       [256]uint8
@@ -685,6 +705,12 @@ type narthexRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+}
+
+type narthexSeat struct {
+	_   structs.HostLayout
+	Id  uint64
+	Key narthexFlowKey
 }
 
 type narthexSecret struct {
@@ -892,6 +918,10 @@ type narthexWork struct {
 		Silent   uint32
 		Written  uint32
 		Gap      uint32
+		Times    uint32
+		Recent   uint32
+		Echoes   uint32
+		Echo     uint32
 	}
 	_     [4]byte
 	Began narthexHttpHead
@@ -994,6 +1024,7 @@ const (
 	narthexMapMirrorRing          = "mirror_ring"
 	narthexMapMirroredRecords     = "mirrored_records"
 	narthexMapNesting             = "nesting"
+	narthexMapParkedSockets       = "parked_sockets"
 	narthexMapPolicyImage         = "policy_image"
 	narthexMapPool                = "pool"
 	narthexMapReadings            = "readings"
@@ -1003,6 +1034,7 @@ const (
 	narthexMapRuleCounts          = "rule_counts"
 	narthexMapRuleSlots           = "rule_slots"
 	narthexMapScratch             = "scratch"
+	narthexMapSeats               = "seats"
 	narthexMapServiceCounts       = "service_counts"
 	narthexMapServiceSlots        = "service_slots"
 	narthexMapSlots               = "slots"
@@ -1048,6 +1080,7 @@ const (
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
 	narthexVarNetCookie           = "net_cookie"
+	narthexVarSeatMask            = "seat_mask"
 	narthexVarSlotCount           = "slot_count"
 	narthexVarSlotSize            = "slot_size"
 	narthexVarSourceSetMask       = "source_set_mask"
@@ -1132,6 +1165,7 @@ type narthexMapSpecs struct {
 	MirrorRing      *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
+	ParkedSockets   *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool            *ebpf.MapSpec `ebpf:"pool"`
 	Readings        *ebpf.MapSpec `ebpf:"readings"`
@@ -1141,6 +1175,7 @@ type narthexMapSpecs struct {
 	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
+	Seats           *ebpf.MapSpec `ebpf:"seats"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
@@ -1180,6 +1215,7 @@ type narthexVariableSpecs struct {
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SeatMask        *ebpf.VariableSpec `ebpf:"seat_mask"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask   *ebpf.VariableSpec `ebpf:"source_set_mask"`
@@ -1224,6 +1260,7 @@ type narthexMaps struct {
 	MirrorRing      *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting         *ebpf.Map `ebpf:"nesting"`
+	ParkedSockets   *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
 	Pool            *ebpf.Map `ebpf:"pool"`
 	Readings        *ebpf.Map `ebpf:"readings"`
@@ -1233,6 +1270,7 @@ type narthexMaps struct {
 	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
+	Seats           *ebpf.Map `ebpf:"seats"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
 	Slots           *ebpf.Map `ebpf:"slots"`
@@ -1265,6 +1303,7 @@ func (m *narthexMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.ParkedSockets,
 		m.PolicyImage,
 		m.Pool,
 		m.Readings,
@@ -1274,6 +1313,7 @@ func (m *narthexMaps) Close() error {
 		m.RuleCounts,
 		m.RuleSlots,
 		m.Scratch,
+		m.Seats,
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
@@ -1314,6 +1354,7 @@ type narthexVariables struct {
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
+	SeatMask        *ebpf.Variable `ebpf:"seat_mask"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize        *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask   *ebpf.Variable `ebpf:"source_set_mask"`

@@ -35,21 +35,28 @@ func mostWaiting(t *policy.Tables, service int) int {
 }
 
 // setShares says of how many slots each service can be sure, and how many are in use in all when it
-// gets no more than those. If all queues fit, a share is a queue's size. Else a quarter is divided
-// evenly, so that no service can take all that there is.
+// gets no more than those, and the same of flows. If all queues fit, a share is a queue's size. Else, and
+// of flows, a quarter is divided evenly, so that no service can take all that there is.
 func setShares(configs []narthexRoomConfig, t *policy.Tables, s *slots) {
 	most := s.capacity - s.capacity/sparePart
 	fits := Waiting(t) <= most
-	all := 0
+	all, allFlows := 0, 0
 	for i := range t.Services {
 		share := mostWaiting(t, i)
 		if !fits {
 			share = min(share, s.capacity/sharedPart/len(t.Services))
 		}
-		configs[s.byName[t.Services[i].Name]].Share = uint32(share)
+		c := &configs[s.byName[t.Services[i].Name]]
+		c.Share = uint32(share)
 		all += share
+		if HasGate(&t.Services[i]) {
+			c.FlowShare = uint32(s.flows / sharedPart / len(t.Services))
+			allFlows += int(c.FlowShare)
+		}
 	}
 	for i := range configs {
-		configs[i].Common = uint32(most - (all - int(configs[i].Share)))
+		c := &configs[i]
+		c.Common = uint32(most - (all - int(c.Share)))
+		c.FlowCommon = uint32(s.flows - s.flows/sparePart - (allFlows - int(c.FlowShare)))
 	}
 }

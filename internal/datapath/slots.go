@@ -24,6 +24,7 @@ type slots struct {
 	classes  []string
 	byClass  map[string]uint32
 	capacity int // how many requests can be held at once
+	flows    int // how many connections can be followed
 }
 
 // ruleKey tells rules: one of each table may have the same name.
@@ -78,7 +79,7 @@ func ruleOwners(t *policy.Tables) []owner {
 
 // readSlots reads the owners from the maps.
 func readSlots(o *objects) (*slots, error) {
-	s := &slots{byRule: map[ruleKey]uint32{}, capacity: int(o.Slots.MaxEntries()) - 1}
+	s := &slots{byRule: map[ruleKey]uint32{}, capacity: int(o.Slots.MaxEntries()) - 1, flows: int(o.Flows.MaxEntries())}
 	s.rules = make([]narthexRuleSlot, o.RuleSlots.MaxEntries())
 	if err := readArray(o.RuleSlots, s.rules); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func sameForm(a, b *narthexRuleSlot) bool {
 func (s *slots) clone() *slots {
 	return &slots{
 		slices.Clone(s.rules), maps.Clone(s.byRule), slices.Clone(s.services), maps.Clone(s.byName),
-		slices.Clone(s.classes), maps.Clone(s.byClass), s.capacity,
+		slices.Clone(s.classes), maps.Clone(s.byClass), s.capacity, s.flows,
 	}
 }
 

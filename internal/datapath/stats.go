@@ -58,6 +58,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_SHED:          "shed",
 	narthexReasonREASON_UNTAKEN:       "untaken",
 	narthexReasonREASON_OUTDATED:      "outdated",
+	narthexReasonREASON_PARKED:        "parked",
 }
 
 // ReasonNames returns the names of all reasons, by number.

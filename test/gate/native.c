@@ -69,6 +69,7 @@ static __u64 k_get_netns_cookie(void *ctx);
 static long k_setsockopt(void *ctx, int level, int name, void *value, int size);
 static long k_ringbuf_output(void *ring, void *data, __u64 size, __u64 flags);
 static __u32 k_get_prandom_u32(void);
+static void *k_sk_storage_get(void *map, void *sk, void *value, __u64 flags);
 static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length);
 static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 
@@ -96,6 +97,7 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_setsockopt k_setsockopt
 #define bpf_ringbuf_output k_ringbuf_output
 #define bpf_get_prandom_u32 k_get_prandom_u32
+#define bpf_sk_storage_get k_sk_storage_get
 #define bpf_xdp_load_bytes k_xdp_load_bytes
 #define bpf_xdp_get_buff_len k_xdp_get_buff_len
 /* Like a function's, for the struct has the helper's name. */
@@ -383,6 +385,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(rooms, 1);
   OPEN(pool, 1);
   OPEN(flows, s->flows);
+  OPEN(seats, seat_mask + 1);
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
   OPEN(chunk_gaps, 4096);
@@ -911,6 +914,29 @@ static long k_sk_release(void *sk) {
   return 0;
 }
 
+/* What is stored with each socket, for as long as it is that one. */
+static struct stored {
+  __u64 cookie;
+  struct parked value;
+} stored[MOST_SOCKETS];
+
+static void *k_sk_storage_get(void *map, void *sk, void *value, __u64 flags) {
+  CALLED();
+  unsigned long number = ((const char *)sk - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
+  __u32 state = ((const struct bpf_sock *)sk)->state;
+  if (map != &parked_sockets || value || number >= MOST_SOCKETS || !sockets_held[depth])
+    fault("bpf_sk_storage_get() of what is no socket");
+  if (state == BPF_TCP_NEW_SYN_RECV || state == BPF_TCP_TIME_WAIT)
+    return NULL; /* it is no whole socket */
+  struct stored *s = &stored[number];
+  if (s->cookie == the_world.socket[number].cookie)
+    return &s->value;
+  if (flags != BPF_SK_STORAGE_GET_F_CREATE || starved())
+    return NULL;
+  *s = (struct stored){.cookie = the_world.socket[number].cookie};
+  return &s->value;
+}
+
 static __u32 cookie_hash(__u32 saddr, __u32 daddr, __be16 sport, __be16 dport, __u32 isn) {
   __u64 h = saddr * 0x9e3779b97f4a7c15ULL ^ daddr;
   h = (h ^ (__u64)sport << 16 ^ dport) * 0xff51afd7ed558ccdULL;
@@ -1005,10 +1031,19 @@ static int page_in_force;
 #define RULE_CELL 64
 #define GATE_MARK 0x5a5a1000
 
+/* As many seats as user space makes. */
+static __u32 seats_for(const struct sizes *s) {
+  __u32 n = SEAT_WAYS;
+  while (n < 2 * s->flows)
+    n *= 2;
+  return n;
+}
+
 /* Sets what user space sets before loading. */
 static void configure(const struct sizes *s) {
   *(__u32 *)&slot_count = s->slots;
   *(__u32 *)&slot_size = s->slot_size;
+  *(__u32 *)&seat_mask = seats_for(s) - 1;
   *(__u32 *)&gate_mark = GATE_MARK;
   *(__u64 *)&net_cookie = NETNS_COOKIE;
 }
@@ -1068,6 +1103,7 @@ void world_open(const struct sizes *s, const struct policy *p) {
   world_policy(p);
   __u32 index = p->port / 64;
   *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
+  memset(stored, 0, sizeof(stored));
 }
 
 static void begin(void) {
@@ -1286,6 +1322,8 @@ static void check_flow(struct census *c, struct pool *p, struct flow *f) {
   c->states[f->state & 7]++;
   if (!f->id)
     is_wrong(c, "a flow is being deleted for ever");
+  if (f->seat && seat_at(f->seat - 1)->id != f->id)
+    is_wrong(c, "the seat of a flow is another one's");
   bool waits = f->state == FLOW_HELD || f->state == FLOW_GATHERING;
   if (!f->node && !waits)
     return;
@@ -1345,6 +1383,8 @@ void world_census(struct census *c) {
   if (waiting != r->waiting || in_service != r->in_service)
     is_wrong(c, "the classes have %u waiting and %u in service, the room %u and %u", waiting, in_service,
              r->waiting, r->in_service);
+  if (p->flows != c->flows || r->flows != c->flows)
+    is_wrong(c, "there are %u flows, %u are counted, %u of the room", c->flows, p->flows, r->flows);
   for (__u32 b = 0; b < m->buckets; b++)
     for (__u32 e = m->bucket[b]; e; e = m->next[e])
       check_flow(c, p, (struct flow *)value_of(m, e));

@@ -183,7 +183,7 @@ func (w *world) odds(c *conn, d *dice) {
 	case 1:
 		old := w.cfg.policy
 		lenient := w.lenient()
-		newPolicy(d, w.cfg.slots, &w.cfg.policy)
+		newPolicy(d, &w.cfg)
 		if !becomeStrict && lenient != w.lenient() {
 			w.cfg.policy = old
 		}

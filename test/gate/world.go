@@ -199,11 +199,12 @@ func newConfig(d *dice) (c config) {
 	}
 	c.pipelining = d.in(3)
 	c.family = of(d, 0, 4, 6)
-	newPolicy(d, c.slots, &c.policy)
+	newPolicy(d, &c)
 	return c
 }
 
-func newPolicy(d *dice, slots int, p *C.struct_policy) {
+func newPolicy(d *dice, cfg *config) {
+	p, slots := &cfg.policy, cfg.slots
 	r := &p.room
 	*r = C.struct_room_config{}
 	p.port = port
@@ -217,6 +218,8 @@ func newPolicy(d *dice, slots int, p *C.struct_policy) {
 	r.queue_size = u32(of(d, 0, 1, 3, 8, 64))
 	r.share = u32(of(d, 0, slots/4, slots))
 	r.common = u32(of(d, slots-slots/32, slots/2))
+	r.flow_share = u32(of(d, 0, cfg.flows/4, cfg.flows))
+	r.flow_common = u32(of(d, cfg.flows-cfg.flows/32, cfg.flows/2))
 	r.strict = 1
 	r.ends = C.__u8(of(d, 0, 0, 0, 1, 2))
 	if d.in(8) {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c156a9358322b39a10efc808a91de105"
+const compiled = "35ee6ea3a3ce8294e210bc8503dcfeea"

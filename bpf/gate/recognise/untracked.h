@@ -3,6 +3,7 @@
  * comes of those that were ended. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "gate/recognise/seats.h"
 
 /* The first request of a connection. */
 __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
@@ -26,8 +27,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next, body = w->flow.body;
   w->flow.next = w->flow.body = w->next = w->s.seq;
-  const struct work *own = work_in_map(w);
-  long failed = own ? bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST) : -1;
+  bool failed = !put_flow(skb, w, lacks_flows(sc.room, sc.pool, sc.config)) && !put_flow(skb, w, 1);
   w->flow.next = next;
   w->flow.body = body;
   sc.flow = find_by_key(&flows, &w->key);
@@ -198,12 +198,14 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
 
 /* A segment of an established connection that is not in the table: it is older than the
  * gate, or than its limit. What looks like a request is taken for one. */
-static __always_inline int on_established(struct __sk_buff *skb, struct work *w,
-                                          const struct endpoint *sock) {
+static __always_inline int on_established(struct __sk_buff *skb, struct work *w, const struct endpoint *sock,
+                                          bool lenient) {
   if (!w->s.length || w->s.flags & TCP_RST)
     return TCX_NEXT;
   if (was_closed(w, sock))
     return close_again(skb, w);
+  if (!lenient && is_parked(skb, w))
+    return on_parked(skb, w);
   if (w->s.seq != sock->sequence)
     return TCX_NEXT;
   if (is_outdated(skb, w))
@@ -231,6 +233,6 @@ __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   if (state == 0 || state == BPF_TCP_LISTEN)
     return answer_closed(skb, w);
   if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
-    return on_established(skb, w, &w->socket);
+    return on_established(skb, w, &w->socket, is_lenient(&sc));
   return TCX_NEXT;
 }

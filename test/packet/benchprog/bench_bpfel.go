@@ -73,9 +73,9 @@ type BenchFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
+	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
@@ -172,16 +172,26 @@ type BenchNote struct {
 	Text [128]uint8
 }
 
+type BenchParked struct {
+	_    structs.HostLayout
+	Next uint32
+	Is   uint32
+}
+
 type BenchPool struct {
 	_    structs.HostLayout
 	Lock struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Free  uint32
-	Fresh uint32
-	Used  uint32
-	Link  [65537]struct {
+	Free     uint32
+	Fresh    uint32
+	Used     uint32
+	Flows    uint32
+	UsedBy   [1024]uint32
+	UsedFrom [4096]uint32
+	_        [4]byte
+	Link     [65537]struct {
 		_      structs.HostLayout
 		Since  uint64
 		Next   uint32
@@ -193,6 +203,8 @@ type BenchPool struct {
 		Busy   uint8
 		Again  uint8
 		List   uint8
+		Group  uint16
+		Pad    [6]uint8
 	}
 }
 
@@ -325,6 +337,8 @@ type BenchRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	Flows          uint32
+	Pad            uint32
 	_              [4]byte
 	EpochBegan     uint64
 	Control        struct {
@@ -373,6 +387,12 @@ type BenchRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+}
+
+type BenchSeat struct {
+	_   structs.HostLayout
+	Id  uint64
+	Key BenchFlowKey
 }
 
 type BenchSecret struct {
@@ -522,6 +542,10 @@ type BenchWork struct {
 		Silent   uint32
 		Written  uint32
 		Gap      uint32
+		Times    uint32
+		Recent   uint32
+		Echoes   uint32
+		Echo     uint32
 	}
 	_     [4]byte
 	Began BenchHttpHead
@@ -638,6 +662,7 @@ const (
 	BenchMapMirrorRing          = "mirror_ring"
 	BenchMapMirroredRecords     = "mirrored_records"
 	BenchMapNesting             = "nesting"
+	BenchMapParkedSockets       = "parked_sockets"
 	BenchMapPolicyImage         = "policy_image"
 	BenchMapPool                = "pool"
 	BenchMapReadings            = "readings"
@@ -647,6 +672,7 @@ const (
 	BenchMapRuleCounts          = "rule_counts"
 	BenchMapRuleSlots           = "rule_slots"
 	BenchMapScratch             = "scratch"
+	BenchMapSeats               = "seats"
 	BenchMapServiceCounts       = "service_counts"
 	BenchMapServiceSlots        = "service_slots"
 	BenchMapSlots               = "slots"
@@ -705,6 +731,7 @@ const (
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
 	BenchVarNetCookie           = "net_cookie"
+	BenchVarSeatMask            = "seat_mask"
 	BenchVarSlotCount           = "slot_count"
 	BenchVarSlotSize            = "slot_size"
 	BenchVarSourceSetMask       = "source_set_mask"
@@ -802,6 +829,7 @@ type BenchMapSpecs struct {
 	MirrorRing      *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
+	ParkedSockets   *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool            *ebpf.MapSpec `ebpf:"pool"`
 	Readings        *ebpf.MapSpec `ebpf:"readings"`
@@ -811,6 +839,7 @@ type BenchMapSpecs struct {
 	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
+	Seats           *ebpf.MapSpec `ebpf:"seats"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
@@ -851,6 +880,7 @@ type BenchVariableSpecs struct {
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
+	SeatMask        *ebpf.VariableSpec `ebpf:"seat_mask"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize        *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask   *ebpf.VariableSpec `ebpf:"source_set_mask"`
@@ -896,6 +926,7 @@ type BenchMaps struct {
 	MirrorRing      *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting         *ebpf.Map `ebpf:"nesting"`
+	ParkedSockets   *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
 	Pool            *ebpf.Map `ebpf:"pool"`
 	Readings        *ebpf.Map `ebpf:"readings"`
@@ -905,6 +936,7 @@ type BenchMaps struct {
 	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
+	Seats           *ebpf.Map `ebpf:"seats"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
 	Slots           *ebpf.Map `ebpf:"slots"`
@@ -938,6 +970,7 @@ func (m *BenchMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.ParkedSockets,
 		m.PolicyImage,
 		m.Pool,
 		m.Readings,
@@ -947,6 +980,7 @@ func (m *BenchMaps) Close() error {
 		m.RuleCounts,
 		m.RuleSlots,
 		m.Scratch,
+		m.Seats,
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
@@ -988,6 +1022,7 @@ type BenchVariables struct {
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
+	SeatMask        *ebpf.Variable `ebpf:"seat_mask"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize        *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask   *ebpf.Variable `ebpf:"source_set_mask"`

@@ -64,9 +64,9 @@ type RulesFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Pad            uint8
+	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
@@ -125,10 +125,14 @@ type RulesPool struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Free  uint32
-	Fresh uint32
-	Used  uint32
-	Link  [65537]struct {
+	Free     uint32
+	Fresh    uint32
+	Used     uint32
+	Flows    uint32
+	UsedBy   [1024]uint32
+	UsedFrom [4096]uint32
+	_        [4]byte
+	Link     [65537]struct {
 		_      structs.HostLayout
 		Since  uint64
 		Next   uint32
@@ -140,6 +144,8 @@ type RulesPool struct {
 		Busy   uint8
 		Again  uint8
 		List   uint8
+		Group  uint16
+		Pad    [6]uint8
 	}
 }
 
@@ -272,6 +278,8 @@ type RulesRoom struct {
 	Gathering      uint32
 	GatherHead     uint32
 	GatherTail     uint32
+	Flows          uint32
+	Pad            uint32
 	_              [4]byte
 	EpochBegan     uint64
 	Control        struct {
@@ -320,6 +328,12 @@ type RulesRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+}
+
+type RulesSeat struct {
+	_   structs.HostLayout
+	Id  uint64
+	Key RulesFlowKey
 }
 
 type RulesServiceSlot struct {
@@ -430,6 +444,10 @@ type RulesWork struct {
 		Silent   uint32
 		Written  uint32
 		Gap      uint32
+		Times    uint32
+		Recent   uint32
+		Echoes   uint32
+		Echo     uint32
 	}
 	_     [4]byte
 	Began struct {
@@ -557,6 +575,7 @@ const (
 	RulesMapRooms           = "rooms"
 	RulesMapRuleCounts      = "rule_counts"
 	RulesMapRuleSlots       = "rule_slots"
+	RulesMapSeats           = "seats"
 	RulesMapServiceCounts   = "service_counts"
 	RulesMapServiceSlots    = "service_slots"
 	RulesMapSlots           = "slots"
@@ -575,6 +594,7 @@ const (
 	RulesVarNetCookie       = "net_cookie"
 	RulesVarRefused         = "refused"
 	RulesVarRule            = "rule"
+	RulesVarSeatMask        = "seat_mask"
 	RulesVarSlotCount       = "slot_count"
 	RulesVarSlotSize        = "slot_size"
 	RulesVarSourceSetMask   = "source_set_mask"
@@ -651,6 +671,7 @@ type RulesMapSpecs struct {
 	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
 	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
+	Seats           *ebpf.MapSpec `ebpf:"seats"`
 	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots           *ebpf.MapSpec `ebpf:"slots"`
@@ -671,6 +692,7 @@ type RulesVariableSpecs struct {
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
 	Rule          *ebpf.VariableSpec `ebpf:"rule"`
+	SeatMask      *ebpf.VariableSpec `ebpf:"seat_mask"`
 	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
@@ -715,6 +737,7 @@ type RulesMaps struct {
 	Rooms           *ebpf.Map `ebpf:"rooms"`
 	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
 	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
+	Seats           *ebpf.Map `ebpf:"seats"`
 	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
 	Slots           *ebpf.Map `ebpf:"slots"`
@@ -743,6 +766,7 @@ func (m *RulesMaps) Close() error {
 		m.Rooms,
 		m.RuleCounts,
 		m.RuleSlots,
+		m.Seats,
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
@@ -764,6 +788,7 @@ type RulesVariables struct {
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
 	Rule          *ebpf.Variable `ebpf:"rule"`
+	SeatMask      *ebpf.Variable `ebpf:"seat_mask"`
 	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
