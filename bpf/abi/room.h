@@ -56,8 +56,10 @@ struct control {
   __u32 limit;           /* requests in service at once; 0: unlimited */
   __u32 safe;            /* the same from then on */
   __u32 overload;        /* 1: the service is overloaded, for rules that ask */
-  __u32 sheds;           /* 1: not all of keep are KEEP_ALL */
+  __u32 sheds;           /* 1: not all of what follows are KEEP_ALL */
   __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
+  __u32 strangers;       /* the same of sources whose class only their requests tell */
+  __u32 pad;             /* 0 */
 };
 
 #define KEEP_ALL 65536

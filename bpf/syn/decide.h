@@ -46,7 +46,7 @@ static __always_inline __u32 shed_number(const struct packet *p, __u64 now) {
 }
 
 /* Whether the SYN is one of those that are not let in at the moment, for requests of its class could not be
- * served. Its class is the one that its source is learned in, if that is more important than its rule's. */
+ * served: never of a source that is learned in a better class than its rule's. */
 static __always_inline bool is_shed(struct image *im, const struct header *h, const struct decision *d,
                                     const struct packet *p, __u64 now) {
   struct room *r = h->steers ? room_of(d->service->slot) : NULL;
@@ -56,8 +56,11 @@ static __always_inline bool is_shed(struct image *im, const struct header *h, co
   if (!c)
     return false;
   __u32 rank = rank_of(c, d->rule), learned = learned_rank(c, p);
-  rank = learned < rank ? learned : rank;
-  return shed_number(p, now) >= r->control.keep[BOUND(rank, MAX_RANKS - 1)];
+  if (learned < rank)
+    return false;
+  bool known = learned < MAX_RANKS || (d->rule && d->rule->class != NO_CLASS);
+  __u32 keep = known ? r->control.keep[BOUND(rank, MAX_RANKS - 1)] : r->control.strangers;
+  return shed_number(p, now) >= keep;
 }
 
 static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u64 now) {

@@ -21,13 +21,15 @@ type Config struct {
 
 // Decision is what a Controller has decided for the time until its next Step.
 type Decision struct {
-	Limit    int       `json:"limit"`            // requests in service at once; 0: unlimited
-	Safe     int       `json:"safe"`             // the limit for when nobody adapts it any more; 0: unlimited
-	Overload bool      `json:"overload"`         // the service has more work than it can do
-	Degree   float64   `json:"degree"`           // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
-	Keep     []float64 `json:"keep,omitempty"`   // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
-	Signal   string    `json:"signal"`           // what set the limit, one of the Signal constants
-	Reason   string    `json:"reason,omitempty"` // a sentence for the audit log if the limit or the state changed noteworthily, else empty
+	Limit    int       `json:"limit"`          // requests in service at once; 0: unlimited
+	Safe     int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
+	Overload bool      `json:"overload"`       // the service has more work than it can do
+	Degree   float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
+	Keep     []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
+	// Strangers is which share of SYNs not to let in of sources whose class only their requests tell.
+	Strangers float64 `json:"strangers,omitempty"`
+	Signal    string  `json:"signal"`           // what set the limit, one of the Signal constants
+	Reason    string  `json:"reason,omitempty"` // a sentence for the audit log if the limit or the state changed noteworthily, else empty
 }
 
 // What can set a limit.
@@ -80,6 +82,7 @@ func (c *Controller) Step(s Sample) Decision {
 	c.overload.step(&s, c.config.QueueSize, c.bound.active)
 	d.Overload, d.Degree = c.overload.active, c.overload.degree
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
+	d.Strangers = c.keep.strangers
 	d.Safe = c.safe.step(&s, d.Limit)
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true

@@ -12,6 +12,8 @@ const (
 	keepLeast  = 0.02 // the lowest share of a class
 	keepMore   = 0.05 // what a class's share grows by in a second without a flood
 	keepFast   = 0.5  // the same, where the queue is not half full: it is over
+	// strangerRate is how many rejections/s take a quarter of a core, at 15 µs each.
+	strangerRate = 0.25 / 15e-6
 )
 
 // keeper decides which share of SYNs to let in by class, so that what the queue has no room
@@ -19,11 +21,16 @@ const (
 // refuses many requests, the lowest class first, and grow by a constant when it does not (additive
 // increase, multiplicative decrease: D.-M. Chiu and R. Jain, Computer Networks and ISDN Systems
 // 17, 1989), the highest first. The highest class is never cut.
+//
+// That is for sources whose class is known before they have asked for anything. Strangers, who may be of
+// any class for all that is known, are let in as long as their rejections take less than a quarter of a
+// core.
 type keeper struct {
-	keep    []float64
-	since   float64 // s, of what follows
-	refused uint64
-	classes []asked // by rank
+	keep      []float64
+	strangers float64 // share of them that is not let in
+	since     float64 // s, of what follows
+	refused   uint64
+	classes   []asked // by rank
 }
 
 // asked is what a class has asked for, and how much of it was refused.
@@ -36,8 +43,9 @@ func (k *keeper) step(s *Sample, queue int) []float64 {
 		switch {
 		case full && float64(k.refused) > floodRate*k.since:
 			k.cut()
+			k.cutStrangers(float64(k.refused) / k.since)
 		case s.Waiting == 0:
-			k.keep = nil
+			k.keep, k.strangers = nil, 0
 		case s.Waiting <= queue/2:
 			k.grow(keepFast * k.since)
 		default:
@@ -84,7 +92,14 @@ func (k *keeper) cut() {
 	}
 }
 
+// cutStrangers lets in as many strangers as are refused at a rate that may be.
+func (k *keeper) cutStrangers(rate float64) {
+	keep := (1 - k.strangers) * strangerRate / rate
+	k.strangers = 1 - min(1, max(keepLeast, keep))
+}
+
 func (k *keeper) grow(by float64) {
+	k.strangers = max(0, k.strangers-by)
 	for r := range k.keep {
 		if k.keep[r] < 1 {
 			if k.keep[r] = math.Min(1, k.keep[r]+by); k.keep[r] < 1 {

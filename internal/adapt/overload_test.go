@@ -114,6 +114,32 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// Strangers are let in up to a rate of rejections that a quarter of a core does.
+func TestKeepStrangers(t *testing.T) {
+	var k keeper
+	step := func(n int, rate float64, waiting int) float64 {
+		for _, s := range spans(n, Sample{Waiting: waiting, Rejected: uint64(rate / 20), Classes: []ClassSample{{}, {}}}) {
+			k.step(&s, 100)
+		}
+		return k.strangers
+	}
+	if got := step(100, 16_000, 95); got != 0 {
+		t.Errorf("%g of the strangers are kept out at 16,000 rejections/s, want none", got)
+	}
+	if got := step(4, 100_000, 95); got < 0.8 || got > 0.85 {
+		t.Errorf("%g of the strangers are kept out at 100,000 rejections/s, want five in six", got)
+	}
+	if got := step(4, 100_000*(1-k.strangers), 95); got < 0.8 || got > 0.85 {
+		t.Errorf("%g of the strangers are kept out when what is left is right, want as many", got)
+	}
+	if got := step(400, 1e6, 95); got > 1-keepLeast {
+		t.Errorf("%g of the strangers are kept out, want some let in", got)
+	}
+	if got := step(4, 0, 0); got != 0 {
+		t.Errorf("%g of the strangers are kept out when nobody waits, want none", got)
+	}
+}
+
 var near = cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
 
 func TestSafe(t *testing.T) {

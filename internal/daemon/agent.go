@@ -163,7 +163,7 @@ func (a *agent) step(s *steered, now time.Duration) {
 
 // wanted is what is to be in force.
 func (s *steered) wanted() datapath.Control {
-	c := datapath.Control{Limit: s.decision.Limit, Safe: s.within(s.decision.Safe), Grace: controlGrace, Overload: s.decision.Overload, Keep: s.decision.Keep}
+	c := datapath.Control{Limit: s.decision.Limit, Safe: s.within(s.decision.Safe), Grace: controlGrace, Overload: s.decision.Overload, Keep: s.decision.Keep, Strangers: s.decision.Strangers}
 	if !s.adaptive { // the policy has the limit
 		c.Limit, c.Safe = s.table.Room.Limit, s.table.Room.Limit
 	}
@@ -173,6 +173,9 @@ func (s *steered) wanted() datapath.Control {
 // same reports whether it makes no difference which of two controls is in force.
 func same(a, b datapath.Control) bool {
 	if a.Limit != b.Limit || a.Safe != b.Safe || a.Overload != b.Overload || len(a.Keep) != len(b.Keep) {
+		return false
+	}
+	if diff := a.Strangers - b.Strangers; diff > keepStep || diff < -keepStep || (a.Strangers > 0) != (b.Strangers > 0) {
 		return false
 	}
 	for i := range a.Keep {

@@ -23,6 +23,9 @@ type Control struct {
 	Grace    time.Duration // for how long this holds
 	Overload bool          // rules that are for overload are enforced
 	Keep     []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
+	// Strangers is by how much less than 1 the same is of sources whose class only their requests tell.
+	// Where no request rule gives one they are of the default class.
+	Strangers float64
 }
 
 // keepAll is KEEP_ALL in bpf/abi/room.h.
@@ -40,7 +43,7 @@ func (in *Instance) Steer(service int, c Control) error {
 	if !in.objects.hasGate() {
 		return nil // there is nothing to steer
 	}
-	to := newControl(c, at)
+	to := newControl(c, at, t, service)
 	opts := &ebpf.RunOptions{
 		Data:    unsafe.Slice((*byte)(unsafe.Pointer(&to)), unsafe.Sizeof(to)),
 		Context: skbContext{Cb: [5]uint32{in.slots.byName[t.Services[service].Name]}},
@@ -72,16 +75,22 @@ func (in *Instance) atService(service int) (t *policy.Tables, at uint64, err err
 // tcxNext is TCX_NEXT.
 const tcxNext = math.MaxUint32
 
-func newControl(c Control, at uint64) narthexControl {
+func newControl(c Control, at uint64, t *policy.Tables, service int) narthexControl {
 	to := narthexControl{
 		Until: at + uint64(c.Grace), Limit: uint32(c.Limit), Safe: uint32(c.Safe), Overload: uint32(flag(c.Overload)),
-		Sheds: uint32(flag(slices.ContainsFunc(c.Keep, func(share float64) bool { return share < 1 }))),
 	}
 	for rank := range to.Keep {
 		to.Keep[rank] = keepAll
 		if rank < len(c.Keep) {
 			to.Keep[rank] = uint32(min(max(c.Keep[rank], 0), 1) * keepAll)
 		}
+	}
+	to.Strangers = to.Keep[t.Default]
+	if t.Services[service].Room.Ruled {
+		to.Strangers = uint32((1 - min(max(c.Strangers, 0), 1)) * keepAll)
+	}
+	if to.Strangers < keepAll || slices.ContainsFunc(c.Keep, func(share float64) bool { return share < 1 }) {
+		to.Sheds = 1
 	}
 	return to
 }

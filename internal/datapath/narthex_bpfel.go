@@ -61,13 +61,15 @@ type narthexClient struct {
 }
 
 type narthexControl struct {
-	_        structs.HostLayout
-	Until    uint64
-	Limit    uint32
-	Safe     uint32
-	Overload uint32
-	Sheds    uint32
-	Keep     [16]uint32
+	_         structs.HostLayout
+	Until     uint64
+	Limit     uint32
+	Safe      uint32
+	Overload  uint32
+	Sheds     uint32
+	Keep      [16]uint32
+	Strangers uint32
+	Pad       uint32
 }
 
 type narthexCounts struct {
