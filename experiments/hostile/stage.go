@@ -33,7 +33,8 @@ type stage struct {
 	bronze []netip.Addr
 	bench.Meters
 	control netip.AddrPort
-	secure  bool // the service speaks TLS
+	secure  bool   // the service speaks TLS
+	header  string // of gold clients' requests
 	daemon  *bench.Narthex
 }
 
@@ -73,7 +74,7 @@ func (st *stage) origin(cfg origin.Config) error {
 }
 
 // enforce starts Narthex with a waiting room. Service is further keys of the service.
-func (st *stage) enforce(ctx context.Context, service string) (err error) {
+func (st *stage) enforce(ctx context.Context, service string, flags ...string) (err error) {
 	text := fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, %s}
@@ -84,6 +85,22 @@ connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s, %s], class: bronze}
 `, bench.Web(st.lab), service, bronzeNet, nobodyNet)
+	st.daemon, err = st.Enforce(ctx, st.lab.Server, text, flags...)
+	return err
+}
+
+// enforceCookies does so where gold is told by a cookie, which the request rule does with more keys.
+func (st *stage) enforceCookies(ctx context.Context, service, more string) (err error) {
+	st.header = "Cookie: who=gold\r\n"
+	text := fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: ["%s"], xdp: off, %s}
+classes:
+  - {name: gold, priority: 1}
+  - {name: bronze, priority: 2}
+requests:
+  - {name: gold, cookie: {who: gold}, class: gold%s}
+`, bench.Web(st.lab), service, more)
 	st.daemon, err = st.Enforce(ctx, st.lab.Server, text)
 	return err
 }

@@ -17,11 +17,11 @@ import (
 
 // tlsCases are attacks on a service that speaks TLS.
 var tlsCases = []hostileCase{
-	{"idle TLS connections, 10 × the limit", roomy, func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
+	{name: "idle TLS connections, 10 × the limit", limit: roomy, start: func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
 		c.Clients = 10 * roomy
 		return attack.TLSIdlers{Crowd: c}.Start(ctx)
 	}},
-	{"ClientHellos that never end, 300 clients", roomy, func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
+	{name: "ClientHellos that never end, 300 clients", limit: roomy, start: func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
 		c.Clients = 300
 		return attack.SlowHeads{Crowd: c, Begin: "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", Every: 100 * time.Millisecond}.Start(ctx)
 	}},
@@ -53,7 +53,7 @@ func (b suite) tlsCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 	if err := st.enforce(ctx, fmt.Sprintf("protocol: tls, concurrency: %d, queue: {max_wait: 5s}", c.limit)); err != nil {
 		return nil, err
 	}
-	t := caseTable(c.name)
+	t := caseTable(c.name, c.least)
 	for t.Next() {
 		if err := st.compare(ctx, t, st.goldTLS, c); err != nil {
 			return t.Done(), err

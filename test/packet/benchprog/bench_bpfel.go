@@ -342,13 +342,15 @@ type BenchRoom struct {
 	_              [4]byte
 	EpochBegan     uint64
 	Control        struct {
-		_        structs.HostLayout
-		Until    uint64
-		Limit    uint32
-		Safe     uint32
-		Overload uint32
-		Sheds    uint32
-		Keep     [16]uint32
+		_         structs.HostLayout
+		Until     uint64
+		Limit     uint32
+		Safe      uint32
+		Overload  uint32
+		Sheds     uint32
+		Keep      [16]uint32
+		Strangers uint32
+		Pad       uint32
 	}
 	Entered [8][32]uint32
 	Class   [32]struct {
