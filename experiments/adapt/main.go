@@ -10,6 +10,14 @@
 //	         Go program that waits 50 ms for something else; Apache with a CGI script of which
 //	         only a few fit into memory; Python's own web server. The last one played no part
 //	         when the controller was tuned
+//	pool, thread, kept
+//	         8 gunicorn processes, one thread of Node, nginx with connections that are used again,
+//	         each with several numbers of clients from the first moment: auto from 2 s on, beside
+//	         fixed limits and none. The controller was tuned on these
+//	database, pauses, bimodal, two-cores
+//	         the same for servers that played no part when it was tuned: threads that share 5
+//	         connections to a database, much garbage, 1 of 100 that takes 100 times as long, one
+//	         thread on two cores
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
@@ -24,7 +32,7 @@
 // A limit that is far too low settles at once and never drifts. So what the server does then is
 // compared with what it does with a fixed limit that suits it.
 //
-// It needs root, Apache, nginx, Perl and Python, and two cores: the server has the first, its
+// It needs root, Apache, nginx, Perl, Python, gunicorn and Node, and two cores: the server has the first, its
 // clients and the daemon the last. What the server receives is handled on its core by receive
 // packet steering. No meter soaks up idle time, as in the other experiments: the controller
 // reads how busy the core is. Variants take turns within a run. A run during which others on the
@@ -56,6 +64,9 @@ func main() {
 	var parts []bench.Part
 	for _, s := range servers {
 		parts = append(parts, bench.PartOf(s.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.sweep(ctx, s) }))
+	}
+	for _, k := range append(tuning, heldOut...) {
+		parts = append(parts, bench.PartOf(k.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.judge(ctx, k) }))
 	}
 	bench.Experiment{Name: "adapt", Limit: 3 * time.Hour, Parts: append(parts,
 		bench.PartOf("calm", suite.calm),

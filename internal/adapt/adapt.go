@@ -37,6 +37,7 @@ const (
 	SignalIdle       = "idle"       // nothing known yet, no limit
 	SignalHeadroom   = "headroom"   // not overloaded: far above what the server needs
 	SignalModel      = "model"      // overloaded: from capacity and time in service before
+	SignalTaken      = "taken"      // overloaded: as many as the server takes
 	SignalCPU        = "cpu"        // overloaded: processors busy, but no longer than needed
 	SignalThroughput = "throughput" // overloaded: completions do not grow with the limit
 	SignalMemory     = "memory"     // overloaded: the server pages
@@ -50,6 +51,7 @@ type Controller struct {
 	last     Sample
 	begun    bool
 	est      estimator
+	inside   inside
 	bound    binding
 	search   search
 	overload overload
@@ -93,7 +95,9 @@ func (c *Controller) Step(s Sample) Decision {
 func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	was := c.bound.active
 	c.est.brief.step(s)
-	c.bound.step(s, &c.est, &c.search)
+	c.est.quicken(s)
+	c.inside.step(s)
+	c.bound.step(s, &c.est, &c.inside, &c.search)
 	if !c.bound.active {
 		c.est.step(s)
 		if was {
@@ -105,9 +109,9 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		return 0, SignalIdle
 	}
 	if !was {
-		c.search.begin(s, &c.est, c.config)
+		c.search.begin(s, &c.est, &c.inside, c.config)
 	}
-	c.search.observe(s, &c.est, c.config)
+	c.search.observe(s, &c.est, &c.inside, c.config)
 	return c.search.limit(), c.search.signal
 }
 

@@ -7,8 +7,8 @@ import "math"
 const (
 	saturated = 0.97 // utilisation from which on processors are taken to be the bottleneck
 	enterFor  = 3    // samples in a row that must say overload
-	slowFor   = 0.5  // seconds for which all requests must take longer, though none waits for the limit
-	pile      = 16.0 // requests in service beyond the knee that are more than chance
+	slowFor   = 0.25 // seconds for which requests must wait inside the server
+	pile      = 16.0 // requests in service per core that are more than chance where none has ended
 	leaveFor  = 1.0  // seconds over which requests must wait for overload to last
 )
 
@@ -17,7 +17,7 @@ const (
 type binding struct {
 	active bool
 	run    int     // samples in a row that speak for overload
-	slow   float64 // seconds for which all requests have taken longer
+	slow   float64 // seconds for which requests have waited inside the server
 	waits  float64 // share of the last second in which requests waited
 }
 
@@ -27,29 +27,56 @@ func used(s *Sample) bool {
 	return s.Limit > 0 && float64(s.InService) >= 0.9*float64(s.Limit)-1
 }
 
-func (b *binding) step(s *Sample, e *estimator, f *search) {
+func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 	if b.active {
-		if f.trial <= f.base { // with more let in to try it, that none waits says nothing
+		if cheap(s, q.rate) && float64(s.InService+s.Waiting) < cheapQueue/2*q.rate {
+			*b = binding{} // to hold them costs more than it brings
+		} else if f.trial <= f.base { // with more let in to try it, that none waits says nothing
 			b.leave(s)
 		}
 		return
 	}
-	if (s.Waiting > 0 && used(s)) || piledUp(s, e) {
+	switch {
+	case s.Waiting > 0 && used(s):
 		b.run++
 		if flooded(s, e) {
 			b.run += 2
 		}
-	} else {
+	default:
 		b.run = 0
 	}
-	if e.queues(s, inflation) {
+	if queuesInside(s, e, q) {
 		b.slow += s.Span.Seconds()
 	} else {
 		b.slow = 0
 	}
-	if b.run >= enterFor || b.slow > slowFor || b.run > 0 && paging(s) {
+	if b.run >= enterFor || b.slow >= slowFor-1e-9 || (b.run > 0 || b.slow > 0) && paging(s) {
 		*b = binding{active: true, waits: 1}
 	}
+}
+
+// queuesInside tells whether what waits inside the server takes longer than it should.
+func queuesInside(s *Sample, e *estimator, q *inside) bool {
+	if q.rate <= 0 {
+		return s.Cores > 0 && s.use() >= saturated*s.Cores && q.in > pile*s.Cores
+	}
+	if taken := q.taken(); taken > 0 && q.untaken/q.rate > targetShare*target(taken/q.rate, s, q.rate) {
+		return true
+	}
+	if s.Cores > 0 && s.use() >= saturated*s.Cores {
+		needed := s.Cores
+		if n := e.knee(); n > 0 {
+			needed = max(n, needed)
+		}
+		if (q.in-needed-1)/q.rate > target(needed/q.rate, s, q.rate) {
+			return true
+		}
+	}
+	if slower := e.inflation(); slower > 1+targetShare && e.crowded(s) {
+		service := q.in / q.rate / slower
+		return (slower-1)*service > targetShare*target(service, s, q.rate)
+	}
+	return false
 }
 
 func (b *binding) leave(s *Sample) {
@@ -66,18 +93,5 @@ func (b *binding) leave(s *Sample) {
 // flooded tells whether clearly more requests came than the processors can do.
 func flooded(s *Sample, e *estimator) bool {
 	can := e.capacity() * s.Span.Seconds()
-	return can > 0 && s.Busy > quietest*s.Cores && float64(s.Arrived) > 1.2*can+3*math.Sqrt(can)
-}
-
-// piledUp tells whether there is more work inside the server than queues by chance.
-func piledUp(s *Sample, e *estimator) bool {
-	if s.Cores == 0 || s.Busy < saturated*s.Cores {
-		return false
-	}
-	n, x := e.knee(), e.capacity()
-	in := float64(s.InService)
-	if n == 0 || x == 0 {
-		return in > pile*s.Cores
-	}
-	return in > n+pile && (in-n)/x > e.residence.mean()
+	return can > 0 && s.use() > quietest*s.Cores && float64(s.Arrived) > 1.2*can+3*math.Sqrt(can)
 }

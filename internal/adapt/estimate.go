@@ -36,7 +36,9 @@ type estimator struct {
 	peak       float64 // of requests in service, forgotten slowly
 	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
 	brief      brief
-	long       tally // of some seconds
+	quick      float64                 // the shortest mean time in service of late, seconds; 0: not known
+	quickest   [len(quantiles)]float64 // the shortest that quantiles of times in service were of late, seconds; 0: not known
+	long       tally                   // of some seconds
 }
 
 // sums is a ratio of two sums, with the number of requests behind them.
@@ -82,6 +84,9 @@ func (q *quantile) at(share float64) float64 {
 	return 0
 }
 
+// quantiles are those of times in service by which one tells whether all take longer.
+var quantiles = [...]float64{0.25, 0.5}
+
 // brief is what was seen last.
 type brief struct {
 	tally
@@ -92,6 +97,40 @@ func (b *brief) step(s *Sample) {
 	b.forget(s.Span.Seconds(), briefly)
 	b.add(s)
 	b.low.add(&s.Service, math.Exp(-s.Span.Seconds()/briefly))
+}
+
+// quicken remembers how quick requests can be.
+func (e *estimator) quicken(s *Sample) {
+	if e.brief.low.count() < fewest/2 {
+		return
+	}
+	now := e.brief.spent / e.brief.served
+	if e.quick *= math.Exp(s.Span.Seconds() / peakSpan); e.quick == 0 || now < e.quick {
+		e.quick = now
+	}
+	for i, q := range quantiles {
+		now := e.brief.low.at(q)
+		if e.quickest[i] *= math.Exp(s.Span.Seconds() / peakSpan); e.quickest[i] == 0 || now < e.quickest[i] {
+			e.quickest[i] = now
+		}
+	}
+}
+
+// inflation is how many times as long requests take as they did without a queue, the quick ones as
+// well.
+func (e *estimator) inflation() float64 {
+	if e.brief.low.count() < fewest/2 {
+		return 1
+	}
+	least := math.Inf(1)
+	for i, q := range quantiles {
+		was := e.quickest[i]
+		if e.low.count() >= fewest {
+			was = min(was, e.low.at(q))
+		}
+		least = min(least, e.brief.low.at(q)/max(was, 1e-6))
+	}
+	return least
 }
 
 // step learns from a sample without overload.
@@ -135,28 +174,28 @@ func (e *estimator) step(s *Sample) {
 // crowded tells whether more requests are in service than there would be, at this throughput,
 // if they took as long as they did.
 func (e *estimator) crowded(s *Sample) bool {
-	return e.residence.count >= fewest && float64(s.InService) > 2*e.brief.rate()*e.residence.mean()+8
+	return float64(s.InService) > 1.8*e.brief.rate()*e.service()+4
+}
+
+// service is the mean time in service of a request that does not queue, seconds.
+func (e *estimator) service() float64 {
+	if e.residence.count >= fewest {
+		return min(e.residence.mean(), e.quick)
+	}
+	return e.quick
 }
 
 // little returns, for a server inside which requests wait for something else than a processor,
 // as many as would be in service at this throughput if they did not, by Little's law.
 func (e *estimator) little(s *Sample) float64 {
-	return 1.2 * max(e.brief.rate(), float64(s.Served)/s.Span.Seconds()) * e.residence.mean()
+	return 1.2 * max(e.brief.rate(), float64(s.Served)/s.Span.Seconds()) * e.service()
 }
 
 // queues tells whether all requests, the quick ones as well, take so many times as long as they
 // did, and more of them are in service than would be otherwise. Some that are slow by themselves
 // do not look like this.
 func (e *estimator) queues(s *Sample, times float64) bool {
-	if e.brief.low.count() < fewest/2 || !e.crowded(s) {
-		return false
-	}
-	for _, q := range []float64{0.25, 0.5} {
-		if e.brief.low.at(q) < times*e.low.at(q) {
-			return false
-		}
-	}
-	return true
+	return e.crowded(s) && e.inflation() >= times
 }
 
 // capacity returns X*, the completions per second that the processors allow, or 0 if it is not
@@ -187,6 +226,10 @@ func (e *estimator) headroom() int {
 		return 0
 	case n > 0:
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
+		burst := burst
+		if heldCost*e.capacity() > heldShare*e.cores {
+			burst = cheapQueue
+		}
 		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+burst*e.capacity(), slack*max(e.peak, e.left))
 	case e.cores == 0 && e.residence.count >= fewest:
 		n = max(8*e.peak, 64)

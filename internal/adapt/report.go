@@ -56,7 +56,7 @@ func limitText(n int) string {
 func (c *Controller) because(s *Sample) string {
 	text := fmt.Sprintf("%.0f completions/s, %d in service", float64(s.Served)/s.Span.Seconds(), s.InService)
 	if s.Cores > 0 {
-		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.Busy/s.Cores, s.Cores)
+		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.use()/s.Cores, s.Cores)
 	}
 	return text
 }

@@ -27,9 +27,18 @@ type Sample struct {
 	Classes       []ClassSample `json:"classes,omitempty"`
 	Backlog       int           `json:"backlog"`      // connections in the accept queues of its listeners, at the end
 	Busy          float64       `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
+	Wanted        float64       `json:"wanted"`       // how many of them the server's own threads used or waited for; 0: not known
 	Cores         float64       `json:"cores"`        // how many cores it may run on; 0: Busy is not known
 	Pressure      Pressure      `json:"pressure"`     // that tasks felt
 	MajorFaults   float64       `json:"major_faults"` // per second
+}
+
+// use is how many cores were busy for the server, at most.
+func (s *Sample) use() float64 {
+	if s.Wanted > 0 {
+		return min(s.Wanted, s.Busy) // others on the same processors may be what keeps them busy
+	}
+	return s.Busy
 }
 
 // ClassSample is what a Sample has of one class. Classes are in the order of their rank, the

@@ -87,11 +87,12 @@ func TestStep(t *testing.T) {
 		name     string
 		server   func() *server
 		capacity float64
+		cheap    bool
 	}{
-		{"CPU-bound", cpuBound(0.002, 2, 0.3), 1000},
-		{"static files", cpuBound(0.0001, 1, 0.3), 10000},
-		{"sleeps", sleeps(0.05, 0.001, 2), 2000},
-		{"thrashes", thrashes(0.01, 2, 16, 2, true), 200},
+		{"CPU-bound", cpuBound(0.002, 2, 0.3), 1000, false},
+		{"static files", cpuBound(0.0001, 1, 0.3), 10000, true},
+		{"sleeps", sleeps(0.05, 0.001, 2), 2000, false},
+		{"thrashes", thrashes(0.01, 2, 16, 2, true), 200, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +113,7 @@ func TestStep(t *testing.T) {
 			if math.Abs(first-last) > 0.25*last+0.5 {
 				t.Errorf("limit %.1f from the second second on, %.1f later", first, last)
 			}
-			if during > 3*steady {
+			if most := 3 * steady; during > most && !(tt.cheap && during < cheapQueue) {
 				t.Errorf("gold p99 %.1f ms during the step, %.1f ms later", 1e3*during, 1e3*steady)
 			}
 			if goodput < 0.93*tt.capacity {

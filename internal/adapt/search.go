@@ -11,6 +11,7 @@ const (
 	idlePlain  = 0.85  // utilisation below which a lower limit has plainly left processors idle
 	busyAbout  = 0.85  // utilisation of the sample with which overload begins that means the same
 	lossAllow  = 0.025 // share of throughput that a lower limit may cost
+	drained    = 32.0  // requests in service per core from which on a server is drained
 	lossFar    = 0.1   // the same, of one far lower, at first
 	lossMost   = 0.04  // the same, of all lower limits together: busy processors may do less with each request
 	regain     = 0.015 // share of throughput that a higher limit has to bring where that was lost
@@ -67,6 +68,7 @@ type search struct {
 	ago    float64    // seconds since then
 	// Until Little's law may be tried again, and for how long after the next time, seconds.
 	jumpDue, jumpPause float64
+	jumps              bool // the trial is one
 	// By the asymptotic bounds, the least that a limit has to be, for a trial left processors idle;
 	// 0: none did of late. Seconds since then.
 	least, leastAgo float64
@@ -81,11 +83,13 @@ type search struct {
 	before, lowered float64
 	low, lowAgo     float64 // the highest base that was not enough after all, 0: none of late; seconds since then
 	noise           dispersion
+	draining        float64 // in service, while it drains to show how much of it is enough; 0: it does not
+	pool            bool    // the server takes so many requests at once and no more
 }
 
-func (f *search) begin(s *Sample, e *estimator, c Config) {
+func (f *search) begin(s *Sample, e *estimator, q *inside, c Config) {
 	*f = search{signal: SignalModel, noise: f.noise}
-	if s.Cores > 0 && s.Busy >= busyAbout*s.Cores && e.brief.t > briefly/2 {
+	if s.Cores > 0 && s.use() >= busyAbout*s.Cores && e.brief.t > briefly/2 {
 		f.peak = e.brief.rate()
 	}
 	n := float64(s.InService)
@@ -94,17 +98,22 @@ func (f *search) begin(s *Sample, e *estimator, c Config) {
 	case paging(s):
 		f.paged = n
 		f.base, f.signal = min(n/2, max(knee, s.Cores)), SignalMemory
-	case s.Cores > 0 && knee > 0 && (s.Busy >= busyAbout*s.Cores || flooded(s, e)):
+	case q.taken() > 0 && q.taken()+1 < n:
+		f.base, f.signal = q.taken()+1, SignalTaken
+	case s.Cores > 0 && knee > 0 && (s.use() >= busyAbout*s.Cores || flooded(s, e)):
 		f.base = knee
-		if s.Busy < busyAbout*s.Cores { // they may wait for something else yet
+		if s.use() < busyAbout*s.Cores { // they may wait for something else yet
 			f.base++
 		}
 		if idle := e.long.idle(); idle > max(knee/2, 2) {
 			f.base += idle // they will stay, and use nothing
 		}
-	case s.Cores > 0 && s.Busy >= busyHardly*s.Cores:
-		// What is in service drains, and shows with how much of it they are still busy.
-		f.base, f.signal = s.Cores, SignalCPU
+	case s.Cores > 0 && s.use() >= busyHardly*s.Cores:
+		// What is in service drains, if it is much, and shows with how much of it they are still busy.
+		f.base, f.signal = n, SignalCPU
+		if n > drained*s.Cores {
+			f.base, f.draining = s.Cores, n
+		}
 	case e.queues(s, inflation):
 		f.base = min(n, e.little(s))
 	default:
@@ -120,6 +129,12 @@ func (f *search) begin(s *Sample, e *estimator, c Config) {
 	f.forget()
 	if s.Cores == 0 {
 		f.due[up] = pauseFirst // first see whether requests queue inside
+	}
+	if f.signal == SignalCPU && f.draining == 0 {
+		f.step[down] = math.Log(4)
+	}
+	if s.Waiting == 0 && s.use() < busyAbout*s.Cores { // they queue for something that is not seen
+		f.near, f.due[up], f.step[down] = true, pauseFirst, math.Log(2)
 	}
 }
 
@@ -141,7 +156,7 @@ func (f *search) limit() int {
 }
 
 // observe takes a sample of a time in which requests wait.
-func (f *search) observe(s *Sample, e *estimator, c Config) {
+func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 	t := s.Span.Seconds()
 	f.due[down] -= t
 	f.due[up] -= t
@@ -162,6 +177,9 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 	if s.Waiting == 0 && f.trial <= f.base && s.MeanInService < 0.8*float64(f.limit()) {
 		f.trial = 0 // nobody waits: nothing to be learned, and no reason to try anything
 		return
+	}
+	if f.draining > 0 {
+		f.drain(s)
 	}
 	if !f.settled(s) {
 		return
@@ -192,13 +210,41 @@ func (f *search) observe(s *Sample, e *estimator, c Config) {
 		f.jumpDue = jumpAfter // what was known of times in service may hold no more
 		return
 	}
-	if f.jumpDue -= t; f.jumpDue <= 1e-9 && f.ref.utilisation(s) < busyHardly && f.ref.served >= 4 && f.ref.t >= 0.1-1e-9 && e.queues(s, inflation) &&
-		f.try(math.Ceil(min(e.little(s), f.base/1.5)), s, c) {
-		f.jumpPause = min(max(4*f.jumpPause, 4*pauseFirst), pauseMost)
-		f.jumpDue = f.jumpPause
+	if f.jumpDue -= t; f.jumpDue <= 1e-9 && f.jump(s, e, q, c) {
 		return
 	}
-	f.consider(s, e, c)
+	f.consider(s, e, q, c)
+}
+
+// jump tries the limit that signals speak for, if that is clearly another one.
+func (f *search) jump(s *Sample, e *estimator, q *inside, c Config) bool {
+	if f.ref.served < 4 || f.ref.t < 0.1-1e-9 {
+		return false
+	}
+	to := f.base
+	if taken := q.taken(); taken > 0 {
+		to = math.Round(taken) + 1
+	} else if f.ref.utilisation(s) < busyHardly && e.queues(s, inflation) {
+		to = math.Ceil(min(e.little(s), f.base/1.5))
+	}
+	if to >= f.base || !f.try(to, s, c) {
+		return false
+	}
+	f.jumps = true
+	return true
+}
+
+// drain ends the draining of a server when its processors are no longer busy: what was in service
+// before that was enough.
+func (f *search) drain(s *Sample) {
+	switch {
+	case s.use() < busyHardly*s.Cores:
+		f.base = max(f.base, math.Ceil(f.draining))
+	case float64(s.InService) > f.base:
+		f.draining = float64(s.InService)
+		return
+	}
+	f.draining = 0
 }
 
 // settled tells whether a sample shows what the limit does: those above it have left, and those
@@ -226,7 +272,7 @@ func (f *search) patience() float64 {
 }
 
 // consider begins a trial if one is due.
-func (f *search) consider(s *Sample, e *estimator, c Config) {
+func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 	if f.ref.t < f.enough() || f.ref.served < 4 && f.ref.t < 1 {
 		return
 	}
@@ -239,6 +285,9 @@ func (f *search) consider(s *Sample, e *estimator, c Config) {
 		}
 		f.signal = SignalThroughput
 		f.forget()
+		return
+	}
+	if u < busyHardly && f.pooled(q) {
 		return
 	}
 	switch {
@@ -264,6 +313,22 @@ func (f *search) consider(s *Sample, e *estimator, c Config) {
 			f.attempt(down, f.step[down], s, c)
 		}
 	}
+}
+
+// pooled sets the limit of a server that takes so many requests at once and no more: one more than
+// that, which shows that there are not more workers than were.
+func (f *search) pooled(q *inside) bool {
+	switch taken := q.taken(); {
+	case taken > 0 && f.base <= taken+1.6:
+		f.pool, f.signal = true, SignalTaken
+		return true
+	case f.pool && q.stands < standing/2 && f.ref.t > 0.15-1e-9:
+		f.base += max(1, math.Floor(f.base/4))
+		f.signal = SignalTaken
+		f.ref, f.recent = tally{}, tally{}
+		return true
+	}
+	return f.pool
 }
 
 // lost tells whether what a tally shows is less than what other limits have brought, by so many

@@ -32,6 +32,8 @@ type world struct {
 	hop        float64 // seconds from a release until the server sees the request
 	controller *Controller
 	hideBusy   bool // processors cannot be seen
+	noTasks    bool // nor what the server's threads do
+	wantedRead float64
 	decided    func(*Sample, Decision)
 
 	s         Sample // that is being filled
@@ -79,6 +81,9 @@ func (w *world) arrive(class, client int) {
 		}
 	}
 	w.held++
+	if cost := w.server.holding; cost > 0 {
+		j.stages = append([]stage{{onCPU, cost}}, j.stages...)
+	}
 	w.s.Held++
 	w.s.Classes[class].Held++
 	w.waits++
@@ -102,11 +107,7 @@ func (w *world) enter(j *job) {
 	w.s.Entered++
 	w.server.inService++
 	j.entered = w.now
-	w.after(w.hop, func() {
-		if !w.next(j) {
-			w.served(j)
-		}
-	})
+	w.after(w.hop, func() { w.accept(j) })
 }
 
 // served ends a request, lets in who waits, and has its client send the next one.
@@ -119,6 +120,7 @@ func (w *world) served(j *job) {
 	if j.class == gold {
 		w.latencies = append(w.latencies, w.now-j.arrived)
 	}
+	w.done()
 	w.release()
 	if j.client >= 0 {
 		w.sendClosed(j.client)
@@ -188,6 +190,7 @@ func (w *world) run(until float64) {
 		}
 		dt := next - w.now
 		w.server.virtual += rate * dt
+		w.server.wanted += float64(len(w.server.running)+len(w.server.ready)) * dt
 		w.server.busy += busy*dt + w.server.look(dt)
 		w.now = next
 		switch {
@@ -209,6 +212,7 @@ func (w *world) sample() {
 	s := w.s
 	s.At, s.Span = time.Duration(w.now*1e9), time.Duration(period*1e9)
 	s.Limit, s.InService, s.Waiting = w.limit, w.server.inService, w.waits
+	s.Backlog = w.server.untaken()
 	s.MeanInService, w.inTime = w.inTime/period, 0
 	for class := range w.waiting {
 		s.Classes[class].Waiting = len(w.waiting[class])
@@ -217,6 +221,10 @@ func (w *world) sample() {
 	if !w.hideBusy {
 		s.Cores, s.Busy = w.server.cores, min(max(busy-w.busyRead, 0)/period, w.server.cores)
 	}
+	if wanted := w.server.wanted - w.wantedRead; !w.hideBusy && !w.noTasks {
+		s.Wanted = min(wanted/period, w.server.cores)
+	}
+	w.wantedRead = w.server.wanted
 	w.busyRead = busy
 	s.Pressure = Pressure{-1, -1, -1}
 	if v := w.server; v.idles {

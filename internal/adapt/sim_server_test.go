@@ -30,14 +30,19 @@ type job struct {
 	arrived float64
 	entered float64
 	stages  []stage
+	fresh   bool // the server has not taken it
 }
 
 // server is a simulated one: processor sharing on some cores, where every request uses one core
-// at the most, a pool, and delays. effort says by how much work gets slower with the requests
+// at the most, a pool, and delays. Where it has workers, each takes one request at a time and the others
+// are in the accept queue; where it is a loop, a core works on one request until it waits or ends. effort says by how much work gets slower with the requests
 // that are in service: context switches, caches, paging.
 type server struct {
 	cores   float64
 	pool    int
+	workers int                 // requests that it takes at once; 0: all
+	loop    bool                // first come, first served, by as many threads as there are cores
+	holding float64             // seconds of processor time that a request costs which was held
 	effort  func(n int) float64 // factor of processor time; nil: 1
 	idles   bool                // work beyond factor 1 is waiting for pages, not processor time
 	slow    float64             // factor of all times, 1 at first
@@ -51,7 +56,22 @@ type server struct {
 	pooled    int
 	queue     []*job  // for the pool
 	busy      float64 // core-seconds used
+	wanted    float64 // core-seconds used or waited for
 	spun      float64 // seconds of the stretch without work that is going on
+	taken     int     // by workers
+	backlog   []*job  // that no worker has taken
+	ready     []*job  // that no thread of the loop works on
+}
+
+// untaken is how many requests the server has not read.
+func (v *server) untaken() int {
+	n := len(v.backlog)
+	for _, j := range v.ready {
+		if j.fresh {
+			n++
+		}
+	}
+	return n
 }
 
 // rate is how fast virtual time goes, and how many cores are busy.
@@ -116,6 +136,38 @@ func lognormal(r *rand.Rand, mean, cv float64) float64 {
 	return mean * math.Exp(math.Sqrt(v)*r.NormFloat64()-v/2)
 }
 
+// accept lets the server take a job, or not yet.
+func (w *world) accept(j *job) {
+	v := w.server
+	j.fresh = true
+	if v.workers > 0 && v.taken >= v.workers {
+		v.backlog = append(v.backlog, j)
+		return
+	}
+	v.taken++
+	if !w.next(j) {
+		w.served(j)
+	}
+}
+
+// done has a worker take the next request.
+func (w *world) done() {
+	v := w.server
+	v.taken--
+	if len(v.backlog) > 0 && v.taken < v.workers {
+		j := v.backlog[0]
+		v.backlog = v.backlog[1:]
+		w.accept(j)
+	}
+}
+
+// compute has a job use a processor.
+func (w *world) compute(j *job) {
+	w.seq++
+	j.fresh = false
+	heap.Push(&w.server.running, event{at: w.server.virtual + j.stages[0].time, seq: w.seq, job: j})
+}
+
 // next lets a job go on with its next stage, and returns false when it has none left.
 func (w *world) next(j *job) bool {
 	if len(j.stages) == 0 {
@@ -125,8 +177,11 @@ func (w *world) next(j *job) bool {
 	v := w.server
 	switch st.kind {
 	case onCPU:
-		w.seq++
-		heap.Push(&v.running, event{at: v.virtual + st.time, seq: w.seq, job: j})
+		if v.loop && len(v.running) >= int(v.cores) {
+			v.ready = append(v.ready, j)
+			return true
+		}
+		w.compute(j)
 	case delay:
 		w.after(st.time*v.slow, func() { w.staged(j) })
 	case inPool:
@@ -155,6 +210,11 @@ func (w *world) usePool(j *job) {
 
 // staged ends a stage of a job.
 func (w *world) staged(j *job) {
+	if v := w.server; j.stages[0].kind == onCPU && len(v.ready) > 0 && len(v.running) < int(v.cores) {
+		first := v.ready[0]
+		v.ready = v.ready[1:]
+		w.compute(first)
+	}
 	j.stages = j.stages[1:]
 	if !w.next(j) {
 		w.served(j)

@@ -14,7 +14,7 @@ func (a *tally) add(s *Sample) {
 	t := s.Span.Seconds()
 	a.t += t
 	a.served += float64(s.Served)
-	a.busy += s.Busy * t
+	a.busy += s.use() * t
 	a.in += s.MeanInService * t
 	a.spent += s.Service.Sum.Seconds()
 }

@@ -118,6 +118,9 @@ func (f *search) judge(s *Sample) {
 // knee lies between: where the gain would have been full.
 func (f *search) accept(gain, full float64) {
 	to := f.trial
+	if f.jumps {
+		f.jumps, f.jumpPause = false, 0
+	}
 	f.pause[f.dir], f.due[f.dir] = pauseFirst, 0
 	f.step[f.dir] = min(1.5*f.step[f.dir], math.Log(2))
 	if f.dir == up && gain < 0.9*full {
@@ -142,6 +145,10 @@ func (f *search) accept(gain, full float64) {
 // reject returns to the base.
 func (f *search) reject(s *Sample, se float64) {
 	d := f.dir
+	if f.jumps {
+		f.jumps, f.jumpPause = false, min(max(4*f.jumpPause, 4*pauseFirst), pauseMost)
+		f.jumpDue = f.jumpPause
+	}
 	least := max(0.1, min(2*se, 0.5))
 	if f.step[d] > 1.2*least && f.base*f.step[d] > 2 && d == down {
 		f.due[d] = pauseFirst / 4

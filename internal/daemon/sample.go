@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ type machineSums struct {
 	usage  time.Duration // of the cgroup, if it has a quota
 	stalls host.Stalls
 	faults int64
+	work   host.Work // of the server's threads
+	worked bool      // it is known
 }
 
 // happening reports whether there was anything in the service since the last sample.
@@ -127,6 +130,9 @@ func (a *agent) sums(s *steered) machineSums {
 		return m
 	}
 	m.idle = idleOf(a.reading.Idle, m.place.CPUs)
+	if t := m.place.Tasks; t != nil {
+		m.work, m.worked = t.Read(a.clock(), a.buffer)
+	}
 	g := m.place.Group
 	if g == nil {
 		return m
@@ -200,4 +206,24 @@ func (s *steered) addMachine(out *adapt.Sample, now machineSums) {
 		out.Busy = max(used, out.Cores-idle)
 	}
 	out.Busy = min(out.Busy, out.Cores)
+	addWork(out, now, before, span)
+}
+
+// ownShare is how much of what processors do the server's own threads must do, so that these tell how
+// busy it is: what does its work may be other processes.
+const ownShare = 0.4
+
+// addWork adds what the server's own threads did, which others on its processors do not change.
+func addWork(out *adapt.Sample, now, before machineSums, span float64) {
+	if !now.worked || !before.worked || now.work.Ran < before.work.Ran {
+		return
+	}
+	ran, waited := (now.work.Ran-before.work.Ran).Seconds()/span, (now.work.Waited-before.work.Waited).Seconds()/span
+	if ran < ownShare*out.Busy {
+		return
+	}
+	if width := math.Round(now.work.Width); width >= 1 && width < out.Cores {
+		out.Cores, out.Busy = width, min(ran, width)
+	}
+	out.Wanted = min(ran+max(waited, 0), out.Cores)
 }

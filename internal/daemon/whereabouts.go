@@ -183,6 +183,7 @@ func (a *agent) place(l *locator) {
 func (s *steered) move(w *whereabouts) {
 	old := s.place
 	if old != nil && old.Place != nil && w.Place != nil && old.Same(w.Place) {
+		old.Follow(w.Place)
 		w.close()
 		old.accept = w.accept
 		return
@@ -194,7 +195,7 @@ func (s *steered) move(w *whereabouts) {
 }
 
 func (w *whereabouts) close() {
-	if w.Place != nil && w.Group != nil {
-		w.Group.Close()
+	if w.Place != nil {
+		w.Place.Close()
 	}
 }

@@ -22,6 +22,7 @@ const maxCPUs = 1024
 type Place struct {
 	CPUs  []int   // ascending; empty: not known
 	Quota float64 // cores that their cgroup may use at once, as cpu.max says; 0: no bound
+	Tasks *Tasks  // their threads; nil: there are too many processes
 	Group *Group  // their cgroup, if there is one but the root; of several, that of the first process
 }
 
@@ -101,7 +102,7 @@ type Holder struct {
 
 // mostHolders bounds how many processes are kept for a socket: workers that share one may
 // use the same, as a rule.
-const mostHolders = 16
+const mostHolders = 64
 
 // Holders returns the processes that have sockets open, by the sockets' inodes. It looks at
 // every file of every process.
@@ -188,6 +189,9 @@ func (f *Finder) Place(pids []int) *Place {
 		}
 	}
 	p.Quota = together(quotas)
+	if len(pids) < mostHolders {
+		p.Tasks = NewTasks(f.proc, pids)
+	}
 	if first != "" && first != "/" {
 		p.Group = f.open(first)
 	}
@@ -260,7 +264,26 @@ func (f *Finder) open(group string) *Group {
 	return g
 }
 
+// Close lets go what reads the processes.
+func (p *Place) Close() {
+	if p.Tasks != nil {
+		p.Tasks.Close()
+	}
+	if p.Group != nil {
+		p.Group.Close()
+	}
+}
+
 // Same reports whether two places are the same as far as CPUs and quota go.
 func (p *Place) Same(o *Place) bool {
 	return p.Quota == o.Quota && slices.Equal(p.CPUs, o.CPUs)
+}
+
+// Follow has the threads of another place's processes read, of which some may be the same.
+func (p *Place) Follow(o *Place) {
+	if p.Tasks == nil || o.Tasks == nil {
+		p.Tasks, o.Tasks = o.Tasks, p.Tasks
+		return
+	}
+	p.Tasks.pids, p.Tasks.listed = o.Tasks.pids, 0
 }

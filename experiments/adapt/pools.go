@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"narthex/experiments/internal/bench"
+	"narthex/internal/load"
+	"narthex/internal/testnet"
+)
+
+// kind is a server of a kind that people have, with the limits that may be right for it.
+type kind struct {
+	server
+	kept    bool // clients use connections again
+	gold    float64
+	target  time.Duration // of auto: one service time, at least 1 ms
+	total   float64       // of the best total, what auto must bring
+	limits  []int
+	clients []int
+}
+
+// pythonApp is what gunicorn serves: what the answer does is put in.
+const pythonApp = `
+import time, threading
+database = threading.Semaphore(5)
+def compute(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+def query(seconds):
+    with database:
+        time.sleep(seconds)
+def app(environ, start):
+    %s
+    start('200 OK', [('Content-Length', '8')])
+    return [b'narthex\n']
+`
+
+const nodeHead = `
+const compute = (ms) => { const end = process.hrtime.bigint() + BigInt(Math.round(ms * 1e6)); while (process.hrtime.bigint() < end); };
+let n = 0; const rubbish = [];
+`
+
+const nodeAnswer = `%s; response.end('narthex\n')`
+
+func (st *stage) gunicorn(workers, threads int, answer string) (*testnet.Server, error) {
+	return st.lab.Server.StartGunicorn(testnet.GunicornConfig{
+		Listen: []netip.AddrPort{bench.Web(st.lab)}, Workers: workers, Threads: threads, App: fmt.Sprintf(pythonApp, answer), Backlog: backlog, CPUs: st.ServerCPUs,
+	})
+}
+
+func (st *stage) node(answer string, cpus []int) (*testnet.Server, error) {
+	return st.lab.Server.StartNode(testnet.NodeConfig{Listen: bench.Web(st.lab), Head: nodeHead, Answer: fmt.Sprintf(nodeAnswer, answer), Backlog: backlog, CPUs: cpus})
+}
+
+// tuning are the servers by which the controller was tuned, besides simulated ones; heldOut had no part
+// in that.
+var tuning = []kind{
+	{server: server{name: "pool", what: "gunicorn, 8 processes, 2 ms of work and 20 ms of waiting", start: func(st *stage) (*testnet.Server, error) {
+		return st.gunicorn(8, 0, "compute(0.002); time.sleep(0.02)")
+	}}, gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200}},
+	{server: server{name: "thread", what: "Node, 1 ms of work", start: func(st *stage) (*testnet.Server, error) {
+		return st.node("compute(1)", st.ServerCPUs)
+	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200}},
+	{server: server{name: "kept", what: "nginx, 8 KB, kept connections", path: testnet.NginxFile, start: func(st *stage) (*testnet.Server, error) {
+		return st.Nginx(st.lab)
+	}}, kept: true, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},
+}
+
+var heldOut = []kind{
+	{server: server{name: "database", what: "gunicorn, 32 threads, 2 ms of work, 5 connections to a database of 20 ms", start: func(st *stage) (*testnet.Server, error) {
+		return st.gunicorn(1, 32, "compute(0.002); query(0.02)")
+	}}, kept: true, gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{5, 6, 8}, clients: []int{16, 64, 200}},
+	{server: server{name: "pauses", what: "Node, 1 ms of work and much rubbish, connections kept", start: func(st *stage) (*testnet.Server, error) {
+		return st.node("compute(0.8); for (let i = 0; i < 2000; i++) rubbish[(n++) % 200000] = {n, text: 'x' + n}", st.ServerCPUs)
+	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200}},
+	{server: server{name: "bimodal", what: "Node, 1 of 100 takes 50 ms, others 0.5 ms", start: func(st *stage) (*testnet.Server, error) {
+		return st.node("compute(++n % 100 ? 0.5 : 50)", st.ServerCPUs)
+	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200}},
+	{server: server{name: "two-cores", what: "Node, 1 ms of work, on two cores", start: func(st *stage) (*testnet.Server, error) {
+		return st.node("compute(1)", append(append([]int{}, st.ServerCPUs...), st.ClientCPUs...))
+	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64}},
+}
+
+// judge compares auto with fixed limits and with none, for each number of clients.
+func (b suite) judge(ctx context.Context, k kind) (figures []bench.Figure, err error) {
+	st, err := b.prepare(ctx, k.server)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	for _, n := range k.clients {
+		more, err := st.judgeWith(ctx, k, n)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, more...)
+	}
+	return figures, nil
+}
+
+func (st *stage) judgeWith(ctx context.Context, k kind, clients int) ([]bench.Figure, error) {
+	var total, median, tail, limits bench.Figure
+	name := func(what string) string { return fmt.Sprintf("%d clients: %s", clients, what) }
+	total = bench.Figure{What: name("total, of the best"), Wanted: bench.AtLeast(k.total)}
+	median = bench.Figure{What: name("gold's median beyond the best's, in targets or 0.3 times"), Wanted: bench.AtMost(1)}
+	tail = bench.Figure{What: name("gold's p99, likewise"), Wanted: bench.AtMost(1)}
+	limits = bench.Figure{What: name("limit of auto, 0 for none")}
+	for range rounds() {
+		var fixedOnes []point
+		most := 0.0
+		for _, l := range append([]limit{unlimited}, fixedLimits(k.limits)...) {
+			p, err := st.serveKind(ctx, k, l, clients)
+			if err != nil {
+				return nil, err
+			}
+			fixedOnes = append(fixedOnes, p)
+			most = max(most, p.rate)
+		}
+		auto, err := st.serveKind(ctx, k, auto, clients)
+		if err != nil {
+			return nil, err
+		}
+		good := best(fixedOnes)
+		beyond := func(got, best float64) float64 {
+			return (got - best) / max(0.3*best, float64(k.target)/float64(time.Millisecond))
+		}
+		total.Samples = append(total.Samples, auto.rate/most)
+		median.Samples = append(median.Samples, beyond(auto.p50, good.p50))
+		tail.Samples = append(tail.Samples, beyond(auto.p99, good.p99))
+		limits.Samples = append(limits.Samples, finite(auto.inForce))
+		total.Note += fmt.Sprintf("best limit %s: %s/s, %s and %s ms; auto: %s/s, %s and %s ms; none: %s/s, %s and %s ms. ", good.limit, bench.Number(good.rate), bench.Number(good.p50), bench.Number(good.p99),
+			bench.Number(auto.rate), bench.Number(auto.p50), bench.Number(auto.p99), bench.Number(fixedOnes[0].rate), bench.Number(fixedOnes[0].p50), bench.Number(fixedOnes[0].p99))
+	}
+	return []bench.Figure{total, median, tail, limits}, nil
+}
+
+func fixedLimits(numbers []int) (limits []limit) {
+	for _, n := range numbers {
+		limits = append(limits, fixed(n))
+	}
+	return limits
+}
+
+// serveKind measures from two seconds after the clients came.
+func (st *stage) serveKind(ctx context.Context, k kind, l limit, clients int) (p point, err error) {
+	// What sets itself begins with the limit that was in force: none here.
+	if err := errors.Join(st.set(ctx, unlimited), st.set(ctx, l)); err != nil {
+		return p, err
+	}
+	others := load.Closed{Client: st.client(st.others), Clients: clients, KeepAlive: k.kept}
+	c, err := bench.Gather(ctx, st.gold(k.gold), others)
+	if err != nil {
+		return p, err
+	}
+	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
+	const protected = 2 * time.Second
+	w := st.watch(ctx, 100*time.Millisecond, fmt.Sprintf("%s %d %s", k.name, clients, l))
+	defer func() { err = errors.Join(err, w.end()) }()
+	got, err := st.measure(ctx, c, protected, length())
+	if err != nil {
+		return p, err
+	}
+	if err := w.end(); err != nil {
+		return p, err
+	}
+	p = point{limit: l, rate: got.reports.Rate(), sample: got, inForce: medianLimit(w.between(protected, time.Hour))}
+	r := got.reports[0]
+	p.p50, p.p99 = bench.Quantile(r, 0.5, patience), bench.Quantile(r, 0.99, patience)
+	st.Progress("  %s, %d clients, limit %s (%s): %s/s, gold %s and %s ms, cores %.0f %% and %.0f %%, others %.2f; %s", k.name, clients, l, limitText(p.inForce),
+		bench.Number(p.rate), bench.Number(p.p50), bench.Number(p.p99), 100*got.serverBusy, 100*got.clientBusy, got.others, outcomes(got.reports[1:]))
+	if math.IsNaN(p.p99) {
+		return p, fmt.Errorf("%s: gold got no answer", k.name)
+	}
+	return p, nil
+}

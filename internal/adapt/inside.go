@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import "math"
+
+const (
+	leastTarget = 0.001  // seconds: what waits inside the server may always take so long
+	targetShare = 0.8    // of the target, from which on requests are held: so that it is not exceeded
+	insideSpan  = 0.2    // seconds over which what is inside is averaged
+	standing    = 0.8    // share of that time in which something must have been untaken to be called a queue
+	untakenFor  = 0.5e-3 // seconds that a request must stay untaken on average, besides
+	heldCost    = 10e-6  // seconds of processor time that it takes to hold a request
+	heldShare   = 0.03   // of the processor time of requests, what holding them may take
+	cheapQueue  = 0.1    // seconds that may wait inside a server where it would take more
+)
+
+// inside has what a server was given: what it has taken, and what it leaves in its accept queues and
+// unread. It is an average over a short time.
+type inside struct {
+	in, untaken, rate float64
+	stands            float64 // share of the time in which something was untaken
+	limit             int     // at the end of it
+}
+
+func (q *inside) step(s *Sample) {
+	k := 1 - math.Exp(-s.Span.Seconds()/insideSpan)
+	if q.limit != s.Limit {
+		q.limit, k = s.Limit, max(k, 0.5)
+	}
+	now, untaken := 0.0, float64(min(s.Backlog, s.InService))
+	if untaken > 0 {
+		now = 1
+	}
+	q.in += (float64(s.InService) - q.in) * k
+	q.untaken += (untaken - q.untaken) * k
+	q.rate += (float64(s.Served)/s.Span.Seconds() - q.rate) * k
+	q.stands += (now - q.stands) * k
+}
+
+// taken is how many requests the server works on, if it leaves some untaken for more than a
+// moment: it would not take more; else 0.
+func (q *inside) taken() float64 {
+	if q.stands < standing || q.untaken < untakenFor*q.rate {
+		return 0
+	}
+	return max(q.in-q.untaken, 1)
+}
+
+// target is how long requests may wait inside the server, in seconds, if one that does not takes so long:
+// as long as that; much longer where holding them would cost more than it brings.
+func target(service float64, s *Sample, rate float64) float64 {
+	if cheap(s, rate) {
+		return cheapQueue
+	}
+	return max(service, leastTarget)
+}
+
+// cheap tells whether processors that are busy with so many requests per second would do clearly less
+// if they had to hold them.
+func cheap(s *Sample, rate float64) bool {
+	return s.Cores > 0 && s.use() >= quietest*s.Cores && heldCost*rate > heldShare*s.Cores
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// plain is a server that nothing was known of before the first request.
+type plain struct {
+	name    string
+	server  func() *server
+	gold    float64 // requests/s
+	service float64 // seconds of one that does not queue
+	limits  []int
+	clients []int
+	drain   float64 // seconds that a client's first request takes to be served, of those that came together
+	hidden  bool    // only trials tell how much it takes: they cost some time, and where few clients were there from the first moment nothing tells
+	total   float64 // of the best of no limit and the best fixed limit
+}
+
+// nodes is one thread that answers one request after another.
+func nodes(mean, cores float64) func() *server {
+	return func() *server {
+		return &server{cores: cores, loop: true, request: func(r *rand.Rand) []stage {
+			return []stage{{onCPU, lognormal(r, mean, 0.1)}}
+		}}
+	}
+}
+
+// processes is a pool of them.
+func processes(n int, cpu, wait, cores float64) func() *server {
+	return func() *server {
+		return &server{cores: cores, workers: n, request: func(r *rand.Rand) []stage {
+			return []stage{{onCPU, lognormal(r, cpu/2, 0.2)}, {delay, wait}, {onCPU, lognormal(r, cpu/2, 0.2)}}
+		}}
+	}
+}
+
+var plains = []plain{
+	{"8 processes, 2 ms and 20 ms of waiting", processes(8, 0.002, 0.02, 1), 10, 0.022, []int{6, 7, 8, 9, 10, 12}, []int{16, 64, 200, 1000}, 0.003, false, 0.95},
+	{"8 processes, 5 ms", processes(8, 0.005, 0, 2), 10, 0.005, []int{1, 2, 3, 4, 8, 9}, []int{16, 64, 200}, 0.0025, false, 0.95},
+	{"one thread, 1 ms", nodes(0.001, 1), 10, 0.001, []int{1, 2, 3, 4}, []int{16, 64, 1000}, 0.001, false, 0.95},
+	{"a loop that waits 50 ms", func() *server {
+		return &server{cores: 1, loop: true, request: func(r *rand.Rand) []stage {
+			return []stage{{onCPU, 0.0005}, {delay, 0.05}, {onCPU, lognormal(r, 0.0005, 0.5)}}
+		}}
+	}, 20, 0.051, []int{40, 50, 55, 60, 70, 80}, []int{64, 1000}, 0.001, false, 0.95},
+	{"static files, 22 µs", func() *server {
+		v := nodes(22e-6, 1)()
+		v.holding = 10e-6
+		return v
+	}, 50, 22e-6, []int{1, 2, 8, 32, 200}, []int{64, 1000}, 22e-6, false, 0.97},
+	{"threads, and 5 connections to a database", func() *server {
+		return &server{cores: 2, pool: 5, request: func(r *rand.Rand) []stage {
+			return []stage{{onCPU, 0.001}, {inPool, lognormal(r, 0.02, 0.3)}, {onCPU, 0.001}}
+		}}
+	}, 10, 0.022, []int{4, 5, 6, 7, 8, 10, 12}, []int{16, 64, 200}, 0.004, true, 0.93},
+}
+
+// TestPlain starts each server under load that it cannot do, and judges from two seconds on.
+func TestPlain(t *testing.T) {
+	for _, sc := range plains {
+		for _, clients := range sc.clients {
+			for _, calm := range []float64{0, 5} {
+				if sc.hidden && calm == 0 && clients < 64 {
+					continue
+				}
+				for seed := range uint64(2) {
+					t.Run(fmt.Sprintf("%s/%d clients/after %.0f s/seed %d", sc.name, clients, calm, seed), func(t *testing.T) {
+						t.Parallel()
+						sc.judge(t, clients, calm, seed)
+					})
+				}
+			}
+		}
+	}
+}
+
+func (sc *plain) judge(t *testing.T, clients int, calm float64, seed uint64) {
+	var l limits
+	run := func(limit int, c *Controller) (goodput, p50, p99 float64) {
+		w := newWorld(sc.server(), seed)
+		w.limit, w.controller = limit, c
+		if c != nil {
+			l.watch(w)
+		}
+		w.open(gold, func() float64 { return sc.gold })
+		if calm > 0 {
+			w.run(calm)
+		}
+		w.loop(clients)
+		w.run(w.now + 2 + float64(clients)*sc.drain)
+		goodput, p99 = w.measure(max(5, 100/sc.gold))
+		return goodput, percentile(w.latencies, 0.5), p99
+	}
+	most, _, _ := run(0, nil)
+	best, best50, best99 := 0, math.Inf(1), math.Inf(1)
+	type result struct{ goodput, p50, p99 float64 }
+	all := map[int]result{}
+	for _, n := range append(sc.limits, 0) {
+		g, p50, p99 := run(n, nil)
+		all[n] = result{g, p50, p99}
+		most = max(most, g)
+	}
+	for n, r := range all {
+		if r.goodput >= 0.97*most && r.p99 < best99 {
+			best, best50, best99 = n, r.p50, r.p99
+		}
+	}
+	g, p50, p99 := run(0, New(Config{QueueSize: 4096}))
+	target := max(sc.service, 0.001)
+	t.Logf("best %d: %.0f/s, %.1f and %.1f ms; auto %.1f: %.3f, %.2f and %.2f times", best, most, 1e3*best50, 1e3*best99, l.mean(calm+2, calm+30), g/most, p50/best50, p99/best99)
+	if g < sc.total*most {
+		t.Errorf("%.0f/s of %.0f/s", g, most)
+	}
+	if sc.hidden {
+		target *= 4
+	}
+	if p50 > max(1.3*best50, best50+target) || p99 > max(1.3*best99, best99+target) {
+		t.Errorf("gold %.1f and %.1f ms, with limit %d %.1f and %.1f ms", 1e3*p50, 1e3*p99, best, 1e3*best50, 1e3*best99)
+	}
+}
