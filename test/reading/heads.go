@@ -46,12 +46,20 @@ func one[T any](d *draw, of ...T) T { return of[d.IntN(len(of))] }
 // chance is true once in so many times.
 func (d *draw) chance(n int) bool { return d.IntN(n) == 0 }
 
+// unlikely is the first but once in so many times.
+func (d *draw) unlikely(n int, usual string, of ...string) string {
+	if d.chance(n) {
+		return one(d, of...)
+	}
+	return usual
+}
+
 // Stream draws a request, with a body if its head says so, by its number: a browser's, changed in a few ways.
 func Stream(seed, number uint64) []byte {
 	d := &draw{rand.New(rand.NewPCG(seed, number))}
 	h := parse(one(d, Browsers...))
 	h.target = d.target()
-	for range d.IntN(4) {
+	for range one(d, 0, 1, 1, 2, 2, 3, 5) {
 		one(d, changes...)(d, h)
 	}
 	text := h.String()
@@ -61,10 +69,18 @@ func Stream(seed, number uint64) []byte {
 	case d.chance(2):
 		text += d.body()
 	}
-	if d.chance(12) {
+	if !d.chance(8) {
+		text = withoutControls(text)
+	}
+	if d.chance(16) {
 		text = d.damage(text)
 	}
 	return []byte(text)
+}
+
+// withoutControls takes out what nearly no server takes.
+func withoutControls(text string) string {
+	return string(slices.DeleteFunc([]byte(text), func(b byte) bool { return b < ' ' && b != '\t' && b != '\r' && b != '\n' }))
 }
 
 // parse takes a browser's head apart.
@@ -76,18 +92,16 @@ func parse(text string) *head {
 
 // changes are what may be other than in a browser's head.
 var changes = []func(*draw, *head){
-	(*draw).connection, (*draw).connection, (*draw).connection,
-	(*draw).length, (*draw).length,
-	(*draw).coding, (*draw).coding,
+	(*draw).connection, (*draw).connection, (*draw).connection, (*draw).connection, (*draw).connection,
+	(*draw).length, (*draw).length, (*draw).length,
+	(*draw).coding, (*draw).coding, (*draw).coding,
 	(*draw).method,
 	(*draw).host,
 	(*draw).version,
 	(*draw).upgrade,
-	(*draw).rule,
+	(*draw).rule, (*draw).rule,
 	(*draw).absolute,
-	(*draw).lineEnds,
-	(*draw).blanks,
-	(*draw).name,
+	(*draw).long, (*draw).lineEnds, (*draw).blanks, (*draw).name,
 	(*draw).fold,
 	(*draw).long,
 }
@@ -111,13 +125,18 @@ func (d *draw) target() string {
 	var b strings.Builder
 	for range 1 + d.IntN(5) {
 		b.WriteString("/" + one(d, "a", "b", "noaccess", "A", "a.b", "index.php", "%61", "%6E%6f", "a%20b", "a+b", "~a", "a,b", "a:b", "a=b", "a@b", "a!b", "a$b", "a'b", "(a)", "*", "-", "_", "%C3%A9"))
-		if d.chance(4) {
+		if d.chance(6) {
+			b.WriteString(one(d, "/", "//", "/.", "/./", "/.a", "/..a", "%2f", "%2F", ";a=b", ";", "%3b", "%3f", "%23", "%25", "%252e", "%ff", "%c0%af", "%0a", "%5c", "\\", "|", "\"", "<>", "{}", "^", "`", "[]", "\x7f"))
+		}
+		if d.chance(24) {
 			b.WriteString(one(d, "/..", "/.", "/", "//", "/...", "/.a", "/..a", "/%2e%2e", "/%2E", "/.%2e", "%2f", "%2F..%2f", "%2f%2e", "%5c", "\\", "\\..\\", ";a=b", ";", "/..;a", "/.;/", "%3b", "%3f", "%23", "%25", "%252e", "%00",
 				"%", "%4", "%zz", "%u0061", "\xc3\xa9", "\xff", "%ff", "%c0%af", "%0a", "%0d%0a", "%09", "%7f", "\x7f", "|", "\"", "<>", "{}", "^", "`", "[]", "\t", "\x01", "\x00", "\x0b", " "))
 		}
 	}
-	b.WriteString(one(d, "", "", "", "/", "/..", "/.", "/../", "/./", "?", "?a=b", "?/../c", "?a?b", "#", "#a", "?a#b", "#?a", "?%zz", "?%00", ";", "/;a", "/..?", "/%2e%2e", "/%2e"))
-	return b.String()
+	if d.chance(16) {
+		return b.String() + one(d, "/..", "/.", "/../", "#", "#a", "#?a", "/..?", "/%2e%2e", "/%2e", "/..;a")
+	}
+	return b.String() + one(d, "", "", "", "/", "/./", "?", "?a=b", "?/../c", "?a?b", "?a#b", "?%zz", "?%00", "?\xff", ";", "/;a", "//", "/%2e/")
 }
 
 func (d *draw) absolute(h *head) {
@@ -176,6 +195,10 @@ const bodyLength = 42
 
 func (d *draw) length(h *head) {
 	line := d.spelled("Content-Length") + one(d, ": ", ": ", ":", ":\t", ":  ")
+	if d.chance(2) {
+		d.add(h, line+one(d, "42", "0", "042", "42 ", "42\t", "1", "72", "1000", "70000"))
+		return
+	}
 	for range one(d, 1, 1, 1, 2) {
 		d.add(h, line+one(d, "42", "42", "42", "42", "0", "042", "0000000000000000000000042", "42 ", "42\t", "42, 42", "42,42", "42,", ",42", "42, 0", "+42", "-42", "-0", "0x2a", "4_2", "4 2", "42;", "42.0", "4e1", "42 x", "\"42\"",
 			"", "42\x0b", "\x0b42", "42\x00", "42\xa0", "\xd9\xa4\xd9\xa2", "18446744073709551658", "4294967338", "99999999999999999999", "9223372036854775808", "1"))
@@ -184,6 +207,10 @@ func (d *draw) length(h *head) {
 
 func (d *draw) coding(h *head) {
 	h.coded = true
+	if d.chance(2) {
+		d.add(h, d.spelled("Transfer-Encoding")+one(d, ": ", ":", ":\t")+d.spelled("chunked")+one(d, "", "", " ", "\t"))
+		return
+	}
 	for range one(d, 1, 1, 1, 1, 2) {
 		d.add(h, d.spelled(one(d, "Transfer-Encoding", "Transfer-Encoding", "Transfer-Encoding", "Transfer-Encoding", "Transfer_Encoding", "TransferEncoding"))+one(d, ": ", ": ", ":", ":\t")+
 			d.spelled(one(d, "chunked", "chunked", "chunked", "chunked", "chunked ", "chunked\t", "chunked, chunked", "gzip, chunked", "chunked, gzip", "chunked, identity", "identity", "identity, chunked", "gzip", "chunked;a=b", "chunked,", ",chunked",
@@ -216,7 +243,7 @@ func (d *draw) upgrade(h *head) {
 
 func (d *draw) rule(h *head) {
 	for range one(d, 1, 1, 2, 3) {
-		d.add(h, d.spelled(one(d, "X-Rule", "X-Rule", "X-Rule", "X_Rule", "X-Rul", "X-Rulex", "XX-Rule", "X--Rule", "X.Rule"))+one(d, ": ", ": ", ":", ":\t", " : ", " :", "\t:", "::", ";")+
+		d.add(h, d.spelled(one(d, "X-Rule", "X-Rule", "X-Rule", "X_Rule", "X-Rul", "X-Rulex", "XX-Rule", "X--Rule", "X.Rule"))+one(d, ": ", ": ", ":", ":\t", ":  ", ": \t", d.unlikely(4, ":", " : ", " :", "\t:", "::", ";"))+
 			one(d, "yes", "yes", "no", "Yes", "yes ", "yes\t", "\tyes", "yes,no", "no, yes", "", "\"yes\"", "yes\x0b", "yes\x0c", "\x0byes", "yes\x00", "yes\xa0", "yes\x7f", "y\xc3\xa9s", "yes\r", "yes\x1f"))
 	}
 }
@@ -285,22 +312,23 @@ func (d *draw) body() string {
 func (d *draw) chunks() string {
 	var b strings.Builder
 	end := "\r\n"
-	if d.chance(12) {
+	if d.chance(24) {
 		end = one(d, "\n", "\r", "\r\r\n", " \r\n", "\n\r\n")
 	}
 	for range d.IntN(3) {
 		data := d.body()
 		size := fmt.Sprintf(one(d, "%x", "%x", "%x", "%X", "%04x", "%08x"), len(data))
-		if d.chance(8) {
+		if d.chance(16) {
 			size = one(d, "0x", "+", "-", " ", "\t", "") + size + one(d, "", "", " ", "\t", "_", "h", " 1", "\x0b", "\x00", "0000000000000000")
 		}
-		b.WriteString(size + d.extension() + end + data + one(d, "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", end, "\n", "", "x\r\n"))
+		b.WriteString(size + d.extension() + end + data)
+		b.WriteString(d.unlikely(24, "\r\n", end, "\n", "", "x\r\n"))
 	}
-	b.WriteString(one(d, "0", "0", "0", "0", "00", "000000000000000000") + d.extension() + end)
-	for range one(d, 0, 0, 0, 1, 2) {
-		b.WriteString(one(d, "X-Trailer: y", "X-Trailer: y", "X-Rule: yes", "Content-Length: 42", "Host: secret.example", "Connection: close", "Transfer-Encoding: chunked", "X : y", " X: y", "X", ": y", "X: a\r\n b", "X: \x00", "X: \xff") + end)
+	b.WriteString(one(d, "0", "0", "0", "0", "00", "00000000") + d.extension() + end)
+	for range one(d, 0, 0, 0, 0, 0, 1, 2) {
+		b.WriteString(one(d, "X-Trailer: y", "X-Trailer: y", "X-Trailer: y", "X-Trailer: y", "X-Trailer: y", "X-Trailer: y", "X-Rule: yes", "Content-Length: 42", "Host: secret.example", "Connection: close", "Transfer-Encoding: chunked", "X : y", " X: y", "X", ": y", "X: a\r\n b", "X: \x00", "X: \xff") + end)
 	}
-	return b.String() + one(d, "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", end)
+	return b.String() + d.unlikely(24, "\r\n", end)
 }
 
 func (d *draw) extension() string {
