@@ -763,7 +763,7 @@ static __always_inline int http_around(struct http_head *h, int place, __u8 b) {
   case HTTP_AT_EXTENSION:
     if (b == '\r')
       return HTTP_AT_CHUNK_LF;
-    return b >= ' ' || b == '\t' ? HTTP_AT_EXTENSION : HTTP_AT_LOST;
+    return (b >= ' ' && b < 0x80) || b == '\t' ? HTTP_AT_EXTENSION : HTTP_AT_LOST;
   case HTTP_AT_CHUNK_LF:
     if (b != '\n')
       return HTTP_AT_LOST;

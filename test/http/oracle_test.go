@@ -78,8 +78,8 @@ func (o *oracle) lines(b []byte, first func(line string, whole bool) bool) (Step
 
 // What the line before a chunk may be, and what the beginning of one (RFC 9112, 7.1).
 var (
-	sizeLine      = regexp.MustCompile(`^([0-9A-Fa-f]{1,8})[ \t]*(;[^\x00-\x08\x0a-\x1f]*)?$`)
-	sizeLineBegun = regexp.MustCompile(`^(([0-9A-Fa-f]{1,8})[ \t]*(;[^\x00-\x08\x0a-\x1f]*)?\r?)?$`)
+	sizeLine      = regexp.MustCompile(`^([0-9A-Fa-f]{1,8})[ \t]*(;[\t\x20-\x7f]*)?$`)
+	sizeLineBegun = regexp.MustCompile(`^(([0-9A-Fa-f]{1,8})[ \t]*(;[\t\x20-\x7f]*)?\r?)?$`)
 )
 
 // chunks reads a body in chunks and its trailer section.

@@ -57,7 +57,7 @@ func (r *recipe) chunks(b *strings.Builder) {
 
 // endSize goes on behind a chunk's size.
 func (r *recipe) endSize(b *strings.Builder) {
-	b.WriteString(draw.Unlikely(r, 8, "", ";", ";name", ";name=value", " ; name=\"value;\"", ";a=\"\r\n\"", ";\t\x7f\xff", " ", "\t", " 5", ";\x00", ";\x0b", "\x0b", ";a\rb", ";a\nb",
+	b.WriteString(draw.Unlikely(r, 8, "", ";", ";name", ";name=value", " ; name=\"value;\"", ";a=\"\r\n\"", ";\t\x7f", ";\xff", " ", "\t", " 5", ";\x00", ";\x0b", "\x0b", ";a\rb", ";a\nb",
 		";"+strings.Repeat("x", 600)))
 	b.WriteString(draw.Unlikely(r, 32, "\r\n", "\n", "\r", "", "\r\r\n", "\n\r\n", "\x00\r\n"))
 }

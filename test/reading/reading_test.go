@@ -76,6 +76,7 @@ var evaded = []struct {
 	{"a length behind a line feed alone", "POST /x HTTP/1.1\r\nHost: x\r\nX: y\nContent-Length: 40\r\n\r\nGET /noaccess HTTP/1.1\r\nHost: x\r\n\r\n", false},
 	{"a trailer that ends in a line feed", "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\n\r\n", false},
 	{"Connection in a trailer", "POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nConnection: close\r\n\r\n", false},
+	{"a byte beyond ASCII in a chunk's extension", "POST /x HTTP/1.1\r\nHost: x\r\nExpect:\r\nTransfer-Encoding: chunked\r\n\r\n1;\xff\r\nx\r\n0\r\n\r\n", false},
 	{"a method in small letters", "get / HTTP/1.1\r\nHost: x\r\n\r\n", false},
 	{"a fragment", "GET /x#.php HTTP/1.1\r\nHost: x\r\n\r\n", false},
 	{"a segment that is taken away", "GET /noaccess/../x HTTP/1.1\r\nHost: x\r\n\r\n", false},

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "5ed8df3e4f2954cb734be24c5f853f9e"
+const compiled = "e251254452a48a629ba3cec6ca53220e"
