@@ -50,16 +50,27 @@ static __always_inline void read_handshake(struct endpoint *out, struct tcp_requ
   out->echoes = KERNEL_FIELD(direct, r, snt_tsval_last) - out->echo + 1;
 }
 
+/* Whether the client spoke last. The kernel notes when either did in jiffies; of what came within one, the
+ * client's was the last if nothing was sent since, not even an acknowledgement. */
+static __always_inline bool spoke_last(const struct endpoint *e, __u32 since, bool acknowledged,
+                                       bool answered) {
+  return !e->silent && (!answered || (__s32)since > 0 || (!since && !acknowledged));
+}
+
 /* Reads the socket of a connection that is established. */
 static __always_inline void read_established(struct endpoint *out, const void *sk, bool direct) {
   struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
   read_recent(out, t, direct);
   out->sequence = KERNEL_FIELD(direct, t, rcv_nxt);
   out->answer = KERNEL_FIELD(direct, t, snd_nxt);
-  out->window = KERNEL_FIELD(direct, t, rcv_wup) + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
+  __u32 wup = KERNEL_FIELD(direct, t, rcv_wup);
+  out->window = wup + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
   out->silent = !KERNEL_FIELD(direct, t, bytes_received);
   out->written = KERNEL_FIELD(direct, t, write_seq);
   out->gap = KERNEL_FIELD(direct, t, out_of_order_queue.rb_node) != NULL;
+  struct inet_connection_sock *c = KERNEL_OBJECT(direct, sk, struct inet_connection_sock);
+  __u32 since = KERNEL_FIELD(direct, c, icsk_ack.lrcvtime) - KERNEL_FIELD(direct, t, lsndtime);
+  out->owes = spoke_last(out, since, wup == out->sequence, KERNEL_FIELD(direct, t, bytes_sent));
 }
 
 /* Reads the socket. Casts, because the helpers for it refuse the request sockets of MPTCP

@@ -70,6 +70,7 @@ struct endpoint {
   __u32 recent;   /* a value before this */
   __u32 echoes;   /* an echo that is neither 0 nor one of so many */
   __u32 echo;     /* from this on; echoes 0: any will do */
+  __u32 owes;     /* established: the client spoke last */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

@@ -293,6 +293,12 @@ struct inet_sock {
   __be16 inet_sport;
 };
 
+struct inet_connection_sock {
+  struct {
+    __u32 lrcvtime; /* jiffies: when the client last sent data */
+  } icsk_ack;
+};
+
 struct rb_node {
   struct rb_node *rb_left;
 };
@@ -309,11 +315,13 @@ struct tcp_options_received {
 struct tcp_sock {
   struct tcp_options_received rx_opt;
   __u64 bytes_received;
+  __u64 bytes_sent;
   __u32 rcv_nxt;
   __u32 rcv_wnd;
   __u32 rcv_wup;
   __u32 snd_nxt;
   __u32 write_seq;
+  __u32 lsndtime; /* jiffies: when data were last sent */
   struct rb_root out_of_order_queue;
 };
 

@@ -30,11 +30,12 @@
 
 /* CO-RE: the types are those of headers/kernel.h. */
 #define __BPF_CORE_READ_H__
-enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_TCP_SOCK, CORE_REQUEST_SOCK };
+enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_CONNECTION_SOCK, CORE_TCP_SOCK, CORE_REQUEST_SOCK };
 #define bpf_core_type_id_kernel(type)                                                                        \
   _Generic((type *)0,                                                                                        \
       struct sock *: CORE_SOCK,                                                                              \
       struct inet_sock *: CORE_INET_SOCK,                                                                    \
+      struct inet_connection_sock *: CORE_CONNECTION_SOCK,                                                   \
       struct tcp_sock *: CORE_TCP_SOCK,                                                                      \
       struct tcp_request_sock *: CORE_REQUEST_SOCK)
 #define bpf_core_field_exists(field) 0
@@ -786,6 +787,7 @@ struct kernel_socket {
   struct bpf_sock seen; /* first */
   struct sock sk;
   struct inet_sock inet;
+  struct inet_connection_sock connection;
   struct tcp_sock tcp;
   struct tcp_request_sock request;
   struct net net;
@@ -829,6 +831,10 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->tcp.out_of_order_queue.rb_node = s->gap ? (void *)1 : NULL;
   k->tcp.rcv_wup = s->rcv_nxt;
   k->tcp.rcv_wnd = s->window;
+  k->tcp.bytes_received = s->received;
+  k->tcp.lsndtime = s->said;
+  k->tcp.bytes_sent = s->said;
+  k->connection.icsk_ack.lrcvtime = s->heard;
   k->request.rcv_isn = s->rcv_nxt - 1;
   k->request.snt_isn = s->snd_nxt - 1;
   if (s->state == BPF_TCP_NEW_SYN_RECV)
@@ -861,6 +867,8 @@ void *bpf_rdonly_cast(const void *object, __u32 type) {
     return &k->sk;
   case CORE_INET_SOCK:
     return &k->inet;
+  case CORE_CONNECTION_SOCK:
+    return &k->connection;
   case CORE_TCP_SOCK:
     return &k->tcp;
   case CORE_REQUEST_SOCK:

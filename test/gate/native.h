@@ -49,7 +49,10 @@ struct socket {
   __u32 rcv_nxt;       /* of a request socket: what it expects */
   __u32 snd_nxt;
   __u32 window;
-  __u32 gap; /* it has bytes beyond rcv_nxt */
+  __u32 gap;      /* it has bytes beyond rcv_nxt */
+  __u32 received; /* bytes of the client */
+  __u32 heard;    /* when the client's last came */
+  __u32 said;     /* when the server's last went */
   __u32 err;
   __u32 listener; /* of a request socket: number of its listener */
   __u32 backlog;

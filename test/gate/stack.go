@@ -28,6 +28,8 @@ type receiver struct {
 	finned  bool   // the client's was taken
 	paws    uint32 // the client's last timestamp
 	waiting bool   // in the accept queue
+	came    uint32 // when the client's last bytes came
+	went    uint32 // when the server's last went
 }
 
 // show tells the programs what has become of the socket.
@@ -38,6 +40,8 @@ func (w *world) show(c *conn) {
 	s.rcv_nxt, s.snd_nxt = u32(c.next), u32(c.nxt)
 	s.window = window
 	s.gap = boolean(len(c.pieces) > 0)
+	s.received = u32(len(c.got))
+	s.heard, s.said = u32(c.came), u32(c.went)
 }
 
 // toStack gives the stack a segment that has passed the gate.
@@ -252,6 +256,7 @@ func (w *world) deliver(c *conn, b []byte) {
 		return
 	}
 	c.next += uint32(len(b))
+	c.came = w.tick()
 	if c.serverClosed {
 		w.say(c, segment{seq: c.nxt, flags: flagRST})
 		w.closeSocket(c, false)
@@ -308,6 +313,7 @@ func (w *world) write(c *conn, b []byte, size int) {
 	c.out = append(c.out, b...)
 	for len(b) > 0 {
 		n := min(size, len(b))
+		c.went = w.tick()
 		w.say(c, segment{seq: c.nxt, ack: c.next, flags: flagPSH, data: b[:n]})
 		c.nxt += uint32(n)
 		b = b[n:]
@@ -343,6 +349,7 @@ func (w *world) repeat(c *conn) {
 		return
 	}
 	if n := min(len(c.out), 1448); n > 0 {
+		c.went = w.tick()
 		w.say(c, segment{seq: c.una, ack: c.next, flags: flagPSH, data: c.out[:n]})
 	} else if c.fin && before(c.una, c.nxt) {
 		w.say(c, segment{seq: c.nxt - 1, ack: c.next, flags: flagFIN})

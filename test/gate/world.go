@@ -131,12 +131,19 @@ type world struct {
 	passed         uint32 // behind the last of the data of the packet at hand that passed
 	passes         bool   // it has data that did
 	left           []corpse
+	moment         uint32
 }
 
 // corpse is a socket that has been reset, and which the server has not closed yet.
 type corpse struct {
 	number C.__u32
 	cookie C.__u64
+}
+
+// tick is another moment each time: who spoke last is known.
+func (w *world) tick() uint32 {
+	w.moment++
+	return w.moment
 }
 
 // bury has the server close all of them.

@@ -76,7 +76,9 @@ func TestGateSteerLenient(t *testing.T) {
 	r.steer(t, datapath.Control{Limit: 1})
 	first := r.client(t)
 	first.asks(get, serves.and(known))
-	c.passes(after(c.says("SSH-2.0-x\r\n\x00\x01"), "\x02"), passesFor("unknown_flow"))
+	c.passes(after(c.says("SSH-2.0-x\r\n\x00\x01"), "\x02"), serves.and(known)) // it was under way
+	c.Next += 12
+	c.replies("SSH", ends)
 	next := r.client(t)
 	next.drops(testnet.Segment{Seq: next.Next, Ack: next.Ack, ACK: true}, dropsFor("handshake"))
 	next.drops(next.says(get), waits.and(known))

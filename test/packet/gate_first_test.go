@@ -584,23 +584,67 @@ func TestGateCookies(t *testing.T) {
 	}
 }
 
-// Connections older than the gate.
+// Connections older than the gate: where the server spoke last, or nobody has, a request begins, and nothing else
+// passes. What is sent again passes, and bytes that others come before, or come with others again, do not.
 func TestGateStrangers(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, "concurrency: 1")
-	c, other := r.client(t), r.client(t)
-	for _, c := range []*client{c, other} {
+	stranger := func() *client {
+		c := r.client(t)
 		nettest.Check(t, c.SendACK())
 		c.accept()
+		c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+		return c
 	}
-	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
-	c.asks("\x01\x02 the midst of a body", passesFor("unknown_flow"))
+	c, other := stranger(), stranger()
 	c.asks(get, serves.and(known))
 	// The server is told what the client acknowledges, and no more.
 	s := other.says(get)
 	told := s
 	told.Payload, told.PSH = nil, false
 	other.send(s, waits.and(known)).is(t, tcxNext, unpadded(other.frame(told)))
+
+	split := stranger()
+	split.send(split.says("GET /den"), gathers.and(known))
+
+	early := stranger()
+	s = early.says("x" + get)
+	s.Seq--
+	told = early.says("x")
+	told.Seq--
+	told.PSH = false
+	early.send(s, passesFor("cut")).is(t, tcxNext, unpadded(early.frame(told)))
+	late := stranger()
+	s = late.says(get[1:])
+	s.Seq++
+	late.drops(s, dropsFor("gap"))
+	ahead := stranger()
+	s = ahead.says(get)
+	s.Ack++
+	ahead.drops(s, dropsFor("forged"))
+
+	odd := stranger()
+	odd.send(odd.says("\x01\x02 the midst of nothing"), rejects("malformed"))
+}
+
+// What the client of such a connection had begun to say goes on, and counts as one, whatever the limit. Where the
+// server has answered a request begins.
+func TestGateUnderway(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1")
+	for range 2 {
+		c := r.client(t)
+		nettest.Check(t, c.SendACK())
+		c.accept()
+		const begun = "POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nits"
+		nettest.Check(t, c.Send([]byte(begun)))
+		c.reads(begun)
+		c.passes(c.says("GET /den"), serves.and(known))
+		c.Next += 8
+		c.passes(c.says("\x01\x02"), nothing)
+		c.Next += 2
+		c.replies(ok, ends)
+	}
 }
 
 // Clients whose rule says pass go by the waiting room.

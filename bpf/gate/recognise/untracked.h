@@ -157,11 +157,12 @@ static __always_inline int close_again(struct __sk_buff *skb, struct work *w) {
   return answer(skb, w);
 }
 
-/* Whether the bytes look like the beginning of a request. */
-static __always_inline bool looks_like_request(struct __sk_buff *skb, struct work *w) {
+/* Whether the bytes may begin a request. Where they need not be the beginning of anything, a part of a line
+ * does not tell. */
+static __always_inline bool looks_like_request(struct __sk_buff *skb, struct work *w, bool begins) {
   w->flow.head = (struct http_head){};
   int step = follow(skb, w, w->s.data, w->s.length);
-  bool looks = step == HTTP_END || (step == HTTP_MORE && http_past_line(&w->flow.head));
+  bool looks = step == HTTP_END || (step == HTTP_MORE && (begins || http_past_line(&w->flow.head)));
   w->flow.head = (struct http_head){};
   return looks;
 }
@@ -169,15 +170,13 @@ static __always_inline bool looks_like_request(struct __sk_buff *skb, struct wor
 /* For how long after nothing was held back what cannot be followed passes, 2^20 ns. */
 #define UNREAD_GRACE 2000
 
-/* Whether a connection that is not followed any more may go on. Since requests have to wait, only what looks
- * like one is taken, but for what its client had begun to say. */
-static __always_inline bool may_go_on(struct __sk_buff *skb, const struct scene *sc) {
-  struct work *w = sc->w;
+/* Whether a connection that is not followed any more may go on: between two requests, or where its client had
+ * begun to say something. */
+static __always_inline bool may_go_on(const struct scene *sc) {
   __u32 unread_since = sc->flow->unread_since;
   if (!unread_since)
     return false;
-  return unread_time() - unread_since < UNREAD_GRACE ||
-         (w->flow.state == FLOW_IDLE && looks_like_request(skb, w));
+  return sc->w->flow.state == FLOW_IDLE || unread_time() - unread_since < UNREAD_GRACE;
 }
 
 /* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
@@ -187,7 +186,7 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
   if (!w || !set_flow_scene(&sc, w))
     return TCX_NEXT;
   bool lenient = is_lenient(&sc);
-  if (!lenient && !may_go_on(skb, &sc))
+  if (!lenient && !may_go_on(&sc))
     return close_checked(skb, w, REASON_UNFOLLOWED);
   if (!checksum_holds(skb, w))
     return lenient ? TCX_NEXT : drop(REASON_CHECKSUM);
@@ -196,21 +195,86 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
   return STEP_UNTRACKED;
 }
 
+/* What the client of a connection that is older than the gate says when it spoke last: its request began
+ * before, and is with the server. It counts as one, whatever the limit, and all belongs to it until the
+ * server answers. One byte before what comes is taken for what was read of it, as in leave_behind(). */
+__noinline int on_underway(struct work *w) {
+  struct scene sc;
+  if (!w || !open_scene(&sc, w->flow.room))
+    return TCX_NEXT;
+  struct flow *f = &w->flow;
+  w->now = bpf_ktime_get_ns();
+  f->id = f->since = w->now;
+  f->flags |= FLOW_LOST;
+  f->body = w->socket.sequence;
+  f->start = f->body - 1;
+  f->next = w->s.seq == f->body ? f->body + w->s.length : f->body;
+  f->answer = f->sent = w->socket.answer;
+  f->unread_since = unread_time();
+  const struct work *own = work_in_map(w);
+  if (!own || bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST))
+    return let_pass(REASON_UNKNOWN_FLOW);
+  f = find_by_key(&flows, &w->key);
+  if (!f)
+    return TCX_NEXT;
+  lock_current(&sc, w->flow.room, w->now);
+  if (f->id == w->flow.id && f->state == FLOW_IDLE) {
+    struct class_room *c = class_of(sc.room, f->class);
+    c->arrived++;
+    c->admitted++;
+    f->state = FLOW_SERVED;
+    f->epoch = enter(sc.room, f->class);
+  }
+  bpf_spin_unlock(&sc.room->lock);
+  return TCX_NEXT;
+}
+
+/* The stack has bytes beyond those that come, and nobody knows what they say: the connection is ended. */
+__noinline int on_hidden(struct __sk_buff *skb, struct work *w) {
+  if (!w || !checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  count_reason(REASON_UNFOLLOWED, true, false);
+  w->flow.sent = w->socket.written;
+  return close_connection(skb, w);
+}
+
+/* Bytes that the stack has not got, of a connection that is older than the gate, where nothing passes that is
+ * not decided on. Where the server spoke last a request begins. */
+static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, const struct endpoint *sock) {
+  bool http = w->flow.protocol == PROTOCOL_HTTP;
+  if (before(sock->written, w->s.ack))
+    return drop(REASON_FORGED);
+  if (http && sock->owes)
+    return on_underway(w);
+  if (before(w->s.seq, sock->sequence))
+    return pass_until(skb, w, sock->sequence);
+  if (w->s.seq != sock->sequence)
+    return drop(REASON_GAP);
+  if (sock->gap)
+    return on_hidden(skb, w);
+  return http && before(w->s.ack, sock->written) ? drop(REASON_PIPELINED) : STEP_FIRST_REQUEST;
+}
+
 /* A segment of an established connection that is not in the table: it is older than the
- * gate, or than its limit. What looks like a request is taken for one. */
-static __always_inline int on_established(struct __sk_buff *skb, struct work *w, const struct endpoint *sock,
-                                          bool lenient) {
+ * gate, or than its limit. */
+static __always_inline int on_established(struct __sk_buff *skb, struct scene *sc,
+                                          const struct endpoint *sock) {
+  struct work *w = sc->w;
   if (!w->s.length || w->s.flags & TCP_RST)
     return TCX_NEXT;
   if (was_closed(w, sock))
     return close_again(skb, w);
-  if (!lenient && is_parked(skb, w))
+  if (!is_lenient(sc) && is_parked(skb, w))
     return on_parked(skb, w);
-  if (w->s.seq != sock->sequence)
+  if (!before(sock->sequence, w->s.seq + w->s.length))
     return TCX_NEXT;
   if (is_outdated(skb, w))
     return TCX_NEXT; /* and drops it */
-  bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w);
+  if (!is_lenient(sc))
+    return on_stranger(skb, w, sock);
+  if (w->s.seq != sock->sequence)
+    return TCX_NEXT;
+  bool taken = w->flow.protocol != PROTOCOL_HTTP || looks_like_request(skb, w, !sock->owes);
   return taken ? STEP_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
 }
 
@@ -233,6 +297,6 @@ __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   if (state == 0 || state == BPF_TCP_LISTEN)
     return answer_closed(skb, w);
   if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
-    return on_established(skb, w, &w->socket, is_lenient(&sc));
+    return on_established(skb, &sc, &w->socket);
   return TCX_NEXT;
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// older has so many connections on each of which a request has been answered before there is a daemon.
+func older(t *testing.T, s *scene, n int) (all []*visitor) {
+	t.Helper()
+	for range n {
+		v := s.visit(bronze)
+		v.get("/")
+		v.wants(http.StatusOK)
+		all = append(all, v)
+	}
+	return all
+}
+
+const olderPolicy = `
+version: 1
+services: [{name: web, listen: ["*:80"], concurrency: 2, queue: {max_wait: 20s}}]
+requests: [{name: denied, path: "/denied*", action: drop}]
+`
+
+// What a connection older than the limit asks for is decided on from its next request on, however its head is cut.
+func TestRoomOlderConnectionsCutHeads(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, map[string]uint16{"web": 80}, "web")
+	s := r.at(t, "web", false)
+	all := append(older(t, s, 6), s.visit(bronze), s.visit(bronze)) // these have said nothing
+	r.enforce(olderPolicy)
+	const busy = "GET /wait?for=first HTTP/1.1\r\nHost: x\r\n\r\n"
+	for i, v := range all {
+		v.pieces(busy, 1+i*3)
+	}
+	r.awaits("web", 2, len(all)-2)
+	if got := strings.Count(strings.Join(s.asked(), " "), "/wait"); got > 2 {
+		t.Errorf("%d requests are with the server, the limit is 2", got)
+	}
+	s.letGo("first")
+	for _, v := range all {
+		v.wants(http.StatusOK)
+	}
+	r.awaits("web", 0, 0)
+
+	all = older(t, s, 4)
+	r.stop(15)
+	all = append(all, older(t, s, 4)...)
+	r.start()
+	for i, v := range all {
+		if err := v.tries("GET /denied HTTP/1.1\r\nHost: x\r\n\r\n", 4+i); err == nil {
+			if resp, _, err := v.answer(); err == nil && resp.StatusCode == http.StatusOK {
+				t.Errorf("connection %d gets what no rule lets through", i)
+			}
+		}
+	}
+	for _, uri := range s.asked() {
+		if uri == "/denied" {
+			t.Error("the server was asked for what no rule lets through")
+		}
+	}
+	r.awaits("web", 0, 0)
+}
+
+// Transfers that run when the daemon comes go on undisturbed, and an upload counts as one, even beyond the limit.
+func TestRoomOlderTransfers(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, plain, false)
+	const size = 4 << 20
+	s.origin(origin.Config{Body: size})
+	half := strings.Repeat("half of it", 10000)
+	up := s.visit(bronze)
+	up.send(fmt.Sprintf("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 2*len(half), half))
+	down := s.visit(bronze)
+	down.get("/")
+	_, err := down.r.Peek(1)
+	nettest.Check(t, err)
+	eventually(t, "the server has the half", func() bool { return len(s.asked()) == 2 })
+
+	r := s.enforce(roomPolicy{})
+	first := r.visit(gold)
+	first.get("/wait?for=first")
+	r.await(1, 0)
+	sent := up.sendLater(half)
+	resp, err := http.ReadResponse(down.r, nil)
+	nettest.Check(t, err)
+	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
+		t.Errorf("%d bytes of the download came, %v", n, err)
+	}
+	if _, body := up.wants(http.StatusOK); string(body) != half+half {
+		t.Errorf("the upload's %d bytes are not those that were sent", len(body))
+	}
+	<-sent
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	down.get("/next")
+	down.wants(http.StatusOK)
+	up.get("/next")
+	up.wants(http.StatusOK)
+	r.loose = true
+	r.calm()
+}
