@@ -51,6 +51,7 @@ enum reason {
   REASON_UNTAKEN = 37,  /* beside other counts: a request that was let in, and that the stack has dropped */
   REASON_OUTDATED = 38, /* dropped: a request with timestamps for which the stack would drop it */
   REASON_PARKED = 39, /* beside other counts: a flow between two requests that has given way to another one */
+  REASON_NO_SOCKET = 40, /* passed: data of a connection that the stack does not know by these ports */
   REASON_LEN
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "compat/jiffies.h"
 #include "gate/socket.h"
+#include "observe/counters.h"
 #include "policy/image.h"
 #include "room/ghosts.h"
 
@@ -141,9 +142,9 @@ static __always_inline int sock_missed(__u64 *ctx) {
   return ends_anything(ctx) && !was_noted(ctx) ? follow_change(ctx) : 0;
 }
 
-/* tp_btf/tcp_destroy_sock: sk. The socket ends: the process has closed it, or the listener from whose accept
- * queue nobody has taken it. The kernel has soft interrupts off there, so that this does not run within
- * itself. */
+/* tp_btf/tcp_destroy_sock: sk. The socket ends: the process has closed it, or the listener has ended from
+ * whose accept queue nobody has taken it. The kernel has soft interrupts off, so that this does not run
+ * within itself. */
 static __always_inline int sock_release(__u64 *ctx) {
   if (!is_gate_port(port_of((void *)ctx[0])))
     return 0;
@@ -178,6 +179,16 @@ struct socket_setting {
   int mark;     /* SO_MARK; 0: none */
 };
 
+/* Counts a connection of a service, unless both ends are on this machine. */
+static __always_inline void count_connection(const struct packet *p, __u32 slot) {
+  bool loops = !p->v6 && p->src[0] >> 56 == 127;
+  if (loops || (p->src[0] == p->dst[0] && p->src[1] == p->dst[1]))
+    return;
+  __u64 *n = bpf_map_lookup_elem(&connection_counts, &slot);
+  if (n)
+    ++*n;
+}
+
 /* What the policy says of a connection whose first request is not known yet. */
 static __always_inline void read_setting(struct socket_setting *to, const struct packet *p) {
   struct image im;
@@ -185,6 +196,7 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   const struct service *service = h ? find_service(&im, h, p) : NULL;
   if (!service || !service->gate)
     return;
+  count_connection(p, service->slot);
   const struct room_config *c = room_config(&im, h, service->slot);
   const struct rule *rule = find_rule(&im, service, c, p);
   if (!c || (rule && rule->action == ACTION_PASS))
@@ -213,10 +225,12 @@ static __always_inline void sock_established(struct bpf_sock_ops *ops) {
   ops_packet(&p, ops);
   incoming_key(&key, &p);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
-  if (f)
+  if (f) {
     set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
-  else
+    count_connection(&p, f->room);
+  } else {
     read_setting(&set, &p);
+  }
   if (set.priority)
     bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
   if (set.mark)

@@ -23,6 +23,16 @@ struct {
   __type(value, struct counts);
 } service_counts SEC(".maps");
 
+/* Key: slot of a service with a waiting room; connections that were established with its servers, by others
+ * than this machine. User space compares them with the SYNs that were decided on: more of them say that
+ * connections come another way. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, MAX_SERVICES);
+  __type(key, __u32);
+  __type(value, __u64);
+} connection_counts SEC(".maps");
+
 /* Key: enum reason. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -38,6 +38,7 @@ type engine struct {
 	plan        netif.Plan
 	attachments []datapath.Attachment
 	trouble     error // why the interfaces are not all as planned
+	detours     detours
 	change      api.Change
 	trial       *shadow       // nil: there was none
 	unconfirmed *unconfirmed  // nil: the policy stays

@@ -106,6 +106,9 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 			if err := d.engine.sweep(); err != nil {
 				d.log.Error("cannot forget connections that have ended", "error", err)
 			}
+			if err := d.engine.lookForDetours(); err != nil {
+				d.log.Error("cannot tell whether connections go by", "error", err)
+			}
 		case <-watchdog:
 			d.signOfLife()
 		}

@@ -39,7 +39,7 @@ func (d *daemon) status() (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("count slots of the waiting rooms: %w", err)
 	}
-	notes := e.currentNotes()
+	notes := append(e.currentNotes(), e.detours.notes(e.current.tables.Services, stats, listeners)...)
 	bytes, err := e.dp.MapBytes()
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("cannot tell how much memory the maps hold: %v", err))

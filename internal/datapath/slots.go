@@ -219,7 +219,7 @@ func (c *change) takeSlot(slot uint32, known bool, key ruleKey, want narthexRule
 // writeSlot prepares a slot's maps.
 func (o *objects) writeSlot(w *slotWrite) error {
 	if w.fresh {
-		if err := resetSlot(o.RuleCounts, w.slot); err != nil {
+		if err := resetSlot[narthexCounts](o.RuleCounts, w.slot); err != nil {
 			return err
 		}
 	}
@@ -288,7 +288,10 @@ func (o *objects) writeServices(before, after *slots) error {
 		if before.services[slot] == name {
 			continue
 		}
-		if err := resetSlot(o.ServiceCounts, slot); err != nil {
+		if err := resetSlot[narthexCounts](o.ServiceCounts, slot); err != nil {
+			return err
+		}
+		if err := resetSlot[uint64](o.ConnectionCounts, slot); err != nil {
 			return err
 		}
 		if err := o.resetRoom(slot); err != nil {

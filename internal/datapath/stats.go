@@ -15,6 +15,9 @@ type Stats struct {
 	Requests []Counts          // of requests, like Tables.Requests.Rules
 	Services []Counts          // like Tables.Services
 	Reasons  map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
+	// Connections are those that were established with the servers of services with a waiting room, by others
+	// than this machine; like Tables.Services.
+	Connections []uint64
 }
 
 // reasonNames are the names of enum reason in bpf/abi/reasons.h.
@@ -59,6 +62,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_UNTAKEN:       "untaken",
 	narthexReasonREASON_OUTDATED:      "outdated",
 	narthexReasonREASON_PARKED:        "parked",
+	narthexReasonREASON_NO_SOCKET:     "no_socket",
 }
 
 // ReasonNames returns the names of all reasons, by number.
@@ -91,6 +95,11 @@ func (in *Instance) Stats() (Stats, error) {
 		if s.Services[i], err = readCounts(in.objects.ServiceCounts, in.slots.byName[t.Services[i].Name]); err != nil {
 			return Stats{}, err
 		}
+		n, err := readConnections(in.objects.ConnectionCounts, in.slots.byName[t.Services[i].Name])
+		if err != nil {
+			return Stats{}, err
+		}
+		s.Connections = append(s.Connections, n)
 	}
 	for i, name := range reasonNames {
 		c, err := readCounts(in.objects.ReasonCounts, uint32(i))
@@ -138,13 +147,25 @@ func readCounts(m *ebpf.Map, slot uint32) (Counts, error) {
 	return sum, nil
 }
 
+// readConnections sums the connections of a slot over the CPUs.
+func readConnections(m *ebpf.Map, slot uint32) (sum uint64, err error) {
+	var perCPU []uint64
+	if err := m.Lookup(slot, &perCPU); err != nil {
+		return 0, fmt.Errorf("reading counters from map %s: %w", m, err)
+	}
+	for _, n := range perCPU {
+		sum += n
+	}
+	return sum, nil
+}
+
 // resetSlot starts the counters of a slot at zero. No image in force uses it.
-func resetSlot(m *ebpf.Map, slot uint32) error {
+func resetSlot[T any](m *ebpf.Map, slot uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
 	}
-	if err := m.Put(slot, make([]narthexCounts, cpus)); err != nil {
+	if err := m.Put(slot, make([]T, cpus)); err != nil {
 		return fmt.Errorf("resetting counters in map %s: %w", m, err)
 	}
 	return nil

@@ -278,6 +278,13 @@ static __always_inline int on_established(struct __sk_buff *skb, struct scene *s
   return taken ? STEP_FIRST_REQUEST : let_pass(REASON_UNKNOWN_FLOW);
 }
 
+/* A segment of a connection that the stack does not know: it was ended, or a rule of the machine has another
+ * port in place of the one it came for. */
+static __always_inline int on_closed(struct __sk_buff *skb, struct work *w, int state) {
+  int verdict = answer_closed(skb, w);
+  return verdict == TCX_NEXT && state == 0 && w->s.length ? let_pass(REASON_NO_SOCKET) : verdict;
+}
+
 /* A segment of no flow in the table. */
 __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -295,7 +302,7 @@ __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   if (state == BPF_TCP_LISTEN && is_cookie(skb, w))
     return on_half_open(skb, &sc, &w->socket, true);
   if (state == 0 || state == BPF_TCP_LISTEN)
-    return answer_closed(skb, w);
+    return on_closed(skb, w, state);
   if (state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT)
     return on_established(skb, &sc, &w->socket);
   return TCX_NEXT;
