@@ -53,6 +53,8 @@ struct watch {
   __u64 deadline; /* ns */
   __u32 received; /* the client's sequence number up to which the stack had its bytes */
   __u32 sent;     /* the server's up to which the stack had sent */
+  __u32 ifindex;  /* on which it came: there its socket is found */
+  __u32 pad;      /* 0 */
 };
 
 /* A power of two. */

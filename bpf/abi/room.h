@@ -104,15 +104,16 @@ struct node_link {
   __u64 since; /* ns: waits since */
   __u32 next;
   __u32 prev;
-  __u16 room;  /* slot of the service */
-  __u8 class;  /* slot */
-  __u8 state;  /* enum node_state */
-  __u8 reject; /* enum reject, when doomed */
-  __u8 busy;   /* its slot is being written: leave it to who does that */
-  __u8 again;  /* doomed, but to be put before the stack again */
-  __u8 list;   /* enum list */
-  __u16 group; /* of sources that its client is in */
-  __u8 pad[6]; /* 0 */
+  __u16 room;    /* slot of the service */
+  __u8 class;    /* slot */
+  __u8 state;    /* enum node_state */
+  __u8 reject;   /* enum reject, when doomed */
+  __u8 busy;     /* its slot is being written: leave it to who does that */
+  __u8 again;    /* doomed, but to be put before the stack again */
+  __u8 list;     /* enum list */
+  __u16 group;   /* of sources that its client is in */
+  __u8 pad[2];   /* 0 */
+  __u32 ifindex; /* on which its request came: there its connection's socket is found */
 };
 
 #define MAX_SLOTS 65536

@@ -7,9 +7,11 @@
 #include "observe/counters.h"
 #include "policy/image.h"
 
-#define MARK_ROOM 0x3ff               /* of a kick: slot of the service */
-#define MARK_KICK (gate_mark | 0x400) /* do what is due in a room */
-#define MARK_OURS (gate_mark | 0x800) /* let pass */
+#define MARK_ROOM 0x3ff                    /* of a kick: slot of the service */
+#define MARK_KICK (gate_mark | 0x400)      /* do what is due in a room */
+#define MARK_OURS (gate_mark | 0x800)      /* let pass */
+#define MARK_LOOK (gate_mark | 0x801)      /* look at flows */
+#define MARK_ELSEWHERE (gate_mark | 0xc00) /* a kick for what came on an interface that is no more */
 
 /* What the client of a rejected connection still has to be told. */
 struct farewell {

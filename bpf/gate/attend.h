@@ -6,15 +6,31 @@
 #include "room/epochs.h"
 #include "room/order.h"
 
-/* Sends a clone of the packet to the egress program, which makes of it what is due in the
- * room. */
-static __always_inline void kick(struct __sk_buff *skb, __u32 slot) {
-  __u32 mark = skb->mark;
-  skb->mark = MARK_KICK | (slot & MARK_ROOM);
-  /* Above 0 it says that the clone was not sent: another CPU has done what was due. */
-  if (bpf_clone_redirect(skb, skb->ifindex, 0) < 0)
-    count_reason(REASON_CLONE_FAULT, true, false);
+/* Sends a clone of the packet with a mark to the egress program of an interface. False: it is not there. */
+static __always_inline bool send_kick(struct __sk_buff *skb, __u32 mark, __u32 ifindex) {
+  __u32 was = skb->mark;
   skb->mark = mark;
+  /* Above 0 it says that the clone was not sent: another CPU has done what was due. */
+  bool sent = bpf_clone_redirect(skb, ifindex, 0) >= 0;
+  skb->mark = was;
+  return sent;
+}
+
+/* The same on another interface than the packet's, where nothing but a gate may see it. */
+__noinline int kick_elsewhere(struct __sk_buff *skb, __u32 mark, __u32 ifindex) {
+  return bpf_map_lookup_elem(&gates, &ifindex) && send_kick(skb, mark, ifindex);
+}
+
+/* Has the egress program of the interface on which came what is due in the room make of a clone of the packet
+ * what it is due for: sockets are looked up from there. What came on an interface that is no more is done
+ * here. */
+static __always_inline void kick(struct __sk_buff *skb, __u32 slot, __u32 ifindex) {
+  __u32 room = slot & MARK_ROOM;
+  bool here = !ifindex || ifindex == skb->ifindex;
+  if (!here && kick_elsewhere(skb, MARK_KICK | room, ifindex))
+    return;
+  if (!send_kick(skb, here ? MARK_KICK | room : MARK_ELSEWHERE | room, skb->ifindex))
+    count_reason(REASON_CLONE_FAULT, true, false);
 }
 
 /* Requests that one packet releases or rejects at most. */
@@ -91,8 +107,10 @@ static __always_inline void note_admission(struct scene *sc, __u32 slot, __u32 c
     account_admission(slot, class);
 }
 
-/* What there is to do. */
+/* What there is to do; beside it, from DUE_BITS on, the interface on which came what it is to be done to; 0:
+ * that is not known. */
 enum due { DUE_NOTHING, DUE_NEXT, DUE_OVERDUE };
+#define DUE_BITS 2
 
 __noinline int what_is_due(__u32 slot) {
   struct scene sc;
@@ -101,24 +119,23 @@ __noinline int what_is_due(__u32 slot) {
   struct room *r = sc.room;
   __u64 now = bpf_ktime_get_ns();
   __u32 jiffies = bpf_jiffies64();
-  int due = DUE_NOTHING;
   lock_current(&sc, slot, now);
-  if (overdue_node(r, sc.pool, sc.config, now))
-    due = DUE_OVERDUE;
-  else if (r->due_head || next_node(r, sc.pool, sc.config, jiffies))
-    due = DUE_NEXT;
+  __u32 overdue = overdue_node(r, sc.pool, sc.config, now);
+  __u32 node = r->due_head ?: overdue ?: next_node(r, sc.pool, sc.config, jiffies);
+  int due = overdue ? DUE_OVERDUE : node ? DUE_NEXT : DUE_NOTHING;
+  __u32 ifindex = node && !link_of(sc.pool, node)->busy ? link_of(sc.pool, node)->ifindex : 0;
   bpf_spin_unlock(&r->lock);
-  return due;
+  return due ? due | (ifindex << DUE_BITS) : DUE_NOTHING;
 }
 
 /* Does what is due in a room, by kicks. Whoever has a packet does it: nothing depends on the
  * daemon. Returns how many kicks it took. */
 __noinline int attend(struct __sk_buff *skb, __u32 slot) {
   for (int i = 0; i < MAX_KICKS; i++) {
-    int due = what_is_due(slot);
+    __u32 found = what_is_due(slot), due = found & ((1 << DUE_BITS) - 1);
     if (due == DUE_NOTHING)
       return i;
-    kick(skb, slot);
+    kick(skb, slot, found >> DUE_BITS);
     struct room *r = room_of(slot);
     if (!r || (due == DUE_NEXT && !r->due_head && !(r->waiting && seems_free(r))))
       return i + 1;

@@ -29,14 +29,25 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
 
 static __always_inline int gate_kicked(struct __sk_buff *skb) {
   __u32 room = skb->mark & MARK_ROOM;
+  __u32 ifindex = (skb->mark & ~MARK_ROOM) == MARK_KICK ? skb->ifindex : 0;
   struct work *w = enter_run();
   if (!w)
     return drop(REASON_NESTING);
-  int verdict = serve(skb, w, room);
+  int verdict = serve(skb, w, room, ifindex);
   if (verdict == TCX_REDIRECT)
     verdict = bpf_redirect(w->out.ifindex, w->out.flags);
   leave_run();
   return verdict;
+}
+
+/* Looks at flows that came on this interface, for a packet of another. */
+static __always_inline int gate_looks(struct __sk_buff *skb) {
+  struct work *w = enter_run();
+  if (!w)
+    return drop(REASON_NESTING);
+  look_round(skb, w);
+  leave_run();
+  return TCX_DROP;
 }
 
 /* Whether the segment may change anything: pure acknowledgements do not. */
@@ -45,8 +56,11 @@ static __always_inline bool is_news(const struct segment *s) {
 }
 
 static __always_inline int gate_egress(struct __sk_buff *skb) {
-  if ((skb->mark & ~MARK_ROOM) == MARK_KICK)
+  __u32 kind = skb->mark & ~MARK_ROOM;
+  if (kind == MARK_KICK || kind == MARK_ELSEWHERE)
     return gate_kicked(skb);
+  if (skb->mark == MARK_LOOK)
+    return gate_looks(skb);
   struct work *w = enter_run();
   if (!w)
     return let_pass(REASON_NESTING);

@@ -118,6 +118,8 @@ static __always_inline int take_step(struct __sk_buff *skb, struct work *w, int 
     return on_untracked(skb, w);
   case STEP_FIRST_REQUEST:
     return on_first_request(skb, w);
+  case STEP_UNDERWAY:
+    return on_underway(skb, w);
   case STEP_WAITING:
     return on_waiting(skb, w);
   case STEP_AGAIN:

@@ -189,8 +189,16 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
   if (!ring || !w)
     return 0;
   for (int i = 0; i < MAX_LOOKS; i++) {
-    if (!pop_watch(ring, w, bpf_ktime_get_ns()))
+    __u64 now = bpf_ktime_get_ns();
+    if (!pop_watch(ring, w, now, skb->ifindex))
       return i;
+    __u32 ifindex = w->look.ifindex;
+    if (ifindex != skb->ifindex) {
+      if (kick_elsewhere(skb, MARK_LOOK, ifindex))
+        continue;
+      if (!pop_watch(ring, w, now, 0)) /* that interface is no more */
+        continue;
+    }
     __u32 slot = look_again(skb, w);
     if (w->found.due)
       act_on_look(w);

@@ -29,14 +29,16 @@ static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jif
   k->task = k->node && !link_of(p, k->node)->busy ? TASK_RELEASE : TASK_NONE;
 }
 
-/* Takes what is due out of the room's lists. */
-static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 slot) {
+/* Takes what is due out of the room's lists, if it came on that interface; 0: on any. */
+static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 slot, __u32 ifindex) {
   struct room *r = sc->room;
   __u32 jiffies = bpf_jiffies64();
   lock_current(sc, slot, sc->w->now);
   find_due(sc, k, jiffies);
   struct node_link *l = link_of(sc->pool, k->node);
   k->class = l->class;
+  if (ifindex && ifindex != l->ifindex) /* whose socket is not to be found here */
+    k->task = TASK_NONE;
   if (k->task != TASK_NONE)
     withdraw(r, sc->pool, k->node);
   if (k->task == TASK_RELEASE)
@@ -130,6 +132,7 @@ static __always_inline void watch_slot(struct work *w, const struct slot *slot, 
   w->look.key = slot->key;
   w->look.id = slot->flow;
   w->look.received = end;
+  w->look.ifindex = slot->ifindex;
   push_watch(w, w->now);
 }
 
@@ -271,14 +274,15 @@ static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, c
   return send_in(skb, sc, k->node, slot, f);
 }
 
-/* Does one thing that is due in a room, with a packet that can be made anything of. */
-__noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room) {
+/* Does one thing that is due in a room, on that interface or, 0, on any, with a packet that can be made
+ * anything of. */
+__noinline int serve(struct __sk_buff *skb, struct work *w, __u32 room, __u32 ifindex) {
   struct scene sc = {.w = w};
   struct pick k = {};
   if (!w || !open_scene(&sc, room))
     return TCX_DROP;
   w->now = bpf_ktime_get_ns();
-  pick_next(&sc, &k, room);
+  pick_next(&sc, &k, room, ifindex);
   clear_attribution(w);
   w->flow.room = room;
   w->flow.class = k.class;

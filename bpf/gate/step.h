@@ -10,8 +10,9 @@
  *                       it is known that                            what follows
  * recognise/ */
 enum step {
-  STEP_UNTRACKED = 100, /* its connection is not in the table        FIRST_REQUEST */
+  STEP_UNTRACKED = 100, /* its connection is not in the table        FIRST_REQUEST, UNDERWAY */
   STEP_FIRST_REQUEST,   /* a connection's first request begins       READ, JUDGE, TURN, GATHER */
+  STEP_UNDERWAY,        /* its request began before the gate came */
   STEP_WAITING,         /* the flow's request, or its head, waits    READ, JUDGE, GIVE_UP */
   STEP_AGAIN,           /* it has bytes that were read before        BODY, BODY_ALONE, COMPARE, UNFOLLOWED */
   STEP_BODY,            /* it has bytes of the request in service    SERVED, IDLE */

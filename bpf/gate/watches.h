@@ -35,6 +35,7 @@ static __always_inline void copy_watch(struct watch *to, const struct watch *fro
   to->deadline = from->deadline;
   to->received = from->received;
   to->sent = from->sent;
+  to->ifindex = from->ifindex;
 }
 
 /* Has the flow of w->look looked at again. */
@@ -66,6 +67,7 @@ static __always_inline void watch_flow(struct work *w, __u32 received) {
   w->look.id = w->flow.id;
   w->look.received = received;
   w->look.sent = w->flow.answer;
+  w->look.ifindex = w->flow.ifindex;
   push_watch(w, w->now);
 }
 
@@ -77,16 +79,20 @@ static __always_inline bool seems_watchful(struct watch_ring *ring) {
   return ring->looked != (__u32)bpf_jiffies64();
 }
 
-/* Takes the first into w->look, if its time has come. */
-static __always_inline bool pop_watch(struct watch_ring *ring, struct work *w, __u64 now) {
+/* Takes the first into w->look, if its time has come. Of another interface than that one it is left, and only
+ * w->look.ifindex is set; 0: any will do. */
+static __always_inline bool pop_watch(struct watch_ring *ring, struct work *w, __u64 now, __u32 ifindex) {
   __u32 jiffies = bpf_jiffies64();
   bool due = false;
   bpf_spin_lock(&ring->lock);
   struct watch *first = &ring->watch[ring->first % MAX_WATCHES];
   if (ring->first != ring->end && (__s64)(now - first->deadline) >= 0) {
-    copy_watch(&w->look, first);
-    ring->first++;
     due = true;
+    w->look.ifindex = first->ifindex;
+    if (!ifindex || ifindex == first->ifindex) {
+      copy_watch(&w->look, first);
+      ring->first++;
+    }
   } else {
     ring->looked = jiffies;
   }

@@ -31,6 +31,16 @@ struct {
   __type(value, __u64);
 } interface_groups SEC(".maps");
 
+/* Key: index of an interface with a gate, to which packets of ours may be sent for that. Written by user
+ * space when the programs are attached, deleted before they are detached. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 65536);
+  __type(key, __u32);
+  __type(value, __u8);
+} gates SEC(".maps");
+
 /* Devices that are policed themselves above one that is, with a hardware address of their
  * own: macvlan. Frames also reach them from their siblings, which the lower device does not
  * see. Key: the lower device and the address; value: nothing. Written by user space; read

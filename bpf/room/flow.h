@@ -43,8 +43,9 @@ struct flow {
   struct address client;
   struct proxy_head proxy; /* the bytes read of that header */
   __u32 generation;
-  __u32 mark; /* SO_MARK of its socket; 0: none */
-  union {     /* the bytes read of its head */
+  __u32 mark;    /* SO_MARK of its socket; 0: none */
+  __u32 ifindex; /* on which it came */
+  union {        /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;
   };

@@ -49,6 +49,32 @@ func (c *change) attachGates() error {
 	return failed
 }
 
+// noteGates says to the programs which interfaces have gates: packets of ours that others get out nobody else sees.
+func (o *objects) noteGates(list []gate) error {
+	if !o.hasGate() {
+		return nil
+	}
+	wanted := map[uint32]bool{}
+	for _, g := range list {
+		wanted[uint32(g.index)] = true
+		if err := o.Gates.Put(uint32(g.index), uint8(1)); err != nil {
+			return fmt.Errorf("noting the gate on interface %q: %w", g.name, err)
+		}
+	}
+	var index uint32
+	var value uint8
+	var gone []uint32
+	for noted := o.Gates.Iterate(); noted.Next(&index, &value); {
+		if !wanted[index] {
+			gone = append(gone, index)
+		}
+	}
+	for _, index := range gone {
+		_ = o.Gates.Delete(index)
+	}
+	return nil
+}
+
 // policing returns what polices SYNs in an interface's traffic control, nil if nothing does.
 func (c *change) policing(index int) hook {
 	for _, a := range append(slices.Clone(c.in.policed), c.added...) {
@@ -209,7 +235,7 @@ func (in *Instance) loadGates() error {
 		in.gates = append(in.gates, *g)
 	}
 	in.gates = dropGatesElsewhere(in.gates)
-	return nil
+	return in.objects.noteGates(in.gates)
 }
 
 // dropGatesElsewhere removes gates that are not, or not wholly, on the interface with their
@@ -233,6 +259,8 @@ func (g gate) wanted(s *State) bool {
 
 // detachUnwantedGates lets go interfaces that no service with a waiting room is on.
 func (in *Instance) detachUnwantedGates(s *State) {
+	stay := slices.DeleteFunc(slices.Clone(in.gates), func(g gate) bool { return !g.wanted(s) })
+	in.warn(in.objects.noteGates(stay))
 	in.gates = slices.DeleteFunc(in.gates, func(g gate) bool {
 		if g.wanted(s) {
 			return false

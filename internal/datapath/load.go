@@ -272,6 +272,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapFlows:            o.Flows,
 		narthexMapSeats:            o.Seats,
 		narthexMapParkedSockets:    o.ParkedSockets,
+		narthexMapGates:            o.Gates,
 		narthexMapGatePorts:        o.GatePorts,
 		narthexMapGhosts:           o.Ghosts,
 		narthexMapPool:             o.Pool,

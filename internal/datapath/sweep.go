@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // sweepAge is how long a flow has to be without a new request before Sweep asks whether its
@@ -35,12 +36,14 @@ func (in *Instance) Sweep() error {
 	var key narthexFlowKey
 	var f narthexFlow
 	var old []narthexFlowKey
+	var on []uint32
 	ports := map[uint16]bool{}
 	flows := in.objects.Flows.Iterate()
 	for flows.Next(&key, &f) {
 		ports[key.LocalPort] = true
 		if t > f.Since && t-f.Since > uint64(sweepAge) {
 			old = append(old, key)
+			on = append(on, f.Ifindex)
 		}
 	}
 	if err := flows.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
@@ -49,7 +52,12 @@ func (in *Instance) Sweep() error {
 	for i := range old {
 		frame := make([]byte, 64)
 		copy(frame, unsafe.Slice((*byte)(unsafe.Pointer(&old[i])), unsafe.Sizeof(old[i])))
-		if _, err := in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+		ctx := skbContext{Ifindex: on[i]}
+		_, err := in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame, Context: ctx})
+		if errors.Is(err, unix.ENODEV) { // no socket is on what is no more
+			_, err = in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame})
+		}
+		if err != nil {
 			return fmt.Errorf("forgetting a connection: %w", err)
 		}
 	}

@@ -379,6 +379,7 @@ static struct content image_content;
 
 static void open_maps(const struct sizes *s) {
   OPEN(interface_groups, 16);
+  OPEN(gates, 16);
   OPEN(connection_counts, DECLARED(connection_counts, max_entries));
   OPEN(upper_devices, 16);
   OPEN(gate_ports, DECLARED(gate_ports, max_entries));

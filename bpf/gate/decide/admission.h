@@ -223,6 +223,7 @@ static __always_inline __u32 fill_node(struct __sk_buff *skb, struct scene *sc, 
     note_rejection(sc->room, sc->w, REJECT_NO_SLOT, false);
     return 0;
   }
+  link_of(sc->pool, node)->ifindex = skb->ifindex;
   if (!fill_slot(skb, sc->w, node))
     return node;
   count_reason(REASON_CHECKSUM, true, false);

@@ -15,6 +15,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   w->now = bpf_ktime_get_ns();
   w->flow.id = w->now;
+  w->flow.ifindex = skb->ifindex;
   w->flow.answer = w->flow.sent = w->s.ack;
   w->flow.start = w->s.seq;
   w->flow.unread_since = is_lenient(&sc) ? unread_time() : 0;
@@ -198,21 +199,21 @@ __noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
 /* What the client of a connection that is older than the gate says when it spoke last: its request began
  * before, and is with the server. It counts as one, whatever the limit, and all belongs to it until the
  * server answers. One byte before what comes is taken for what was read of it, as in leave_behind(). */
-__noinline int on_underway(struct work *w) {
+__noinline int on_underway(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !open_scene(&sc, w->flow.room))
     return TCX_NEXT;
   struct flow *f = &w->flow;
   w->now = bpf_ktime_get_ns();
   f->id = f->since = w->now;
+  f->ifindex = skb->ifindex;
   f->flags |= FLOW_LOST;
   f->body = w->socket.sequence;
   f->start = f->body - 1;
   f->next = w->s.seq == f->body ? f->body + w->s.length : f->body;
   f->answer = f->sent = w->socket.answer;
   f->unread_since = unread_time();
-  const struct work *own = work_in_map(w);
-  if (!own || bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST))
+  if (!put_flow(skb, w, lacks_flows(sc.room, sc.pool, sc.config)) && !put_flow(skb, w, 1))
     return let_pass(REASON_UNKNOWN_FLOW);
   f = find_by_key(&flows, &w->key);
   if (!f)
@@ -245,7 +246,7 @@ static __always_inline int on_stranger(struct __sk_buff *skb, struct work *w, co
   if (before(sock->written, w->s.ack))
     return drop(REASON_FORGED);
   if (http && sock->owes)
-    return on_underway(w);
+    return STEP_UNDERWAY;
   if (before(w->s.seq, sock->sequence))
     return pass_until(skb, w, sock->sequence);
   if (w->s.seq != sock->sequence)
