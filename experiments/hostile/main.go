@@ -5,6 +5,7 @@
 //
 //	cases   the throughput of ten gold clients beside each kind of attack, and without; what is
 //	        left after it, and how long the next request then takes
+//	limit   how many requests are at the server at once, and how many pass a rule, beside attacks that try for more
 //	tls     the same where everybody speaks TLS, beside idle connections
 //	forged  what packets do that somebody else sends in a connection's name: a million of each kind, for
 //	        connections whose request is held, in service, or that are idle, and for none
@@ -38,6 +39,7 @@ type suite struct{ *bench.Bench }
 func main() {
 	bench.Experiment{Name: "hostile", Limit: 40 * time.Minute, Parts: []bench.Part{
 		bench.PartOf("cases", suite.cases),
+		bench.PartOf("limit", suite.limit),
 		bench.PartOf("tls", suite.tls),
 		bench.PartOf("forged", suite.forged),
 		bench.PartOf("floods", suite.floods),

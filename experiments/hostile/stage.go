@@ -74,7 +74,12 @@ func (st *stage) origin(cfg origin.Config) error {
 }
 
 // enforce starts Narthex with a waiting room. Service is further keys of the service.
-func (st *stage) enforce(ctx context.Context, service string, flags ...string) (err error) {
+func (st *stage) enforce(ctx context.Context, service string, flags ...string) error {
+	return st.enforceWith(ctx, service, "", flags...)
+}
+
+// enforceWith does so with more of the policy behind that.
+func (st *stage) enforceWith(ctx context.Context, service, more string, flags ...string) (err error) {
 	text := fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, %s}
@@ -84,7 +89,7 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s, %s], class: bronze}
-`, bench.Web(st.lab), service, bronzeNet, nobodyNet)
+`+more, bench.Web(st.lab), service, bronzeNet, nobodyNet)
 	st.daemon, err = st.Enforce(ctx, st.lab.Server, text, flags...)
 	return err
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "e251254452a48a629ba3cec6ca53220e"
+const compiled = "54c02db050d0767915cfcf04f7b1b99e"

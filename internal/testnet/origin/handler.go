@@ -34,6 +34,8 @@ type handler struct {
 
 	mu    sync.Mutex
 	asked []Request
+	at    int                      // requests that it works on
+	most  int                      // the same, at most so far
 	gates map[string]chan struct{} // by name; closed once told to go
 }
 
@@ -64,6 +66,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/slower":
 		h.slower.set(r)
 		return
+	case "/most":
+		h.mu.Lock()
+		most := h.most
+		h.mu.Unlock()
+		answerJSON(w, most)
+		return
 	case "/forget":
 		h.mu.Lock()
 		h.asked = nil
@@ -71,6 +79,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.note(r)
+	h.begin()
+	defer h.end()
 	if r.Method == http.MethodConnect {
 		connect(w, r)
 		return
@@ -118,6 +128,20 @@ func (h *handler) record(r Request) {
 	if len(h.asked) < maxAsked {
 		h.asked = append(h.asked, r)
 	}
+}
+
+// begin and end count requests that it works on.
+func (h *handler) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at++
+	h.most = max(h.most, h.at)
+}
+
+func (h *handler) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at--
 }
 
 // wait does not end when the client goes: a server that works does not notice either.

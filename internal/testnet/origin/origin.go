@@ -17,6 +17,7 @@
 //	/slower?work=N&sleep=M  has each later request work N times and sleep M times as long as configured; 1 if left out
 //	/socket         answers with SO_PRIORITY and SO_MARK of the connection, as Socket
 //	/asked          answers with the requests that have come, in order, as []Request
+//	/most           answers with how many requests it has worked on at once at most, without these
 //	/forget         empties that record
 //
 // CONNECT makes a tunnel in which it echoes, but to a host called "refused".

@@ -91,6 +91,8 @@ type BenchFlow struct {
 	}
 	Generation uint32
 	Mark       uint32
+	Ifindex    uint32
+	_          [4]byte
 	Head       BenchHttpHead
 }
 
@@ -192,19 +194,20 @@ type BenchPool struct {
 	UsedFrom [4096]uint32
 	_        [4]byte
 	Link     [65537]struct {
-		_      structs.HostLayout
-		Since  uint64
-		Next   uint32
-		Prev   uint32
-		Room   uint16
-		Class  uint8
-		State  uint8
-		Reject uint8
-		Busy   uint8
-		Again  uint8
-		List   uint8
-		Group  uint16
-		Pad    [6]uint8
+		_       structs.HostLayout
+		Since   uint64
+		Next    uint32
+		Prev    uint32
+		Room    uint16
+		Class   uint8
+		State   uint8
+		Reject  uint8
+		Busy    uint8
+		Again   uint8
+		List    uint8
+		Group   uint16
+		Pad     [2]uint8
+		Ifindex uint32
 	}
 }
 
@@ -445,6 +448,8 @@ type BenchWatchRing struct {
 		Deadline uint64
 		Received uint32
 		Sent     uint32
+		Ifindex  uint32
+		Pad      uint32
 	}
 }
 
@@ -548,8 +553,8 @@ type BenchWork struct {
 		Recent   uint32
 		Echoes   uint32
 		Echo     uint32
+		Owes     uint32
 	}
-	_     [4]byte
 	Began BenchHttpHead
 	Keep  uint32
 	Kept  uint32
@@ -579,6 +584,8 @@ type BenchWork struct {
 		Deadline uint64
 		Received uint32
 		Sent     uint32
+		Ifindex  uint32
+		Pad      uint32
 	}
 	Out struct {
 		_       structs.HostLayout
@@ -650,11 +657,13 @@ const (
 	BenchMapChunkGaps           = "chunk_gaps"
 	BenchMapChunkMarks          = "chunk_marks"
 	BenchMapClassSlots          = "class_slots"
+	BenchMapConnectionCounts    = "connection_counts"
 	BenchMapEventBudgets        = "event_budgets"
 	BenchMapEvents              = "events"
 	BenchMapFarewells           = "farewells"
 	BenchMapFlows               = "flows"
 	BenchMapGatePorts           = "gate_ports"
+	BenchMapGates               = "gates"
 	BenchMapGhosts              = "ghosts"
 	BenchMapInterfaceGroups     = "interface_groups"
 	BenchMapJournal             = "journal"
@@ -811,46 +820,48 @@ type BenchProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchMapSpecs struct {
-	Audience        *ebpf.MapSpec `ebpf:"audience"`
-	BenchSources    *ebpf.MapSpec `ebpf:"bench_sources"`
-	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
-	ChunkGaps       *ebpf.MapSpec `ebpf:"chunk_gaps"`
-	ChunkMarks      *ebpf.MapSpec `ebpf:"chunk_marks"`
-	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
-	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Farewells       *ebpf.MapSpec `ebpf:"farewells"`
-	Flows           *ebpf.MapSpec `ebpf:"flows"`
-	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
-	Ghosts          *ebpf.MapSpec `ebpf:"ghosts"`
-	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
-	Journal         *ebpf.MapSpec `ebpf:"journal"`
-	LearnedClients  *ebpf.MapSpec `ebpf:"learned_clients"`
-	Mirror          *ebpf.MapSpec `ebpf:"mirror"`
-	MirrorBudgets   *ebpf.MapSpec `ebpf:"mirror_budgets"`
-	MirrorRing      *ebpf.MapSpec `ebpf:"mirror_ring"`
-	MirroredRecords *ebpf.MapSpec `ebpf:"mirrored_records"`
-	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
-	ParkedSockets   *ebpf.MapSpec `ebpf:"parked_sockets"`
-	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
-	Pool            *ebpf.MapSpec `ebpf:"pool"`
-	Readings        *ebpf.MapSpec `ebpf:"readings"`
-	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
-	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
-	RuleBuckets     *ebpf.MapSpec `ebpf:"rule_buckets"`
-	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
-	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
-	Seats           *ebpf.MapSpec `ebpf:"seats"`
-	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
-	Slots           *ebpf.MapSpec `ebpf:"slots"`
-	SourceSecret    *ebpf.MapSpec `ebpf:"source_secret"`
-	SourceSets      *ebpf.MapSpec `ebpf:"source_sets"`
-	StateChanges    *ebpf.MapSpec `ebpf:"state_changes"`
-	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
-	Watches         *ebpf.MapSpec `ebpf:"watches"`
-	Works           *ebpf.MapSpec `ebpf:"works"`
+	Audience         *ebpf.MapSpec `ebpf:"audience"`
+	BenchSources     *ebpf.MapSpec `ebpf:"bench_sources"`
+	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ChunkGaps        *ebpf.MapSpec `ebpf:"chunk_gaps"`
+	ChunkMarks       *ebpf.MapSpec `ebpf:"chunk_marks"`
+	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
+	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	Farewells        *ebpf.MapSpec `ebpf:"farewells"`
+	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	GatePorts        *ebpf.MapSpec `ebpf:"gate_ports"`
+	Gates            *ebpf.MapSpec `ebpf:"gates"`
+	Ghosts           *ebpf.MapSpec `ebpf:"ghosts"`
+	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
+	Journal          *ebpf.MapSpec `ebpf:"journal"`
+	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
+	Mirror           *ebpf.MapSpec `ebpf:"mirror"`
+	MirrorBudgets    *ebpf.MapSpec `ebpf:"mirror_budgets"`
+	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
+	MirroredRecords  *ebpf.MapSpec `ebpf:"mirrored_records"`
+	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	ParkedSockets    *ebpf.MapSpec `ebpf:"parked_sockets"`
+	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
+	Pool             *ebpf.MapSpec `ebpf:"pool"`
+	Readings         *ebpf.MapSpec `ebpf:"readings"`
+	ReasonCounts     *ebpf.MapSpec `ebpf:"reason_counts"`
+	Rooms            *ebpf.MapSpec `ebpf:"rooms"`
+	RuleBuckets      *ebpf.MapSpec `ebpf:"rule_buckets"`
+	RuleCounts       *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleSlots        *ebpf.MapSpec `ebpf:"rule_slots"`
+	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
+	Seats            *ebpf.MapSpec `ebpf:"seats"`
+	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSlots     *ebpf.MapSpec `ebpf:"service_slots"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
+	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
+	StateChanges     *ebpf.MapSpec `ebpf:"state_changes"`
+	UpperDevices     *ebpf.MapSpec `ebpf:"upper_devices"`
+	Watches          *ebpf.MapSpec `ebpf:"watches"`
+	Works            *ebpf.MapSpec `ebpf:"works"`
 }
 
 // BenchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -908,46 +919,48 @@ func (o *BenchObjects) Close() error {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchMaps struct {
-	Audience        *ebpf.Map `ebpf:"audience"`
-	BenchSources    *ebpf.Map `ebpf:"bench_sources"`
-	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
-	ChunkGaps       *ebpf.Map `ebpf:"chunk_gaps"`
-	ChunkMarks      *ebpf.Map `ebpf:"chunk_marks"`
-	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
-	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Farewells       *ebpf.Map `ebpf:"farewells"`
-	Flows           *ebpf.Map `ebpf:"flows"`
-	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
-	Ghosts          *ebpf.Map `ebpf:"ghosts"`
-	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
-	Journal         *ebpf.Map `ebpf:"journal"`
-	LearnedClients  *ebpf.Map `ebpf:"learned_clients"`
-	Mirror          *ebpf.Map `ebpf:"mirror"`
-	MirrorBudgets   *ebpf.Map `ebpf:"mirror_budgets"`
-	MirrorRing      *ebpf.Map `ebpf:"mirror_ring"`
-	MirroredRecords *ebpf.Map `ebpf:"mirrored_records"`
-	Nesting         *ebpf.Map `ebpf:"nesting"`
-	ParkedSockets   *ebpf.Map `ebpf:"parked_sockets"`
-	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
-	Pool            *ebpf.Map `ebpf:"pool"`
-	Readings        *ebpf.Map `ebpf:"readings"`
-	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
-	Rooms           *ebpf.Map `ebpf:"rooms"`
-	RuleBuckets     *ebpf.Map `ebpf:"rule_buckets"`
-	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
-	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
-	Scratch         *ebpf.Map `ebpf:"scratch"`
-	Seats           *ebpf.Map `ebpf:"seats"`
-	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
-	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
-	Slots           *ebpf.Map `ebpf:"slots"`
-	SourceSecret    *ebpf.Map `ebpf:"source_secret"`
-	SourceSets      *ebpf.Map `ebpf:"source_sets"`
-	StateChanges    *ebpf.Map `ebpf:"state_changes"`
-	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
-	Watches         *ebpf.Map `ebpf:"watches"`
-	Works           *ebpf.Map `ebpf:"works"`
+	Audience         *ebpf.Map `ebpf:"audience"`
+	BenchSources     *ebpf.Map `ebpf:"bench_sources"`
+	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
+	ChunkGaps        *ebpf.Map `ebpf:"chunk_gaps"`
+	ChunkMarks       *ebpf.Map `ebpf:"chunk_marks"`
+	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
+	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
+	Events           *ebpf.Map `ebpf:"events"`
+	Farewells        *ebpf.Map `ebpf:"farewells"`
+	Flows            *ebpf.Map `ebpf:"flows"`
+	GatePorts        *ebpf.Map `ebpf:"gate_ports"`
+	Gates            *ebpf.Map `ebpf:"gates"`
+	Ghosts           *ebpf.Map `ebpf:"ghosts"`
+	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
+	Journal          *ebpf.Map `ebpf:"journal"`
+	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
+	Mirror           *ebpf.Map `ebpf:"mirror"`
+	MirrorBudgets    *ebpf.Map `ebpf:"mirror_budgets"`
+	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
+	MirroredRecords  *ebpf.Map `ebpf:"mirrored_records"`
+	Nesting          *ebpf.Map `ebpf:"nesting"`
+	ParkedSockets    *ebpf.Map `ebpf:"parked_sockets"`
+	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
+	Pool             *ebpf.Map `ebpf:"pool"`
+	Readings         *ebpf.Map `ebpf:"readings"`
+	ReasonCounts     *ebpf.Map `ebpf:"reason_counts"`
+	Rooms            *ebpf.Map `ebpf:"rooms"`
+	RuleBuckets      *ebpf.Map `ebpf:"rule_buckets"`
+	RuleCounts       *ebpf.Map `ebpf:"rule_counts"`
+	RuleSlots        *ebpf.Map `ebpf:"rule_slots"`
+	Scratch          *ebpf.Map `ebpf:"scratch"`
+	Seats            *ebpf.Map `ebpf:"seats"`
+	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
+	ServiceSlots     *ebpf.Map `ebpf:"service_slots"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
+	SourceSets       *ebpf.Map `ebpf:"source_sets"`
+	StateChanges     *ebpf.Map `ebpf:"state_changes"`
+	UpperDevices     *ebpf.Map `ebpf:"upper_devices"`
+	Watches          *ebpf.Map `ebpf:"watches"`
+	Works            *ebpf.Map `ebpf:"works"`
 }
 
 func (m *BenchMaps) Close() error {
@@ -958,11 +971,13 @@ func (m *BenchMaps) Close() error {
 		m.ChunkGaps,
 		m.ChunkMarks,
 		m.ClassSlots,
+		m.ConnectionCounts,
 		m.EventBudgets,
 		m.Events,
 		m.Farewells,
 		m.Flows,
 		m.GatePorts,
+		m.Gates,
 		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,

@@ -82,6 +82,8 @@ type RulesFlow struct {
 	}
 	Generation uint32
 	Mark       uint32
+	Ifindex    uint32
+	_          [4]byte
 	Head       struct {
 		_      structs.HostLayout
 		Length uint64
@@ -133,19 +135,20 @@ type RulesPool struct {
 	UsedFrom [4096]uint32
 	_        [4]byte
 	Link     [65537]struct {
-		_      structs.HostLayout
-		Since  uint64
-		Next   uint32
-		Prev   uint32
-		Room   uint16
-		Class  uint8
-		State  uint8
-		Reject uint8
-		Busy   uint8
-		Again  uint8
-		List   uint8
-		Group  uint16
-		Pad    [6]uint8
+		_       structs.HostLayout
+		Since   uint64
+		Next    uint32
+		Prev    uint32
+		Room    uint16
+		Class   uint8
+		State   uint8
+		Reject  uint8
+		Busy    uint8
+		Again   uint8
+		List    uint8
+		Group   uint16
+		Pad     [2]uint8
+		Ifindex uint32
 	}
 }
 
@@ -450,8 +453,8 @@ type RulesWork struct {
 		Recent   uint32
 		Echoes   uint32
 		Echo     uint32
+		Owes     uint32
 	}
-	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
@@ -493,6 +496,8 @@ type RulesWork struct {
 		Deadline uint64
 		Received uint32
 		Sent     uint32
+		Ifindex  uint32
+		Pad      uint32
 	}
 	Out struct {
 		_       structs.HostLayout
@@ -558,48 +563,50 @@ type RulesWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	RulesMapAudience        = "audience"
-	RulesMapBenchHeads      = "bench_heads"
-	RulesMapBlockedClients  = "blocked_clients"
-	RulesMapClassSlots      = "class_slots"
-	RulesMapEventBudgets    = "event_budgets"
-	RulesMapEvents          = "events"
-	RulesMapFlows           = "flows"
-	RulesMapGatePorts       = "gate_ports"
-	RulesMapInterfaceGroups = "interface_groups"
-	RulesMapJournal         = "journal"
-	RulesMapLearnedClients  = "learned_clients"
-	RulesMapNesting         = "nesting"
-	RulesMapPolicyImage     = "policy_image"
-	RulesMapPool            = "pool"
-	RulesMapReadings        = "readings"
-	RulesMapReasonCounts    = "reason_counts"
-	RulesMapRooms           = "rooms"
-	RulesMapRuleCounts      = "rule_counts"
-	RulesMapRuleSlots       = "rule_slots"
-	RulesMapSeats           = "seats"
-	RulesMapServiceCounts   = "service_counts"
-	RulesMapServiceSlots    = "service_slots"
-	RulesMapSlots           = "slots"
-	RulesMapUpperDevices    = "upper_devices"
-	RulesMapWorks           = "works"
-	RulesProgBenchNothing   = "bench_nothing"
-	RulesProgBenchRead      = "bench_read"
-	RulesProgRulesFrame     = "rules_frame"
-	RulesProgRulesSlot      = "rules_slot"
-	RulesVarBenchTurn       = "bench_turn"
-	RulesVarComplex         = "complex"
-	RulesVarGateMark        = "gate_mark"
-	RulesVarHasCasts        = "has_casts"
-	RulesVarHasMemoryKeys   = "has_memory_keys"
-	RulesVarInSlot          = "in_slot"
-	RulesVarNetCookie       = "net_cookie"
-	RulesVarRefused         = "refused"
-	RulesVarRule            = "rule"
-	RulesVarSeatMask        = "seat_mask"
-	RulesVarSlotCount       = "slot_count"
-	RulesVarSlotSize        = "slot_size"
-	RulesVarSourceSetMask   = "source_set_mask"
+	RulesMapAudience         = "audience"
+	RulesMapBenchHeads       = "bench_heads"
+	RulesMapBlockedClients   = "blocked_clients"
+	RulesMapClassSlots       = "class_slots"
+	RulesMapConnectionCounts = "connection_counts"
+	RulesMapEventBudgets     = "event_budgets"
+	RulesMapEvents           = "events"
+	RulesMapFlows            = "flows"
+	RulesMapGatePorts        = "gate_ports"
+	RulesMapGates            = "gates"
+	RulesMapInterfaceGroups  = "interface_groups"
+	RulesMapJournal          = "journal"
+	RulesMapLearnedClients   = "learned_clients"
+	RulesMapNesting          = "nesting"
+	RulesMapPolicyImage      = "policy_image"
+	RulesMapPool             = "pool"
+	RulesMapReadings         = "readings"
+	RulesMapReasonCounts     = "reason_counts"
+	RulesMapRooms            = "rooms"
+	RulesMapRuleCounts       = "rule_counts"
+	RulesMapRuleSlots        = "rule_slots"
+	RulesMapSeats            = "seats"
+	RulesMapServiceCounts    = "service_counts"
+	RulesMapServiceSlots     = "service_slots"
+	RulesMapSlots            = "slots"
+	RulesMapUpperDevices     = "upper_devices"
+	RulesMapWorks            = "works"
+	RulesProgBenchNothing    = "bench_nothing"
+	RulesProgBenchRead       = "bench_read"
+	RulesProgRulesFrame      = "rules_frame"
+	RulesProgRulesSlot       = "rules_slot"
+	RulesVarBenchTurn        = "bench_turn"
+	RulesVarComplex          = "complex"
+	RulesVarGateMark         = "gate_mark"
+	RulesVarHasCasts         = "has_casts"
+	RulesVarHasMemoryKeys    = "has_memory_keys"
+	RulesVarInSlot           = "in_slot"
+	RulesVarNetCookie        = "net_cookie"
+	RulesVarRefused          = "refused"
+	RulesVarRule             = "rule"
+	RulesVarSeatMask         = "seat_mask"
+	RulesVarSlotCount        = "slot_count"
+	RulesVarSlotSize         = "slot_size"
+	RulesVarSourceSetMask    = "source_set_mask"
 )
 
 // LoadRules returns the embedded CollectionSpec for Rules.
@@ -654,31 +661,33 @@ type RulesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RulesMapSpecs struct {
-	Audience        *ebpf.MapSpec `ebpf:"audience"`
-	BenchHeads      *ebpf.MapSpec `ebpf:"bench_heads"`
-	BlockedClients  *ebpf.MapSpec `ebpf:"blocked_clients"`
-	ClassSlots      *ebpf.MapSpec `ebpf:"class_slots"`
-	EventBudgets    *ebpf.MapSpec `ebpf:"event_budgets"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Flows           *ebpf.MapSpec `ebpf:"flows"`
-	GatePorts       *ebpf.MapSpec `ebpf:"gate_ports"`
-	InterfaceGroups *ebpf.MapSpec `ebpf:"interface_groups"`
-	Journal         *ebpf.MapSpec `ebpf:"journal"`
-	LearnedClients  *ebpf.MapSpec `ebpf:"learned_clients"`
-	Nesting         *ebpf.MapSpec `ebpf:"nesting"`
-	PolicyImage     *ebpf.MapSpec `ebpf:"policy_image"`
-	Pool            *ebpf.MapSpec `ebpf:"pool"`
-	Readings        *ebpf.MapSpec `ebpf:"readings"`
-	ReasonCounts    *ebpf.MapSpec `ebpf:"reason_counts"`
-	Rooms           *ebpf.MapSpec `ebpf:"rooms"`
-	RuleCounts      *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleSlots       *ebpf.MapSpec `ebpf:"rule_slots"`
-	Seats           *ebpf.MapSpec `ebpf:"seats"`
-	ServiceCounts   *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSlots    *ebpf.MapSpec `ebpf:"service_slots"`
-	Slots           *ebpf.MapSpec `ebpf:"slots"`
-	UpperDevices    *ebpf.MapSpec `ebpf:"upper_devices"`
-	Works           *ebpf.MapSpec `ebpf:"works"`
+	Audience         *ebpf.MapSpec `ebpf:"audience"`
+	BenchHeads       *ebpf.MapSpec `ebpf:"bench_heads"`
+	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
+	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
+	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
+	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	GatePorts        *ebpf.MapSpec `ebpf:"gate_ports"`
+	Gates            *ebpf.MapSpec `ebpf:"gates"`
+	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
+	Journal          *ebpf.MapSpec `ebpf:"journal"`
+	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
+	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
+	Pool             *ebpf.MapSpec `ebpf:"pool"`
+	Readings         *ebpf.MapSpec `ebpf:"readings"`
+	ReasonCounts     *ebpf.MapSpec `ebpf:"reason_counts"`
+	Rooms            *ebpf.MapSpec `ebpf:"rooms"`
+	RuleCounts       *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleSlots        *ebpf.MapSpec `ebpf:"rule_slots"`
+	Seats            *ebpf.MapSpec `ebpf:"seats"`
+	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSlots     *ebpf.MapSpec `ebpf:"service_slots"`
+	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	UpperDevices     *ebpf.MapSpec `ebpf:"upper_devices"`
+	Works            *ebpf.MapSpec `ebpf:"works"`
 }
 
 // RulesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -720,31 +729,33 @@ func (o *RulesObjects) Close() error {
 //
 // It can be passed to LoadRulesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RulesMaps struct {
-	Audience        *ebpf.Map `ebpf:"audience"`
-	BenchHeads      *ebpf.Map `ebpf:"bench_heads"`
-	BlockedClients  *ebpf.Map `ebpf:"blocked_clients"`
-	ClassSlots      *ebpf.Map `ebpf:"class_slots"`
-	EventBudgets    *ebpf.Map `ebpf:"event_budgets"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Flows           *ebpf.Map `ebpf:"flows"`
-	GatePorts       *ebpf.Map `ebpf:"gate_ports"`
-	InterfaceGroups *ebpf.Map `ebpf:"interface_groups"`
-	Journal         *ebpf.Map `ebpf:"journal"`
-	LearnedClients  *ebpf.Map `ebpf:"learned_clients"`
-	Nesting         *ebpf.Map `ebpf:"nesting"`
-	PolicyImage     *ebpf.Map `ebpf:"policy_image"`
-	Pool            *ebpf.Map `ebpf:"pool"`
-	Readings        *ebpf.Map `ebpf:"readings"`
-	ReasonCounts    *ebpf.Map `ebpf:"reason_counts"`
-	Rooms           *ebpf.Map `ebpf:"rooms"`
-	RuleCounts      *ebpf.Map `ebpf:"rule_counts"`
-	RuleSlots       *ebpf.Map `ebpf:"rule_slots"`
-	Seats           *ebpf.Map `ebpf:"seats"`
-	ServiceCounts   *ebpf.Map `ebpf:"service_counts"`
-	ServiceSlots    *ebpf.Map `ebpf:"service_slots"`
-	Slots           *ebpf.Map `ebpf:"slots"`
-	UpperDevices    *ebpf.Map `ebpf:"upper_devices"`
-	Works           *ebpf.Map `ebpf:"works"`
+	Audience         *ebpf.Map `ebpf:"audience"`
+	BenchHeads       *ebpf.Map `ebpf:"bench_heads"`
+	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
+	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
+	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
+	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
+	Events           *ebpf.Map `ebpf:"events"`
+	Flows            *ebpf.Map `ebpf:"flows"`
+	GatePorts        *ebpf.Map `ebpf:"gate_ports"`
+	Gates            *ebpf.Map `ebpf:"gates"`
+	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
+	Journal          *ebpf.Map `ebpf:"journal"`
+	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
+	Nesting          *ebpf.Map `ebpf:"nesting"`
+	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
+	Pool             *ebpf.Map `ebpf:"pool"`
+	Readings         *ebpf.Map `ebpf:"readings"`
+	ReasonCounts     *ebpf.Map `ebpf:"reason_counts"`
+	Rooms            *ebpf.Map `ebpf:"rooms"`
+	RuleCounts       *ebpf.Map `ebpf:"rule_counts"`
+	RuleSlots        *ebpf.Map `ebpf:"rule_slots"`
+	Seats            *ebpf.Map `ebpf:"seats"`
+	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
+	ServiceSlots     *ebpf.Map `ebpf:"service_slots"`
+	Slots            *ebpf.Map `ebpf:"slots"`
+	UpperDevices     *ebpf.Map `ebpf:"upper_devices"`
+	Works            *ebpf.Map `ebpf:"works"`
 }
 
 func (m *RulesMaps) Close() error {
@@ -753,10 +764,12 @@ func (m *RulesMaps) Close() error {
 		m.BenchHeads,
 		m.BlockedClients,
 		m.ClassSlots,
+		m.ConnectionCounts,
 		m.EventBudgets,
 		m.Events,
 		m.Flows,
 		m.GatePorts,
+		m.Gates,
 		m.InterfaceGroups,
 		m.Journal,
 		m.LearnedClients,
