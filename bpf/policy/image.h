@@ -62,18 +62,14 @@ static __always_inline __u32 next_entry(const struct node *n, const struct key *
   return (w ^ n->key) & n->mask ? n->miss : n->child[w >> (n->shift & 63) & 15];
 }
 
-/* Where so many steps in the image of a generation lead to for the key, from an entry on: the cell, with
- * CELL_ON an entry from where it goes on, or as above. Global, so that the verifier follows it once: with the
- * image opened anew, for a pointer to it cannot be passed. */
-#define SOME_STEPS 12
-#define CELL_ON (1LL << 32)
-
-__noinline __s64 find_near(const struct key *key, __u32 entry, __u32 generation) {
+/* Walks from an entry to the cell that it leads to for the key, in the image of a generation. Global, so that
+ * the verifier follows it once: with the image opened anew, for a pointer to it cannot be passed. */
+__noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
   struct image im;
   const struct header *h = open_image(&im);
   if (!key || !h || h->generation != generation)
     return CELL_STALE;
-  for (int i = 0; i < SOME_STEPS; i++) {
+  for (int i = 0; i <= MAX_STEPS; i++) {
     if (entry == ENTRY_NONE)
       return CELL_NONE;
     const struct page *page = page_of(&im, entry & ~ENTRY_NODE);
@@ -87,17 +83,6 @@ __noinline __s64 find_near(const struct key *key, __u32 entry, __u32 generation)
     if (opens(c, key))
       return entry;
     entry = c->guard.miss;
-  }
-  return CELL_ON | entry;
-}
-
-/* The same with all steps that there may be. */
-__noinline int find_cell(const struct key *key, __u32 entry, __u32 generation) {
-  for (int i = 0; i <= MAX_STEPS / SOME_STEPS; i++) {
-    __s64 cell = find_near(key, entry, generation);
-    if (cell >> 32 != CELL_ON >> 32)
-      return cell;
-    entry = cell;
   }
   return CELL_NONE;
 }

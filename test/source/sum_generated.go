@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "54c02db050d0767915cfcf04f7b1b99e"
+const compiled = "5c91bcbba79892f19a64f8da15f93073"
