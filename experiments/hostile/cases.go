@@ -32,6 +32,7 @@ type hostileCase struct {
 	limit int // of requests in service
 	start func(st *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error)
 	flags []string // of the daemon
+	idle  bool     // attackers ask another service, which has no limit
 	// cookie, if it is not empty, are more keys of the rule that tells gold by a cookie, in place of its address.
 	cookie string
 	least  float64 // of gold with / without; 0: leastGold
@@ -102,10 +103,10 @@ var hostileCases = []hostileCase{
 		c.Clients = 4096
 		return attack.Leavers{Crowd: c, After: 10 * time.Second, Way: attack.ByRST}.Start(ctx)
 	}},
-	{name: "idle connections, twice as many as can be followed", limit: roomy, flags: []string{"--slots", "512", "--flows", "1024"},
-		start: func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
-			c.Clients = 2048
-			const whole = "GET / HTTP/1.1\r\nHost: idle\r\n\r\n"
+	{name: "connections idle at an unlimited service, twice as many as can be followed", limit: tight, idle: true, flags: []string{"--slots", "512", "--flows", "1024"},
+		start: func(st *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
+			c.Clients, c.To = 2048, st.control
+			const whole = "GET /forget HTTP/1.1\r\nHost: idle\r\n\r\n"
 			return attack.SlowHeads{Crowd: c, Begin: whole, Head: whole + whole, Every: time.Hour}.Start(ctx)
 		}},
 	{name: fmt.Sprintf("%d connections/s of strangers, gold learned by its cookie", strangerRate), limit: tight, cookie: ", learn: 1h", start: strangers},
@@ -181,6 +182,9 @@ func (b suite) oneCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 		return nil, err
 	}
 	service := fmt.Sprintf("concurrency: %d, queue: {max_wait: 5s}", c.limit)
+	if c.idle {
+		service += fmt.Sprintf("}\n  - {name: idle, listen: [\"%s\"], xdp: off, concurrency: unlimited", st.control)
+	}
 	if c.cookie != "" {
 		err = st.enforceCookies(ctx, service, c.cookie)
 	} else {
