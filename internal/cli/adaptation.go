@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"narthex/internal/adapt"
 	"narthex/internal/daemon/api"
 )
 
@@ -18,7 +19,7 @@ func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
 	if a := s.Adaptation; a != nil && (a.Auto || a.Overload || len(keptText(a.Keep)) > 0) {
 		var words []string
 		if a.Auto {
-			words = append(words, "set by "+a.Signal+boundsText(a))
+			words = append(words, "set by "+a.Signal+whyText(a)+boundsText(a))
 		}
 		if a.Overload {
 			words = append(words, fmt.Sprintf("overloaded (degree %.2f)", a.Degree))
@@ -34,6 +35,24 @@ func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
 		}
 		fmt.Fprintf(b, "  %s  %s\n", c.At.Local().Format(time.TimeOnly), changeText(c))
 	}
+}
+
+// why says in plain words what a signal means.
+var why = map[string]string{
+	adapt.SignalIdle:       "nothing is known yet, nothing is held",
+	adapt.SignalHeadroom:   "the server keeps up, nothing is held",
+	adapt.SignalModel:      "what the server could do before",
+	adapt.SignalTaken:      "as many as the server takes, and one",
+	adapt.SignalCPU:        "as few as keep its processors busy",
+	adapt.SignalThroughput: "more at once bring no more answers",
+	adapt.SignalMemory:     "more at once do not fit into memory",
+}
+
+func whyText(a *api.AdaptationStatus) string {
+	if text := why[a.Signal]; text != "" {
+		return ": " + text
+	}
+	return ""
 }
 
 func boundsText(a *api.AdaptationStatus) string {

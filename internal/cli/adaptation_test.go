@@ -18,10 +18,10 @@ func TestAdaptation(t *testing.T) {
 	kept := []api.KeepStatus{{Class: "gold", Share: 1}, {Class: "bronze", Share: 0.404}}
 	for want, s := range map[string]api.ServiceStatus{
 		"": {},
-		"  set by idle, not overloaded\n": {
+		"  set by idle: nothing is known yet, nothing is held, not overloaded\n": {
 			Adaptation: &api.AdaptationStatus{Auto: true, Signal: "idle", Floor: 1, Keep: []api.KeepStatus{{Class: "gold", Share: 1}}},
 		},
-		"  set by cpu (4 to 500), overloaded (degree 0.43), 40% of the SYNs of class bronze let in\n": {
+		"  set by cpu: as few as keep its processors busy (4 to 500), overloaded (degree 0.43), 40% of the SYNs of class bronze let in\n": {
 			Adaptation: &api.AdaptationStatus{Auto: true, Signal: "cpu", Floor: 4, Ceiling: 500, Overload: true, Degree: 0.43, Keep: kept},
 		},
 		"  set by floor (at least 4), not overloaded\n": {Adaptation: &api.AdaptationStatus{Auto: true, Signal: "floor", Floor: 4}},

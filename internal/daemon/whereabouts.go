@@ -36,20 +36,27 @@ type acceptQueue struct {
 	pick    uint16 // which of them is asked
 }
 
+// mostAsked bounds how many of the sockets that share an address are asked at a time.
+const mostAsked = 8
+
 // backlog returns how many connections are to be accepted by the service's servers. Of sockets
-// that share an address one is asked at a time, another one each time, and speaks for all.
+// that share an address some are asked at a time, others each time, and speak for all.
 func (a *agent) backlog(s *steered) (sum int) {
 	if s.place == nil {
 		return 0
 	}
 	for i := range s.place.accept {
 		q := &s.place.accept[i]
-		q.pick++
-		n, err := a.queue(*q)
-		if err != nil {
-			a.report("read the accept queues", err)
+		asked, found := min(q.sockets, mostAsked), 0
+		for range asked {
+			q.pick++
+			n, err := a.queue(*q)
+			if err != nil {
+				a.report("read the accept queues", err)
+			}
+			found += n
 		}
-		sum += n * q.sockets
+		sum += found * q.sockets / asked
 	}
 	return sum
 }
