@@ -107,7 +107,7 @@ static __always_inline int put_tcp(struct __sk_buff *skb, const struct emission 
       .ack_seq = bpf_htonl(e->ack),
       .doff = (sizeof(struct tcphdr) + options) / 4,
       .flags = e->flags,
-      .window = 0xffff,
+      .window = bpf_htons(e->window),
   };
   if (bpf_skb_store_bytes(skb, l4, &tcp, sizeof(tcp), BPF_F_RECOMPUTE_CSUM))
     return -1;
@@ -171,6 +171,7 @@ static __always_inline void set_reset(struct emission *e, const struct rejected 
   e->seq = r->seq;
   e->ack = r->ack;
   e->length = 0;
+  e->window = 0xffff;
   e->flags = TCP_RST | TCP_ACK;
   e->to_server = 1;
 }
@@ -183,6 +184,7 @@ static __always_inline void set_acknowledgement(struct emission *e, const struct
   e->seq = r->ack;
   e->ack = r->end;
   e->length = 0;
+  e->window = 0xffff;
   e->flags = TCP_ACK;
   e->to_server = 0;
 }
@@ -248,12 +250,22 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   return r;
 }
 
-/* Acknowledges what the packet's client has sent up to a sequence number. Returns a verdict. */
-__noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end) {
+/* Bytes that a slot takes whose frame is so long. */
+static __always_inline __u32 room_behind(__u32 length) {
+  __u32 most = slot_size - APPEND_LEAST;
+  return length < most ? most - length : 0;
+}
+
+/* Acknowledges what the packet's client has sent up to a sequence number, where its slot's frame ends which
+ * is so long: the client may send what the slot still takes. Of a head it may always send more, for it is
+ * refused when it is too long. Returns a verdict. */
+__noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end, __u32 length) {
   if (!w)
     return TCX_DROP;
   note_rejected(skb, w)->end = end;
   set_acknowledgement(&w->emission, &w->rejected);
+  __u32 window = room_behind(length) >> (find_scale(skb, &w->key) & 31);
+  w->emission.window = window ?: any_of(w->flow.flags & FLOW_HEAD);
   if (!emit(skb, w, w->flow.room))
     return send_out(w, skb->ifindex, 0);
   count_reason(REASON_CLONE_FAULT, true, false);

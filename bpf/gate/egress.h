@@ -5,6 +5,7 @@
 #include "gate/ingress.h"
 #include "gate/recognise/response.h"
 #include "gate/release.h"
+#include "gate/window.h"
 
 /* A segment of a flow in the table. */
 __noinline int on_flow_out(struct __sk_buff *skb, struct work *w) {
@@ -20,9 +21,12 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   outgoing_key(&w->key, &w->s.p);
   w->says = 0;
   w->flow.room = MAX_SERVICES;
+  w->flow.id = 0;
   int verdict = on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
+  if (verdict == TCX_NEXT)
+    narrow_answer(skb, w);
   see_to(skb, w, w->flow.room);
   return verdict == STEP_STALE ? TCX_NEXT : verdict;
 }
@@ -50,9 +54,13 @@ static __always_inline int gate_looks(struct __sk_buff *skb) {
   return TCX_DROP;
 }
 
-/* Whether the segment may change anything: pure acknowledgements do not. */
-static __always_inline bool is_news(const struct segment *s) {
-  return is_gate_port(s->p.sport) && !(s->flags & TCP_SYN) && (s->length || s->flags & (TCP_FIN | TCP_RST));
+/* A segment from a port of the gate. */
+static __always_inline int segment_out(struct __sk_buff *skb, struct work *w) {
+  if (w->s.flags & TCP_SYN)
+    return on_syn_ack(skb, w);
+  if (!w->s.length && !(w->s.flags & (TCP_FIN | TCP_RST)))
+    return on_bare_ack_out(skb, w);
+  return watch_segment(skb, w);
 }
 
 static __always_inline int gate_egress(struct __sk_buff *skb) {
@@ -65,8 +73,8 @@ static __always_inline int gate_egress(struct __sk_buff *skb) {
   if (!w)
     return let_pass(REASON_NESTING);
   int verdict = TCX_NEXT;
-  if (read_segment(skb, &w->s) == PARSED_SYN && is_news(&w->s))
-    verdict = watch_segment(skb, w);
+  if (read_segment(skb, &w->s) == PARSED_SYN && is_gate_port(w->s.p.sport))
+    verdict = segment_out(skb, w);
   leave_run();
   return verdict;
 }

@@ -89,6 +89,13 @@ static __always_inline void insist(struct room *r, struct pool *p, struct flow *
   make_due(r, p, f->node, REJECT_NO_SERVER);
 }
 
+/* Whether the client has sent nothing since the stack has what was in its request's slot, though more is to
+ * come: the acknowledgement may be lost that told it to go on. */
+static __always_inline bool is_unaware(const struct flow *f, const struct finding *found) {
+  return f->state == FLOW_SERVED && found->missing && !f->moves && found->has == found->slot_end &&
+         expects_body(f, found->has);
+}
+
 /* Does what the finding leads to. Returns a node that is to be freed, or 0. Under the lock. */
 static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow *f, const struct flow *was,
                                      struct finding *found, __u64 now) {
@@ -99,7 +106,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   if (found->arrived)
     f->flags &= ~FLOW_COOKIE;
   if (f->node && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
-    if (found->received)
+    if (found->received && !is_unaware(f, found))
       node = part_node(r, p, f);
     else
       insist(r, p, f, missed && !found->crowded, now);

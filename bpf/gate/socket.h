@@ -91,6 +91,25 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
   read_listener(out, KERNEL_FIELD(direct, r, req.req.__req_common.skc_listener), direct);
 }
 
+/* A bit field of what KERNEL_OBJECT() gave. */
+#define KERNEL_BITS(object, field) BPF_CORE_READ_BITFIELD_PROBED(object, field)
+
+/* A scale of windows that is not known, as with SYN cookies: shifts all of it away. */
+#define UNKNOWN_SCALE 31
+
+/* By how many bits windows are scaled that the server's side of a socket says. */
+static __always_inline __u32 read_scale(struct bpf_sock *sk) {
+  bool direct = has_casts;
+  if (sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT) {
+    struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
+    return KERNEL_BITS(t, rx_opt.rcv_wscale);
+  }
+  if (sk->state != BPF_TCP_NEW_SYN_RECV)
+    return UNKNOWN_SCALE;
+  struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
+  return KERNEL_BITS(r, req.rcv_wscale);
+}
+
 static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {
   struct bpf_sock_tuple tuple = {};
   make_tuple(&tuple, k);
@@ -110,6 +129,18 @@ __noinline int find_socket(struct __sk_buff *skb, const struct flow_key *k, stru
   read_socket(out, sk);
   bpf_sk_release(sk);
   return out->state;
+}
+
+/* The scale of a connection's windows. */
+__noinline int find_scale(struct __sk_buff *skb, const struct flow_key *k) {
+  if (!k)
+    return UNKNOWN_SCALE;
+  struct bpf_sock *sk = look_up(skb, k);
+  if (!sk)
+    return UNKNOWN_SCALE;
+  __u32 scale = read_scale(sk);
+  bpf_sk_release(sk);
+  return scale;
 }
 
 /* Whether the segment acknowledges a SYN cookie of the listener that it goes to. */

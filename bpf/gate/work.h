@@ -26,8 +26,10 @@ struct emission {
   __u32 length; /* bytes of the text */
   __u8 flags;
   __u8 to_server;
-  __u8 text;   /* enum reply */
-  __u8 pad[1]; /* 0 */
+  __u8 text;    /* enum reply */
+  __u8 pad[1];  /* 0 */
+  __u16 window; /* as the header says it: in units of the connection's scale */
+  __u8 pad2[2]; /* 0 */
 };
 
 /* What the client of a connection that we end is told. */

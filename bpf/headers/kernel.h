@@ -308,6 +308,7 @@ struct rb_root {
 };
 
 struct tcp_options_received {
+  __u16 rcv_wscale : 4;
   int ts_recent_stamp;
   __u32 ts_recent;
 };
@@ -332,6 +333,7 @@ struct request_sock {
 
 struct inet_request_sock {
   struct request_sock req;
+  __u16 rcv_wscale : 4;
 };
 
 struct tcp_request_sock {

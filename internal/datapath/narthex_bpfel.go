@@ -146,7 +146,7 @@ type narthexFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Pad            uint8
+	Told           uint8
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -1007,6 +1007,9 @@ type narthexWork struct {
 		ToServer uint8
 		Text     uint8
 		Pad      [1]uint8
+		Window   uint16
+		Pad2     [2]uint8
+		_        [4]byte
 	}
 	Event narthexEvent
 }

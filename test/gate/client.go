@@ -7,6 +7,8 @@ package gate
 */
 import "C"
 
+import "encoding/binary"
+
 // connect opens a connection: SYN, SYN-ACK, the end of the handshake.
 func (w *world) connect(d *dice) *conn {
 	var c *conn
@@ -221,6 +223,7 @@ func (w *world) toClient(o *out, frame []byte) {
 	}
 	if o.own != 0 {
 		w.logf("  gate to %d: %s", c.number, c.describe(&s, true))
+		w.checkWindow(c, &s, frame)
 	}
 	// A reset is not sent again to who has nothing to send: nobody would ever hear of it.
 	last := s.flags&flagRST != 0 && c.acked == c.sent
@@ -273,6 +276,22 @@ func (w *world) toClient(o *out, frame []byte) {
 	if s.flags&flagFIN != 0 && s.end()-1 == c.rcv && !c.ended {
 		c.rcv++
 		c.ended = true
+	}
+}
+
+// checkWindow looks what the gate lets a client send whose request waits: no more than its slot takes.
+func (w *world) checkWindow(c *conn, s *segment, frame []byte) {
+	k, ok := w.flow(&c.key)
+	if !ok || s.flags != flagACK || k.state != C.FLOW_HELD && k.state != C.FLOW_GATHERING {
+		return
+	}
+	scaled := int(binary.BigEndian.Uint16(frame[c.ends.l4()+14:])) << C.WINDOW_SCALE
+	room := w.cfg.slotSize - int(uint32(k.slot_end-k.slot_start))
+	if k.state == C.FLOW_GATHERING {
+		room = max(room, 1<<C.WINDOW_SCALE)
+	}
+	if scaled > room {
+		w.fail("client %d is let send %d bytes where %d have room", c.number, scaled, room)
 	}
 }
 

@@ -130,6 +130,9 @@ func (w *world) checkNumbers(c *conn, is *observation) {
 // plainEmpty says whether the next request begins there because none has yet.
 func (c *conn) plainEmpty(at int) bool { return at == 0 }
 
+// leastSlot is how many bytes of a request each slot takes.
+const leastSlot = 2048 - C.SLOT_OVERHEAD_MOST
+
 // turn is what may become of a request that begins with a segment up to an offset.
 func (c *conn) turn(s *span, end int) []outcome {
 	if s == nil {
@@ -142,8 +145,9 @@ func (c *conn) turn(s *span, end int) []outcome {
 		}
 	}
 	answered := []int{none}
-	if end > s.end {
-		answered = append(answered, held, served) // it is acknowledged, for more is sent behind it
+	// It is acknowledged where more is sent behind it, or where it goes on, be it that its slot does not take all.
+	if end != s.end || end-s.begin > leastSlot {
+		answered = append(answered, held, served)
 	}
 	return []outcome{
 		{next, []int{served, idle}, s.end},

@@ -63,6 +63,7 @@ static __s64 k_csum_diff(__be32 *from, __u32 from_size, __be32 *to, __u32 to_siz
 static long k_l4_csum_replace(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags);
 static struct bpf_sock *k_skc_lookup_tcp(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
                                          __u64 flags);
+static struct tcp_sock *k_skc_to_tcp_sock(void *sk);
 static long k_sk_release(void *sk);
 static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcphdr *tcp, __u32 size);
 static __u64 k_get_socket_cookie(void *ctx);
@@ -91,6 +92,7 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_csum_diff k_csum_diff
 #define bpf_l4_csum_replace k_l4_csum_replace
 #define bpf_skc_lookup_tcp k_skc_lookup_tcp
+#define bpf_skc_to_tcp_sock k_skc_to_tcp_sock
 #define bpf_sk_release k_sk_release
 #define bpf_tcp_check_syncookie k_tcp_check_syncookie
 #define bpf_get_socket_cookie(ctx) k_get_socket_cookie((void *)(ctx))
@@ -579,7 +581,13 @@ static int checked(int verdict, const char *program) {
   return verdict;
 }
 
+/* Of the socket that a packet is from only the scale of its windows is asked. */
+static struct tcp_sock sender = {.rx_opt.rcv_wscale = WINDOW_SCALE};
+
+static struct tcp_sock *k_skc_to_tcp_sock(void *sk) { return sk ? &sender : NULL; }
+
 static int run_out(struct packet_buffer *b) {
+  b->skb.sk = 1;
   depth++;
   int verdict = checked(narthex_gate_out(&b->skb), "narthex_gate_out");
   depth--;
@@ -749,11 +757,14 @@ static __s64 k_csum_diff(__be32 *from, __u32 from_size, __be32 *to, __u32 to_siz
 static long k_l4_csum_replace(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) {
   struct packet_buffer *b = buffer_of(skb);
   CALLED();
-  if (from || flags || offset & 1 || offset + 2 > skb->len)
+  if ((flags ? flags != 2 : from) || offset & 1 || offset + 2 > skb->len)
     return -KERNEL_EINVAL;
   __u16 check;
   memcpy(&check, b->frame + offset, 2);
-  check = ~fold((__u64)(__u16)~check + (__u32)to);
+  if (flags) /* of a field of two bytes */
+    to = (__u64)(__u16)~from + (__u16)to;
+  if (!flags || !b->partial)
+    check = ~fold((__u64)(__u16)~check + (__u32)to);
   memcpy(b->frame + offset, &check, 2);
   skb->data = skb->data_end = 0;
   return 0;
@@ -837,6 +848,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->tcp.lsndtime = s->said;
   k->tcp.bytes_sent = s->said;
   k->connection.icsk_ack.lrcvtime = s->heard;
+  k->tcp.rx_opt.rcv_wscale = k->request.req.rcv_wscale = WINDOW_SCALE;
   k->request.rcv_isn = s->rcv_nxt - 1;
   k->request.snt_isn = s->snd_nxt - 1;
   if (s->state == BPF_TCP_NEW_SYN_RECV)

@@ -11,6 +11,8 @@
 #define MOST_SOCKETS 128
 #define MOST_OUTS 64
 #define IFINDEX 7
+#define WINDOW_SCALE 7
+#define SLOT_OVERHEAD_MOST 192 /* bytes of a slot that are not a request's */
 #define CPUS 2
 
 /* What there is of a packet beside its bytes. */

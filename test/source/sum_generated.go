@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "5c91bcbba79892f19a64f8da15f93073"
+const compiled = "750ed488e214ec2d2b1b640d190e9c4e"

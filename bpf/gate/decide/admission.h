@@ -115,6 +115,18 @@ static __always_inline bool is_followed_by_another(const struct work *w) {
   return w->flow.protocol == PROTOCOL_HTTP && w->flow.state != FLOW_PAUSED && exceeds(w);
 }
 
+/* Whether the client knows that it may send no more of the request at first than a slot takes. */
+static __always_inline bool is_told(const struct flow *f) { return f->told || f->flags & FLOW_NEW; }
+
+/* Whether more of the request is to come, from a client that goes by what a slot takes: it is to know what of
+ * it has arrived, and how much more may come. */
+static __always_inline bool goes_on(const struct work *w) {
+  const struct flow *f = &w->flow;
+  if (f->protocol != PROTOCOL_HTTP || f->state == FLOW_PAUSED || !is_told(f))
+    return false;
+  return f->flags & (FLOW_CHUNKS | FLOW_LOST) || before(w->s.seq + w->keep, f->next);
+}
+
 /* Prepares the flow's request for its turn, whose head was put together in the node's slot of so many bytes
  * and is whole now. Under the lock. */
 static __always_inline void end_gathering(struct scene *sc, struct slot *slot, __u32 node, __u32 length) {
@@ -156,7 +168,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     } else if (make_place(r, sc->pool, c, w->flow.rank, node)) {
       enqueue(r, sc->pool, node);
       q->held++;
-      if (!gathered && is_followed_by_another(w))
+      if (!gathered && (is_followed_by_another(w) || goes_on(w)))
         w->flow.flags |= FLOW_ACKED;
       wait_flow(f, w, node, FLOW_HELD);
       fate = FATE_HELD;

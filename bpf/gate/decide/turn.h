@@ -212,7 +212,7 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   if (fate == FATE_REJECT)
     return mine ? reject_request(skb, w, w->s.seq) : drop(REASON_RACE);
   if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
-    return acknowledge(skb, w, w->s.seq + w->keep);
+    return acknowledge(skb, w, w->s.seq + w->keep, w->s.data + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */
   return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }

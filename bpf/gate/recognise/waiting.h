@@ -100,7 +100,7 @@ __noinline int on_gather(struct __sk_buff *skb, struct work *w) {
     fate = try_gather(&sc, sc.flow, node);
   if (fate == FATE_HELD) {
     count_reason(REASON_GATHERED, true, false);
-    return acknowledge(skb, w, w->s.seq + w->s.length);
+    return acknowledge(skb, w, w->s.seq + w->s.length, w->s.data + w->s.length);
   }
   free_node(sc.pool, node);
   if (!fits)
@@ -143,7 +143,7 @@ __noinline int on_gathered(struct __sk_buff *skb, struct work *w) {
   if (fate == FATE_HELD) {
     report(w, EVENT_HOLD, 0, 0);
     count_reason(REASON_GATHERED, true, false);
-    return acknowledge(skb, w, w->s.seq + w->keep);
+    return acknowledge(skb, w, w->s.seq + w->keep, slot->length);
   }
   report(w, EVENT_ADMIT, 0, 0);
   watch_flow(w, w->s.seq + w->keep);
@@ -175,7 +175,7 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   unclaim(sc);
   if (mine) {
     count_reason(REASON_GATHERED, true, false);
-    return acknowledge(skb, w, w->s.seq + w->s.length);
+    return acknowledge(skb, w, w->s.seq + w->s.length, extended);
   }
   if (!why)
     return drop(REASON_RACE);
@@ -193,26 +193,56 @@ static __always_inline int more_of_head(struct __sk_buff *skb, struct scene *sc,
     return claim(sc) ? add_piece(skb, sc, slot) : drop(REASON_RACE);
   /* Again, or too early: the client has to know where we are. */
   count_reason(before(end, w->s.seq) ? REASON_GAP : REASON_HELD, true, false);
-  return w->s.seq - begin < 0x10000 ? acknowledge(skb, w, end) : TCX_DROP;
+  return w->s.seq - begin < 0x10000 ? acknowledge(skb, w, end, slot->length) : TCX_DROP;
+}
+
+/* Whether all of the request is in its slot, which ends there. */
+static __always_inline bool is_whole(const struct work *w, __u32 end) {
+  return !(w->flow.flags & (FLOW_CHUNKS | FLOW_LOST)) && !before(end, w->flow.next);
+}
+
+/* Whether the client asks whether it may go on: an empty segment from before what was acknowledged. */
+static __always_inline bool is_probe(const struct work *w, __u32 end) {
+  return w->flow.flags & FLOW_ACKED && !w->s.length && before(w->s.seq, end);
+}
+
+/* Tells the client how far its request is in its slot, if it is owed that. One that was told nothing may have
+ * sent more than the slot takes. It sends what is lost of that when something new is acknowledged: that is
+ * left to the server's stack. */
+static __always_inline int answer_waiting(struct __sk_buff *skb, struct work *w, __u32 end, __u32 length) {
+  const struct segment *s = &w->s;
+  if (!(w->flow.flags & FLOW_ACKED))
+    return TCX_DROP;
+  if (!is_told(&w->flow)) {
+    if (!before(s->seq, end) || (s->length && !is_whole(w, end)))
+      return TCX_DROP;
+    if (!is_whole(w, end))
+      end = s->seq + 1;
+  } else if (!s->length && !before(s->seq, end)) {
+    return TCX_DROP;
+  }
+  return acknowledge(skb, w, end, length);
 }
 
 /* The same while the request waits for its turn. */
 static __always_inline int more_of_request(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
   struct work *w = sc->w;
   const struct segment *s = &w->s;
-  __u32 begin = slot->sequence, end = end_of_slot(slot);
+  __u32 begin = slot->sequence, end = end_of_slot(slot), length = slot->length;
   if (claim(sc)) {
     if (s->seq == begin || s->seq == end)
       refresh_slot(skb, w, w->flow.node);
     w->keep = s->length;
     if (continues(w, end)) /* what does not will be sent again */
       extend(skb, sc, slot);
+    length = slot->length;
+    end = end_of_slot(slot);
     unclaim(sc);
   }
-  if (!(w->flow.flags & FLOW_NEW) && !s->length)
+  if (!(w->flow.flags & FLOW_NEW) && !s->length && !is_probe(w, end))
     return TCX_NEXT; /* acknowledges the answer before */
   count_reason(REASON_HELD, true, false);
-  return w->flow.flags & FLOW_ACKED && before(s->seq, end) ? acknowledge(skb, w, end) : TCX_DROP;
+  return answer_waiting(skb, w, end, length);
 }
 
 /* A further segment of a flow whose request is in a slot. */

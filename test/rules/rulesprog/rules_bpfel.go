@@ -63,7 +63,7 @@ type RulesFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Pad            uint8
+	Told           uint8
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -542,6 +542,9 @@ type RulesWork struct {
 		ToServer uint8
 		Text     uint8
 		Pad      [1]uint8
+		Window   uint16
+		Pad2     [2]uint8
+		_        [4]byte
 	}
 	Event struct {
 		_       structs.HostLayout
