@@ -145,6 +145,7 @@ enum service_end {
   END_AUTO = 0, /* the server's FIN if request or response close the connection, else as below */
   END_FIRST_BYTE = 1,
   END_CLOSE = 2,
+  END_LAST_BYTE = 3, /* the server has written all of the answer */
   SERVICE_END_LEN
 };
 
@@ -175,7 +176,9 @@ struct room_config {
   __u8 h2c;      /* 1: HTTP/2 without TLS passes */
   __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
   __u8 adaptive; /* 1: the room's control has the limit */
-  __u8 pad[68];  /* 0 */
+  __u8 pad[4];   /* 0 */
+  __u32 stall[MAX_RANKS]; /* 2^20 ns, by rank: how long clients may keep a worker waiting; 0: as long as they
+                             like */
   __u32 share;   /* nodes of the pool that the service may always have */
   __u32 common;  /* nodes in use in all from which on it gets none beyond its share */
   __u32 flow_share; /* the same of flows */

@@ -52,6 +52,7 @@ enum reason {
   REASON_OUTDATED = 38, /* dropped: a request with timestamps for which the stack would drop it */
   REASON_PARKED = 39, /* beside other counts: a flow between two requests that has given way to another one */
   REASON_NO_SOCKET = 40, /* passed: data of a connection that the stack does not know by these ports */
+  REASON_STALLED = 41, /* beside other counts: a connection to be ended, whose client kept a worker waiting */
   REASON_LEN
 };
 

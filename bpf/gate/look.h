@@ -4,6 +4,16 @@
 #include "gate/decide/turn.h"
 #include "gate/recognise/syn.h"
 
+/* Connections that are to be ended: their clients keep a server's workers waiting. Written by the programs;
+ * the daemon takes them out, and has the kernel end their sockets, which no program can. When full the oldest
+ * is lost: the next look finds it again. */
+struct {
+  __uint(type, BPF_MAP_TYPE_QUEUE);
+  __uint(max_entries, 256);
+  __uint(key_size, 0);
+  __type(value, struct flow_key);
+} stalled SEC(".maps");
+
 /* Less than this of the stack's window is left when the client has to wait for the server. */
 #define SHUT_WINDOW 4096
 
@@ -21,6 +31,9 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   to->gap = sock->gap;
   to->mute = to->half_open || sock->silent;
   to->retracted = false;
+  to->written = sock->written;
+  to->acked = sock->acked;
+  to->stalled = false;
 }
 
 /* Whether the flow's request is in service, or has been given up, and is in a slot still. */
@@ -50,6 +63,56 @@ static __always_inline void pause(struct room *r, struct flow *f) {
     class_of(r, f->class)->paused++;
 }
 
+/* A moment for flow.progressed, never 0. */
+static __always_inline __u32 progress_time(__u64 now) { return (__u32)(now >> 20) | 1; }
+
+/* Whether either side has got anything since the last look. Under the lock. */
+static __always_inline bool has_progressed(struct flow *f, const struct finding *found, __u64 now) {
+  __u32 sum = found->has + found->acked + found->written;
+  if (f->progress == sum && f->progressed)
+    return false;
+  f->progress = sum;
+  f->progressed = progress_time(now);
+  return true;
+}
+
+/* Whether the server has written all of the answer. */
+static __always_inline bool has_written(const struct flow *f, const struct finding *found) {
+  return f->reply.state == ANSWER_ENDS && !before(found->written, f->reply.read);
+}
+
+/* The answer is under way. Once the server has written the last of it, only the client is waited for. So it
+ * is, with `auto`, while the client takes nothing of what was written: servers that poll have others to work
+ * for. Under the lock. */
+static __always_inline void look_at_answer(struct room *r, struct flow *f, const struct finding *found,
+                                           __u64 now) {
+  if (!found->arrived || f->flags & FLOW_TUNNEL || f->ends == END_CLOSE)
+    return;
+  if (has_written(f, found)) {
+    end_service(r, f, now);
+  } else if (f->ends == END_AUTO && !found->progressed && found->written != found->acked) {
+    pause(r, f);
+    f->state = FLOW_IDLE;
+  }
+}
+
+/* Whether it is the client's turn, and a worker that works for one connection at a time waits for it: the
+ * client leaves out a part of its body, or does not take what was written. */
+static __always_inline bool keeps_worker(const struct flow *f, const struct finding *found) {
+  if (!found->arrived || f->protocol != PROTOCOL_HTTP || f->flags & FLOW_TUNNEL)
+    return false;
+  if (f->state == FLOW_PAUSED || (f->state == FLOW_SERVED && expects_body(f, found->has)))
+    return true;
+  return (f->state == FLOW_SERVED || f->state == FLOW_IDLE) && !has_written(f, found) &&
+         found->written != found->acked;
+}
+
+/* Whether the client has done so for longer than its class may, while others wait. Under the lock. */
+static __always_inline bool has_stalled(const struct room *r, const struct flow *f,
+                                        const struct finding *found, __u64 now) {
+  return r->waiting && progress_time(now) - f->progressed >= found->stall && keeps_worker(f, found);
+}
+
 /* Under the lock. */
 static __always_inline void look_at_service(struct room *r, struct flow *f, const struct finding *found,
                                             __u64 now) {
@@ -58,6 +121,8 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
     bool owes = f->flags & FLOW_HEAD && found->has == f->next;
     if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
       end_service(r, f, now);
+  } else if (f->flags & FLOW_ANSWERED) {
+    look_at_answer(r, f, found, now);
   } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has)) {
     if (!before(found->has, f->body) || f->lacks >= MOST_LACKS)
       pause(r, f);
@@ -103,6 +168,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   if (f->state == FLOW_SERVED && f->since != was->since)
     return 0; /* it has entered service since: the finding is of what was before, and it stays watched */
   bool missed = is_missed(r, f, found);
+  found->progressed = has_progressed(f, found, now);
   if (found->arrived)
     f->flags &= ~FLOW_COOKIE;
   if (f->node && f->state != FLOW_HELD && f->state != FLOW_GATHERING) {
@@ -120,6 +186,10 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
   f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
+  if (found->stall) {
+    found->stalled = has_stalled(r, f, found, now);
+    f->watched |= f->state == FLOW_SERVED || keeps_worker(f, found);
+  }
   return node;
 }
 
@@ -156,6 +226,22 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
   return w->flow.room;
 }
 
+/* How long clients of a class may keep a worker waiting, 2^20 ns; 0: as long as they like. */
+static __always_inline __u32 stall_of(const struct room_config *c, __u32 class) {
+  __u32 stall = 0;
+  for (__u32 i = 0; i < MAX_RANKS; i++)
+    if (i < c->ranks && c->rank[i].class == class)
+      stall = c->stall[i];
+  return stall;
+}
+
+/* Has the connection of w->look ended. */
+static __always_inline void give_to_daemon(struct work *w) {
+  struct flow_key key = w->look.key;
+  count_reason(REASON_STALLED, false, false);
+  bpf_map_push_elem(&stalled, &key, BPF_EXIST);
+}
+
 /* Does what the look at the flow of w->look, as w->flow was then, leads to. */
 __noinline int act_on_look(struct work *w) {
   struct scene sc;
@@ -167,6 +253,7 @@ __noinline int act_on_look(struct work *w) {
   struct finding *found = &w->found;
   __u32 node = 0;
   bool again = false;
+  found->stall = stall_of(sc.config, w->flow.class);
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->look.id) {
     node = look_at(sc.room, sc.pool, f, &w->flow, found, w->now);
@@ -175,6 +262,8 @@ __noinline int act_on_look(struct work *w) {
   bpf_spin_unlock(&sc.room->lock);
   if (node)
     free_node(sc.pool, node);
+  if (found->stalled)
+    give_to_daemon(w);
   if (found->retracted) {
     count_reason(REASON_UNTAKEN, false, false);
     forget_retracted(w, f, found);

@@ -67,6 +67,7 @@ static __always_inline void read_established(struct endpoint *out, const void *s
   out->window = wup + KERNEL_FIELD(direct, t, rcv_wnd) - out->sequence;
   out->silent = !KERNEL_FIELD(direct, t, bytes_received);
   out->written = KERNEL_FIELD(direct, t, write_seq);
+  out->acked = KERNEL_FIELD(direct, t, snd_una);
   out->gap = KERNEL_FIELD(direct, t, out_of_order_queue.rb_node) != NULL;
   struct inet_connection_sock *c = KERNEL_OBJECT(direct, sk, struct inet_connection_sock);
   __u32 since = KERNEL_FIELD(direct, c, icsk_ack.lrcvtime) - KERNEL_FIELD(direct, t, lsndtime);

@@ -4,7 +4,6 @@
 #pragma once
 #include "compat/verifier.h"
 #include "observe/events.h"
-#include "parse/response.h"
 #include "room/flow.h"
 
 #define MAX_NESTING 4
@@ -67,6 +66,7 @@ struct endpoint {
   __u32 orphaned; /* request socket: its listener listens no more */
   __u32 silent;   /* established: its client has said nothing yet */
   __u32 written;  /* behind what the server has said */
+  __u32 acked;    /* established: of the next byte that the client has not acknowledged */
   __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
   __u32 times;    /* segments have timestamps, and the stack drops those with: */
   __u32 recent;   /* a value before this */
@@ -83,18 +83,23 @@ static __always_inline bool takes_data(const struct endpoint *e) {
 
 /* What a look at a flow leads to. */
 struct finding {
-  __u32 slot_end; /* of the request in the slot that it keeps */
-  __u32 has;      /* the client's sequence number up to which the stack has its bytes */
-  bool due;       /* it leads to something */
-  bool arrived;   /* it has a socket of its own */
-  bool received;  /* it has all that is in the slot, or will never have it */
-  bool silent;    /* neither side has said anything since the last look */
-  bool missing;   /* its client has sent nothing since the last look, for which there is room */
-  bool half_open; /* it is still to make a socket of it */
-  bool crowded;   /* and no place for a socket */
-  bool gap;       /* it has bytes beyond others that it has not */
-  bool mute;      /* its client has said nothing to it yet */
-  bool retracted; /* the request is taken to have never come */
+  __u32 slot_end;  /* of the request in the slot that it keeps */
+  __u32 has;       /* the client's sequence number up to which the stack has its bytes */
+  bool due;        /* it leads to something */
+  bool arrived;    /* it has a socket of its own */
+  bool received;   /* it has all that is in the slot, or will never have it */
+  bool silent;     /* neither side has said anything since the last look */
+  bool missing;    /* its client has sent nothing since the last look, for which there is room */
+  bool half_open;  /* it is still to make a socket of it */
+  bool crowded;    /* and no place for a socket */
+  bool gap;        /* it has bytes beyond others that it has not */
+  bool mute;       /* its client has said nothing to it yet */
+  bool retracted;  /* the request is taken to have never come */
+  bool progressed; /* either side has got something since the last look */
+  bool stalled;    /* the connection is to be ended: its client keeps a worker waiting */
+  __u32 stall;     /* how long it may, 2^20 ns; 0: as long as it likes. Before look_at() */
+  __u32 written;   /* as of struct endpoint */
+  __u32 acked;
 };
 
 /* What a run knows. A field is valid from where its comment says to the run's end, and is another run's
@@ -125,7 +130,6 @@ struct work {
   __u64 now;
   struct http_chunk chunk; /* bytes at hand */
   __u32 used;              /* bytes up to the head's end: behind follow() */
-  struct http_answer answer;
   struct {
     __u32 at;   /* offset in the frame */
     __u32 left; /* bytes of the segment from there on */

@@ -30,6 +30,7 @@ enum bpf_map_type {
   BPF_MAP_TYPE_PERCPU_ARRAY = 6,
   BPF_MAP_TYPE_LRU_HASH = 9,
   BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+  BPF_MAP_TYPE_QUEUE = 22,
   BPF_MAP_TYPE_SK_STORAGE = 24,
   BPF_MAP_TYPE_RINGBUF = 27,
 };
@@ -41,7 +42,7 @@ enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
 
 enum tcx_action_base { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2, TCX_REDIRECT = 7 };
 
-enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_F_RECOMPUTE_CSUM = 1ULL << 0, BPF_F_INVALIDATE_HASH = 1ULL << 1 };
 enum { BPF_F_INGRESS = 1ULL << 0 };
 #define BPF_F_CURRENT_NETNS (-1L)
@@ -321,6 +322,7 @@ struct tcp_sock {
   __u32 rcv_wnd;
   __u32 rcv_wup;
   __u32 snd_nxt;
+  __u32 snd_una;
   __u32 write_seq;
   __u32 lsndtime; /* jiffies: when data were last sent */
   struct rb_root out_of_order_queue;

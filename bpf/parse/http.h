@@ -816,15 +816,12 @@ static __always_inline __u32 http_run(struct http_head *h, const struct http_chu
   return pos;
 }
 
-/* Goes on with the request by the first `length` bytes of the chunk. `used` is how many of
- * them were read: all, or those up to the end of the head, or of the body if that comes in
- * chunks, or to what makes it lost. */
-static __always_inline int http_scan(struct http_head *h, const struct http_chunk *c, __u32 length,
-                                     __u32 *used) {
-  *used = 0;
-  if (length > HTTP_CHUNK)
-    return HTTP_LOST;
-  __u32 pos = http_run(h, c, 0, length);
+/* Goes on with the request by the bytes of the chunk from `pos` on, which is behind none or some of its
+ * `length` bytes. `used` is how many of those were read: all, or those up to the end of the head, or of the
+ * body if that comes in chunks, or to what makes it lost. */
+static __always_inline int http_scan_from(struct http_head *h, const struct http_chunk *c, __u32 pos,
+                                          __u32 length, __u32 *used) {
+  pos = http_run(h, c, pos, length);
   if (!(h->flags & HTTP_CHUNKED)) {
     h->size += pos;
     if (h->place == HTTP_AT_END && http_finish(h) > HTTP_AT_LOST)
@@ -836,4 +833,11 @@ static __always_inline int http_scan(struct http_head *h, const struct http_chun
   if (h->place == HTTP_AT_LOST)
     return HTTP_LOST;
   return pos < length ? HTTP_LOST : HTTP_MORE; /* never lost: see HTTP_ROUNDS */
+}
+
+/* The same from the chunk's beginning on. */
+static __always_inline int http_scan(struct http_head *h, const struct http_chunk *c, __u32 length,
+                                     __u32 *used) {
+  *used = 0;
+  return length > HTTP_CHUNK ? HTTP_LOST : http_scan_from(h, c, 0, length, used);
 }

@@ -4,6 +4,7 @@
 #include "compat/keys.h"
 #include "parse/http.h"
 #include "parse/proxy.h"
+#include "parse/response.h"
 #include "parse/segment.h"
 #include "parse/tls.h"
 #include "room/epochs.h"
@@ -43,9 +44,14 @@ struct flow {
   struct address client;
   struct proxy_head proxy; /* the bytes read of that header */
   __u32 generation;
-  __u32 mark;    /* SO_MARK of its socket; 0: none */
-  __u32 ifindex; /* on which it came */
-  union {        /* the bytes read of its head */
+  __u32 mark;       /* SO_MARK of its socket; 0: none */
+  __u32 progress;   /* what the stack had got of the client, and the client of the server, when it was last
+                       looked at; a sum */
+  __u32 progressed; /* 2^20 ns: when that was last another than before */
+  struct http_answer reply; /* to its last request. Written by who sees the server's bytes, and when a request
+                               takes its turn */
+  __u32 ifindex;            /* on which it came */
+  union {                   /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;
   };
@@ -99,6 +105,11 @@ static __always_inline void leave_seat(__u32 seat, __u64 id) {
     s->id = 0;
 }
 
+/* Whether the answer goes on in what is to be read of it. */
+static __always_inline bool is_read_on(const struct http_answer *a) {
+  return a->state == ANSWER_HEAD || a->state == ANSWER_CHUNKS;
+}
+
 /* Whether the flow may take a turn: its last request is over, was given up, or has paused. */
 static __always_inline bool is_free(const struct room *r, const struct flow *f) {
   return f->state == FLOW_IDLE || f->state == FLOW_PAUSED ||
@@ -117,6 +128,7 @@ static __always_inline void retract(struct room *r, struct flow *f, bool half_op
   if (leave(r, f->class, f->epoch))
     class_of(r, f->class)->paused++;
   f->state = FLOW_IDLE;
+  f->reply = (struct http_answer){.state = ANSWER_ENDS, .read = f->answer};
   f->next = f->body = f->start;
   f->flags = half_open ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;
 }

@@ -188,7 +188,10 @@ func (in *Instance) Tick() error {
 func (in *Instance) tick() error {
 	for _, g := range in.gates {
 		// A frame of which the program makes others; one gate will do.
-		return runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(g.index)})
+		if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(g.index)}); err != nil {
+			return err
+		}
+		return in.objects.destroyStalled()
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ const (
 	// leftoverWait is how long requests still wait whose service is in the policy no more and
 	// that the server does not take.
 	leftoverWait = 2 * time.Second
+	// stallUnit is what the programs count a class's stall in.
+	stallUnit = 1 << 20 * time.Nanosecond
 )
 
 // HasGate reports whether the requests or connections of a service go through a waiting room,
@@ -47,6 +49,7 @@ var serviceEnds = map[policy.ServiceEnd]narthexServiceEnd{
 	policy.EndAuto:      narthexServiceEndEND_AUTO,
 	policy.EndFirstByte: narthexServiceEndEND_FIRST_BYTE,
 	policy.EndClose:     narthexServiceEndEND_CLOSE,
+	policy.EndLastByte:  narthexServiceEndEND_LAST_BYTE,
 }
 
 var protocols = map[policy.Protocol]narthexProtocol{
@@ -87,6 +90,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		c.Rank[rank] = narthexRank{
 			Max: uint32(class.Max), Class: uint8(slot), Reserve: uint8(class.Reserve), SocketPriority: uint8(class.SocketPriority),
 		}
+		c.Stall[rank] = uint32(class.Stall / stallUnit)
 		c.Classes |= 1 << slot
 	}
 	text := rejection(from.Reject)

@@ -78,6 +78,9 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 		if r.IntN(4) == 0 {
 			c.Max = 1 + r.IntN(1_000_000)
 		}
+		if r.IntN(4) == 0 {
+			c.Stall = time.Duration(r.Int64N(int64(10 * time.Minute)))
+		}
 		t.Classes = append(t.Classes, c)
 		s.byClass[c.Name] = uint32(places[i])
 	}
@@ -89,7 +92,7 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 			H2C:      []policy.H2C{policy.H2CReject, policy.H2CPass}[r.IntN(2)],
 			Limit:    r.IntN(2) * r.IntN(1_000_000),
 			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour)))},
-			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndClose}[r.IntN(3)],
+			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndLastByte, policy.EndClose}[r.IntN(4)],
 			Reject:   policy.Reject{Status: 503},
 			Mark:     r.Uint32N(0xffffffef),
 		}}
@@ -184,7 +187,8 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 	bits, reserves := uint32(0), false
 	for rank, class := range tables.Classes {
 		k := c.Rank[rank]
-		if uint32(k.Class) != s.byClass[class.Name] || int(k.Max) != class.Max || int(k.Reserve) != class.Reserve || int(k.SocketPriority) != class.SocketPriority {
+		if uint32(k.Class) != s.byClass[class.Name] || int(k.Max) != class.Max || int(k.Reserve) != class.Reserve || int(k.SocketPriority) != class.SocketPriority ||
+			c.Stall[rank] != uint32(class.Stall>>20) {
 			t.Errorf("rank %d is %+v, want %+v in slot %d", rank, k, class, s.byClass[class.Name])
 		}
 		bits |= 1 << k.Class

@@ -63,6 +63,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_OUTDATED:      "outdated",
 	narthexReasonREASON_PARKED:        "parked",
 	narthexReasonREASON_NO_SOCKET:     "no_socket",
+	narthexReasonREASON_STALLED:       "stalled",
 }
 
 // ReasonNames returns the names of all reasons, by number.

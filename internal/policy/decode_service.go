@@ -22,6 +22,8 @@ const (
 	maxQueueSize      = 65_536
 	maxWaitBound      = 60 * time.Second // request sockets die at 63 s
 	maxInterfaceBytes = 15               // IFNAMSIZ less the NUL
+	leastStall        = 200 * time.Millisecond
+	mostStall         = 10 * time.Minute
 )
 
 // DefaultMaxService is when a request that did not leave service is given up for lost,
@@ -124,8 +126,8 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 		d.warnf(position(rejectAt), `reject: a %s service cannot answer with an HTTP status: who is not served gets a reset`, s.Protocol)
 	}
 	s.Reject = Reject{Reset: true}
-	if s.ServiceEnds == EndFirstByte {
-		d.warnf(position(seen["service_ends"]), `service_ends: first_byte is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.Protocol)
+	if s.ServiceEnds == EndFirstByte || s.ServiceEnds == EndLastByte {
+		d.warnf(position(seen["service_ends"]), `service_ends: %s is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.ServiceEnds, s.Protocol)
 	}
 	if n := seen["h2c"]; n != nil {
 		d.errorAt(n, `"h2c" is about HTTP, and this is a %s service; remove it`, s.Protocol)
@@ -189,6 +191,10 @@ func (d *decoder) reject(n *yaml.Node) Reject {
 // parseMax reads how many requests of a class may be in service.
 var parseMax = parseInt(1, maxConcurrency)
 
+// parseStall reads for how long a client may keep a worker waiting. Less than between two looks at a
+// connection nobody would notice.
+var parseStall = parseDuration(leastStall, mostStall, time.Millisecond)
+
 func (d *decoder) class(n *yaml.Node) Class {
 	c := Class{Pos: position(n)}
 	seen := d.mapping(n, &classForm, func(key string, n *yaml.Node) {
@@ -203,6 +209,8 @@ func (d *decoder) class(n *yaml.Node) Class {
 			c.reserveAt = position(n)
 		case "max":
 			scalar(d, n, key, &c.Max, parseMax)
+		case "stall":
+			scalar(d, n, key, &c.Stall, parseStall)
 		}
 	})
 	if seen == nil {

@@ -74,6 +74,9 @@ func describeClasses(b io.Writer, p *Policy) {
 		if c.Max > 0 {
 			fmt.Fprintf(b, ", at most %d in service", c.Max)
 		}
+		if c.Stall > 0 {
+			fmt.Fprintf(b, ", reset when it keeps a worker waiting for %s while others wait", span(c.Stall))
+		}
 		if i == p.Default {
 			fmt.Fprint(b, "; the default")
 		}

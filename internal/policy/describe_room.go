@@ -65,8 +65,10 @@ func (s *Service) endInWords() string {
 		return "when it ends, or when both sides are silent and the client was not the last to speak; its next byte takes another turn"
 	case s.ServiceEnds == EndFirstByte:
 		return "with the first byte of its response"
+	case s.ServiceEnds == EndLastByte:
+		return "when the server has written the last byte of its response"
 	}
-	return "with the first byte of its response, or the end of the connection if that ends the response"
+	return "with the first byte of its response, or if the connection ends with that, when the server has written the last byte"
 }
 
 // limitInWords says how many requests of a service may be in service.

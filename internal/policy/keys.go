@@ -47,7 +47,7 @@ func (f *form) has(name string) bool {
 var (
 	xdpModes    = []XDPMode{XDPAuto, XDPNative, XDPGeneric, XDPOff}
 	protocols   = []Protocol{HTTP, TLS, TCP}
-	serviceEnds = []ServiceEnd{EndAuto, EndFirstByte, EndClose}
+	serviceEnds = []ServiceEnd{EndAuto, EndFirstByte, EndClose, EndLastByte}
 	h2cs        = []H2C{H2CReject, H2CPass}
 	modes       = []string{"enforce", "shadow"}
 	overs       = []Over{OverReject, OverDrop, OverDemote}
@@ -100,6 +100,10 @@ var classForm = form{
 		{
 			name: "max", value: whole(1, maxConcurrency), defText: "no bound",
 			doc: "How many requests of the class may be in service at once, in each service (tls, tcp: connections).",
+		},
+		{
+			name: "stall", value: durationValue(), defText: "no bound", examples: []any{"1s"},
+			doc: "While others wait, a client that keeps a worker waiting for so long is reset: it does not take what the server writes, or leaves out a part of its body. Of http services, 200ms to 10m.",
 		},
 	},
 }

@@ -31,7 +31,7 @@ var serviceForm = form{
 		{name: "queue", value: object(&queueForm), doc: "Who waits, and for how long."},
 		{
 			name: "service_ends", value: oneOf(serviceEnds), def: string(EndAuto),
-			doc: "When a request has left service. first_byte: with the first byte of its response. close: when its connection is closed. auto: with the server's closing where request or response ask for that, else with the first byte; of tls and tcp, when both sides are silent.",
+			doc: "When a request has left service. first_byte: with the first byte of its response. close: when its connection is closed. last_byte: when the server has written the last byte. auto: with the first byte, or with the last if request or response ask for the connection to be closed; of tls and tcp, when both sides are silent.",
 		},
 		{
 			name: "reject", value: object(&rejectForm), defText: "status 503 with Retry-After 1; a reset for tls and tcp",

@@ -58,11 +58,12 @@ type RejectMeaning struct {
 
 // ClassMeaning is one class; the most important one comes first.
 type ClassMeaning struct {
-	Name     string `json:"name"`
-	Priority int    `json:"priority"`
-	Reserve  int    `json:"reserve_percent,omitempty"`
-	Max      int    `json:"max,omitempty"`
-	Socket   int    `json:"socket_priority,omitempty"` // SO_PRIORITY
+	Name     string  `json:"name"`
+	Priority int     `json:"priority"`
+	Reserve  int     `json:"reserve_percent,omitempty"`
+	Max      int     `json:"max,omitempty"`
+	Stall    float64 `json:"stall_seconds,omitempty"`
+	Socket   int     `json:"socket_priority,omitempty"` // SO_PRIORITY
 }
 
 // BucketMeaning is a rate limit.
@@ -157,7 +158,7 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 		m.Services[i].WaitingRoom = t.HasRoom(i)
 	}
 	for _, c := range t.Classes {
-		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.SocketPriority})
+		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority})
 	}
 	for i := range p.Connections {
 		m.Connections = append(m.Connections, p.connectionMeaning(&p.Connections[i]))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Setting is one value of a policy that `narthex set` may change.
@@ -137,6 +138,7 @@ func (p *Policy) addClasses(l *settingList) {
 		c := &p.Classes[i]
 		l.add(orNone(c.Reserve, "%"), p.setReserve(i), "classes", c.Name, "reserve")
 		l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseMax)), "classes", c.Name, "max")
+		l.add(orNever(c.Stall), setTo(&c.Stall, parseOrNone(parseStall)), "classes", c.Name, "stall")
 	}
 }
 
@@ -146,6 +148,14 @@ func orNone(n int, unit string) string {
 		return "none"
 	}
 	return fmt.Sprint(n) + unit
+}
+
+// orNever returns a duration, or none for 0.
+func orNever(d time.Duration) string {
+	if d == 0 {
+		return "none"
+	}
+	return span(d)
 }
 
 // setRate changes a rate, and with it a burst that follows from the rate.

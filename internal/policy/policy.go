@@ -42,6 +42,7 @@ const (
 	EndAuto      ServiceEnd = "auto"
 	EndFirstByte ServiceEnd = "first_byte"
 	EndClose     ServiceEnd = "close"
+	EndLastByte  ServiceEnd = "last_byte"
 )
 
 // H2C says what becomes of HTTP/2 without TLS.
@@ -131,9 +132,10 @@ type Reject struct {
 type Class struct {
 	Pos      Pos
 	Name     string
-	Priority int // 1 is the most important
-	Reserve  int // percent of the admissions; 0: none
-	Max      int // requests in service at once; 0: no bound
+	Priority int           // 1 is the most important
+	Reserve  int           // percent of the admissions; 0: none
+	Max      int           // requests in service at once; 0: no bound
+	Stall    time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
 
 	priorityAt, reserveAt Pos // of the values
 }

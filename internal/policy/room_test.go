@@ -28,6 +28,7 @@ classes:
   - {name: gold, priority: 1}
   - {name: silver, priority: 2, reserve: 10%}
   - {name: bronze, priority: 3, reserve: 20%}
+  - {name: mob, priority: 4, stall: 1s}
 `
 
 // compiled parses and compiles a policy.
@@ -54,6 +55,9 @@ func TestRoomTables(t *testing.T) {
 		if s.Room != want[i] {
 			t.Errorf("service %s: room %+v, want %+v", s.Name, s.Room, want[i])
 		}
+	}
+	if got, want := tables.Classes[3], (ClassTable{Name: "mob", Priority: 4, Stall: time.Second, SocketPriority: 2}); got != want {
+		t.Errorf("class %+v, want %+v", got, want)
 	}
 	if got, want := tables.Classes[1], (ClassTable{Name: "silver", Priority: 2, Reserve: 10}); got != want {
 		t.Errorf("class %+v, want %+v", got, want)
@@ -158,6 +162,7 @@ func TestOverrideRoom(t *testing.T) {
 	mail := func(tables *Tables) any { return tables.Services[2].Room }
 	usual := Queue{4096, 5 * time.Second, time.Minute}
 	queue := func(tables *Tables) any { return tables.Services[0].Room.Queue }
+	stall := func(tables *Tables) any { return tables.Classes[3].Stall }
 	bronze := func(tables *Tables) any { return [2]int{tables.Classes[2].Reserve, tables.Classes[2].Max} }
 	tests := []struct {
 		sets sets
@@ -171,6 +176,8 @@ func TestOverrideRoom(t *testing.T) {
 		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, true, false, false, 0, 0}},
 		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0}},
 		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute}, EndAuto, Reject{Reset: true}, H2CReject, 0, false, false, false, 0, 0}},
+		{sets{{"classes.mob.stall", "250ms"}}, stall, 250 * time.Millisecond},
+		{sets{{"classes.mob.stall", "none"}}, stall, time.Duration(0)},
 		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second}},
 		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour}},
 		{sets{{"classes.bronze.max", "8"}}, bronze, [2]int{20, 8}},
@@ -217,6 +224,7 @@ func TestOverrideRoomErrors(t *testing.T) {
 		{"classes.bronze.max", "0", `0 is out of range; write a number from 1 to 1000000 or none`},
 		{"classes.bronze.max", "unlimited", `"unlimited" is not a whole number; write one from 1 to 1000000 or none`},
 		{"classes.bronze.reserve", "91%", `"91%" brings the reserves to 101%; together they are at most 100%`},
+		{"classes.mob.stall", "100ms", `100ms is out of range; write 200ms to 10m or none`},
 		{"classes.bronze.reserve", "0%", `"0%" is out of range; write 1% to 100% or none`},
 	}
 	for _, test := range tests {

@@ -63,6 +63,7 @@ func TestSuggestionsAreValid(t *testing.T) {
 		"retry_after":     duration(0, 24*time.Hour, time.Second),
 		"max_wait":        duration(time.Millisecond, maxWaitBound, time.Millisecond),
 		"max_service":     duration(time.Second, time.Hour, time.Millisecond),
+		"stall":           duration(200*time.Millisecond, 10*time.Minute, time.Millisecond),
 	}
 	files, err := filepath.Glob("testdata/*.golden")
 	if err != nil {

@@ -95,9 +95,10 @@ type Listen struct {
 type ClassTable struct {
 	Name           string
 	Priority       int
-	Reserve        int // percent of the admissions while it has requests waiting; 0: none
-	Max            int // requests in service at once, per service; 0: no bound
-	SocketPriority int // SO_PRIORITY of accepted sockets, and of what is sent on them; see socketPriority
+	Reserve        int           // percent of the admissions while it has requests waiting; 0: none
+	Max            int           // requests in service at once, per service; 0: no bound
+	Stall          time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
+	SocketPriority int           // SO_PRIORITY of accepted sockets, and of what is sent on them; see socketPriority
 }
 
 // RuleTable is one connection rule without its match, which is in the nodes.

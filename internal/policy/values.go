@@ -154,8 +154,8 @@ func parseMark(s string) (uint32, error) {
 }
 
 // parseOrNone makes a parser also read none, which stands for 0.
-func parseOrNone(parse func(string) (int, error)) func(string) (int, error) {
-	return func(s string) (int, error) {
+func parseOrNone[N int | time.Duration](parse func(string) (N, error)) func(string) (N, error) {
+	return func(s string) (N, error) {
 		if s == "none" {
 			return 0, nil
 		}

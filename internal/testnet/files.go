@@ -20,6 +20,13 @@ const File = "/8k.html"
 // FileBytes is the length of the file that the servers serve.
 const FileBytes = 8192
 
+// LargeFile is the path of a file of LargeBytes, all zero, that they serve, too: more than a socket takes whose
+// client does not read.
+const LargeFile = "/large.bin"
+
+// LargeBytes is the length of LargeFile.
+const LargeBytes = 64 << 20
+
 // FileContent is what is in the file.
 func FileContent() []byte { return bytes.Repeat([]byte("narthex\n"), FileBytes/8) }
 
@@ -93,7 +100,11 @@ func writeFile(dir string, names ...string) error {
 			return err
 		}
 	}
-	return nil
+	large, err := os.OpenFile(filepath.Join(html, LargeFile), os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(large.Truncate(LargeBytes), large.Close()) // sparse
 }
 
 // milliseconds returns a duration in whole milliseconds, of which there is at least one.

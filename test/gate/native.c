@@ -46,6 +46,7 @@ static void *k_map_lookup_elem(void *map, const void *key);
 static long k_probe_read_kernel(void *to, __u32 size, const void *from);
 static long k_map_update_elem(void *map, const void *key, const void *value, __u64 flags);
 static long k_map_delete_elem(void *map, const void *key);
+static long k_map_push_elem(void *map, const void *value, __u64 flags);
 static void k_spin_lock(struct bpf_spin_lock *lock);
 static void k_spin_unlock(struct bpf_spin_lock *lock);
 static __u64 k_ktime_get_ns(void);
@@ -78,6 +79,7 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_map_lookup_elem k_map_lookup_elem
 #define bpf_map_update_elem k_map_update_elem
 #define bpf_map_delete_elem k_map_delete_elem
+#define bpf_map_push_elem k_map_push_elem
 #define bpf_ktime_get_ns k_ktime_get_ns
 #define bpf_jiffies64 k_jiffies64
 #define bpf_redirect k_redirect
@@ -261,6 +263,12 @@ static void *k_map_lookup_elem(void *map, const void *key) {
   if (c->type == BPF_MAP_TYPE_PERCPU_ARRAY)
     index += cpu * c->most;
   return value_of(c, index);
+}
+
+/* What is pushed is the daemon's, of which there is none. */
+static long k_map_push_elem(void *map, const void *value, __u64 flags) {
+  CALLED();
+  return map == &stalled && value && flags == BPF_EXIST ? 0 : -22;
 }
 
 static long k_map_update_elem(void *map, const void *key, const void *value, __u64 flags) {
@@ -841,6 +849,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->sk.sk_max_ack_backlog = s->max_backlog;
   k->tcp.rcv_nxt = s->rcv_nxt;
   k->tcp.snd_nxt = k->tcp.write_seq = s->snd_nxt;
+  k->tcp.snd_una = s->snd_una;
   k->tcp.out_of_order_queue.rb_node = s->gap ? (void *)1 : NULL;
   k->tcp.rcv_wup = s->rcv_nxt;
   k->tcp.rcv_wnd = s->window;

@@ -49,7 +49,8 @@ struct socket {
   struct flow_key key; /* a listener has its local port alone */
   __u32 state;         /* BPF_TCP_…; 0: unused */
   __u32 rcv_nxt;       /* of a request socket: what it expects */
-  __u32 snd_nxt;
+  __u32 snd_nxt;       /* all that the server has written, which is sent at once */
+  __u32 snd_una;
   __u32 window;
   __u32 gap;      /* it has bytes beyond rcv_nxt */
   __u32 received; /* bytes of the client */

@@ -295,7 +295,7 @@ func (w *world) checkServer() {
 	}
 	busy := 0
 	for _, c := range w.conns {
-		if c.busy() && !c.exempt() && !(c.interim && r.ends == C.END_FIRST_BYTE) {
+		if (c.busy() || r.ends == C.END_LAST_BYTE && c.answering()) && !c.exempt() {
 			busy++
 		}
 	}

@@ -149,6 +149,11 @@ func (c *conn) busy() bool {
 	return takes && !c.fin && !c.tunnel && !c.closing && len(c.got) > c.done && (c.at.whole || c.at.lost)
 }
 
+// answering says whether the server has begun to answer a request of the connection, and goes on.
+func (c *conn) answering() bool {
+	return (c.state == established || c.state == closeWait) && !c.fin && len(c.more) > 0
+}
+
 // accept has the server take connections from the queue.
 func (w *world) accept(c *conn) {
 	if c.waiting {
@@ -194,7 +199,7 @@ func (w *world) reply(c *conn, d *dice) {
 	early := !f.whole && !f.lost && f.head > 0 && d.in(10) && !w.quiet
 	if f.waits && f.head > 0 && !c.interim && (!f.whole || d.in(2)) {
 		c.interim = true
-		w.write(c, interim, 1448)
+		w.write(c, interim, of(d, 1448, 4, 1))
 		return
 	}
 	if !f.whole && !f.lost && !early {
@@ -222,7 +227,7 @@ func (w *world) reply(c *conn, d *dice) {
 		first = 1 + d.n(len(text))
 	}
 	c.more = append(c.more[:0], text[first:]...)
-	w.write(c, text[:first], of(d, 1448, 1448, 100, 16))
+	w.write(c, text[:first], of(d, 1448, 1448, 100, 16, 3))
 	if len(c.more) == 0 || !d.in(3) {
 		w.goOn(c)
 	}

@@ -27,7 +27,7 @@ var becomeStrict = true
 var forget = true
 
 // pauseAnswers has the server pause in its answers to clients that go on asking.
-var pauseAnswers = false
+var pauseAnswers = true
 
 // lookLate has flows looked at by the packets that come, and not before by the daemon.
 var lookLate = true

@@ -37,7 +37,7 @@ func (w *world) show(c *conn) {
 	s := &w.native.w.socket[c.number]
 	s.key = c.key
 	s.state = u32(c.state)
-	s.rcv_nxt, s.snd_nxt = u32(c.next), u32(c.nxt)
+	s.rcv_nxt, s.snd_nxt, s.snd_una = u32(c.next), u32(c.nxt), u32(c.una)
 	s.window = window
 	s.gap = boolean(len(c.pieces) > 0)
 	s.received = u32(len(c.got))

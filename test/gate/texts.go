@@ -103,6 +103,11 @@ var answers = []answer{
 	{[]byte("HTTP/1.1 200 OK\r\nContent-Length: 6000\r\n\r\n" + body(6000)), false},
 	{[]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), true},
 	{[]byte("HTTP/1.0 200 OK\r\n\r\nbye"), true},
+	{[]byte("HTTP/1.1 200 OK\r\nContent-Length: 6000\r\nConnection: close\r\n\r\n" + body(6000)), true},
+	{[]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), false},
+	{[]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n\n\r\nBB8;x=y\r\n" + body(3000) + "\r\n0\r\nTrailer: x\r\n\r\n"), false},
+	{[]byte("HTTP/1.1 103 Early Hints\r\nLink: <" + body(700) + ">\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"), false},
+	{[]byte("HTTP/1.1 304 Not Modified\r\nContent-Length: 6000\r\n\r\n"), false},
 }
 
 var (

@@ -229,7 +229,7 @@ func newPolicy(d *dice, cfg *config) {
 	r.flow_share = u32(of(d, 0, cfg.flows/4, cfg.flows))
 	r.flow_common = u32(of(d, cfg.flows-cfg.flows/32, cfg.flows/2))
 	r.strict = 1
-	r.ends = C.__u8(of(d, 0, 0, 0, 1, 2))
+	r.ends = C.__u8(of(d, 0, 0, 0, 1, 2, 3, 3))
 	if d.in(8) {
 		r.limit, r.strict = 0, 0
 	} else if d.in(8) {
@@ -254,6 +254,7 @@ func newPolicy(d *dice, cfg *config) {
 		if k.reserve != 0 {
 			r.reserves = 1
 		}
+		r.stall[i] = u32(of(d, 0, 0, 1000))
 		r.classes |= 1 << k.class
 	}
 }

@@ -23,7 +23,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = b[:min(len(b), mostBytes)]
 		checkStream(t, a, b, 1, 4, 20, 200)
-		checkAnswer(t, a, b)
+		checkAnswer(t, a, b, 1, 4, 20)
 	})
 }
 
@@ -34,6 +34,6 @@ func FuzzHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		r := recipe{choices}
 		checkStream(t, a, r.stream(), 1, 4, 20, 200)
-		checkAnswer(t, a, r.answer())
+		checkAnswer(t, a, r.answer(), 1, 4, 20)
 	})
 }

@@ -54,13 +54,15 @@ func (k *kernel) scan(t testing.TB, p *ebpf.Program, b []byte) Result {
 	return r
 }
 
-// readAnswer is read_response() in the kernel.
-func (k *kernel) readAnswer(t testing.TB, b []byte) Answer {
+// scanAnswer is answer_scan() in the kernel.
+func (k *kernel) scanAnswer(t testing.TB, b []byte) Answer {
 	t.Helper()
-	twin.Run(t, k.HttpResponse, b)
+	step := steps[twin.Run(t, k.HttpResponse, b)]
 	var a httpprog.HTTPHttpAnswer
+	var used uint32
 	twin.Get(t, k.Answer, &a)
-	return Answer{int(a.Status), a.Closes, a.Ended}
+	twin.Get(t, k.Used, &used)
+	return answerOf(step, int(used), int(a.Status), int(a.At), a.Head.Flags, a.Head.Seen, a.Head.Length)
 }
 
 // TestKernel compares what the kernel's form of the scanner says with what the native form
@@ -77,8 +79,8 @@ func TestKernel(t *testing.T) {
 		if got, want := k.scan(t, k.HttpRequest, b), scan(t, a, b, twin.Whole, twin.None); got != want {
 			t.Errorf("http_scan() says in the kernel %+v\nnatively                      %+v\n%q", got, want, b)
 		}
-		if got, want := k.readAnswer(t, b), a.readAnswer(b, nil); got != want {
-			t.Errorf("read_response() says in the kernel %+v\nnatively                          %+v\n%q", got, want, b)
+		if got, want := k.scanAnswer(t, b), scanAnswer(t, a, b, twin.Whole, twin.None); got != want {
+			t.Errorf("answer_scan() says in the kernel %+v\nnatively                        %+v\n%q", got, want, b)
 		}
 	}
 	for _, h := range heads {

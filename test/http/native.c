@@ -13,6 +13,6 @@ bool native_past_line(const struct http_head *h) { return http_past_line(h); }
 
 bool native_is_preface(const struct http_head *h) { return http_is_preface(h); }
 
-void native_read_response(struct http_answer *a, const struct http_chunk *c, __u32 length) {
-  read_response(a, c, length);
+int native_answer_scan(struct http_answer *a, const struct http_chunk *c, __u32 length, __u32 *used) {
+  return answer_scan(a, c, length, used);
 }

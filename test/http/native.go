@@ -146,9 +146,47 @@ func (s *scanner) result(step Step, used int) (Result, error) {
 	})
 }
 
-// readAnswer is read_response() on at most chunkSize bytes.
-func (a *arena) readAnswer(b, behind []byte) Answer {
-	var got C.struct_http_answer
-	C.native_read_response(&got, a.fill(b, behind), C.__u32(len(b)))
-	return Answer{int(got.status), bool(got.closes), bool(got.ended)}
+// answerScanner is a struct http_answer and the chunk by way of which it gets bytes.
+type answerScanner struct {
+	answer C.struct_http_answer
+	a      *arena
+}
+
+// Scan is answer_scan().
+func (s *answerScanner) Scan(b []byte, at int) (Step, int, error) {
+	used := C.__u32(1 << 31)
+	behind := endings[(at+len(b))%len(endings)]
+	step := C.native_answer_scan(&s.answer, s.a.fill(b, behind), C.__u32(len(b)), &used)
+	return steps.After(uint32(step), int(used), len(b))
+}
+
+// Skip is http_skip().
+func (s *answerScanner) Skip(n int) int { return int(C.native_skip(&s.answer.head, C.__u32(n))) }
+
+// result says what is known after a number of bytes, at which the scan ended with the step.
+func (s *answerScanner) result(step Step, used int) Answer {
+	h := &s.answer.head
+	return answerOf(step, used, int(s.answer.status), int(s.answer.at), uint8(h.flags), uint16(h.seen), uint64(h.length))
+}
+
+// answerOf puts together what struct http_answer says.
+func answerOf(step Step, used, status, at int, flags uint8, seen uint16, length uint64) Answer {
+	if step == Lost {
+		return Answer{Step: Lost}
+	}
+	a := Answer{Step: step, Used: used}
+	if at == C.STATUS_SIZE {
+		a.Status = status
+	}
+	a.Chunked = flags&C.HTTP_CHUNKED != 0
+	if a.Ended = step == End || a.Chunked; !a.Ended {
+		return a
+	}
+	a.Sized = seen&C.HTTP_SEEN_LENGTH != 0
+	if a.Sized && flags&C.HTTP_ENDLESS == 0 {
+		a.Length = length
+	}
+	a.Closes = flags&C.HTTP_CLOSES != 0
+	a.Keeps = seen&C.HTTP_SEEN_KEEP_ALIVE != 0 && seen&C.HTTP_SEEN_CLOSE == 0
+	return a
 }

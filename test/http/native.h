@@ -16,4 +16,4 @@ __u32 native_skip(struct http_head *h, __u32 n);
 bool native_in_body(const struct http_head *h);
 bool native_past_line(const struct http_head *h);
 bool native_is_preface(const struct http_head *h);
-void native_read_response(struct http_answer *a, const struct http_chunk *c, __u32 length);
+int native_answer_scan(struct http_answer *a, const struct http_chunk *c, __u32 length, __u32 *used);

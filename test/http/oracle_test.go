@@ -267,53 +267,47 @@ func has(list []string, token string) bool {
 	return false
 }
 
-// connectionValue returns the place and the kind of a Connection header's value: "close",
-// "keep-ali" or "". It goes by how the value begins.
-func connectionValue(line string) (int, string) {
-	value, ok := strings.CutPrefix(lower(line), "connection:")
-	if !ok {
-		return 0, ""
+// statusLine is what a response may begin with, and the beginnings of that.
+var statusLine = regexp.MustCompile(`^(H(T(T(P(/(1(\.([0-9]( ([1-9]([0-9]([0-9](.|\n)*)?)?)?)?)?)?)?)?)?)?)?)?$`)
+
+// oracleSaysOfAnswer says what there is to know of a response's first bytes.
+func oracleSaysOfAnswer(b []byte) Answer {
+	if !statusLine.Match(latin1(b[:min(len(b), 12)])) {
+		return Answer{Step: Lost}
 	}
-	value = strings.TrimPrefix(value, " ")
-	for _, kind := range []string{"close", "keep-ali"} {
-		if strings.HasPrefix(value, kind) {
-			return len(line) - len(value), kind
-		}
+	var o oracle
+	o.old = len(b) > 7 && b[7] == '0'
+	step, n := o.lines(b, func(line string, whole bool) bool { return !whole || len(line) >= 12 })
+	a := Answer{Step: step, Used: n}
+	if step == Lost {
+		return Answer{Step: Lost}
 	}
-	return 0, ""
+	if len(b) >= 12 {
+		a.Status, _ = strconv.Atoi(string(b[9:12]))
+	}
+	if step == More {
+		return a
+	}
+	f := o.finish() // before trailers, which say nothing of the framing
+	a.Ended, a.Chunked, a.Closes, a.Sized = true, f.Chunked, f.Closes, o.lengths > 0
+	a.Keeps = has(o.connection, "keep-alive") && !has(o.connection, "close")
+	if !a.Chunked {
+		a.Length = f.Length
+		return a
+	}
+	step, chunks := o.chunks(b[n:])
+	if step == Lost {
+		return Answer{Step: Lost}
+	}
+	a.Step, a.Used = step, n+chunks
+	return a
 }
 
-// oracleSaysOfAnswer says what there is to know of a response's first bytes. The server is
-// trusted: its lines are not checked.
-func oracleSaysOfAnswer(b []byte) Answer {
-	const read = chunkSize - 7 // what begins behind it is not
-	var a Answer
-	if len(b) < 12 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
-		return a
+// latin1 makes a character of each byte.
+func latin1(b []byte) []byte {
+	var text []rune
+	for _, c := range b {
+		text = append(text, rune(c))
 	}
-	status, err := strconv.ParseUint(string(b[9:12]), 10, 16)
-	if err != nil || status == 0 {
-		return a
-	}
-	a.Status = int(status)
-	a.Closes = b[7] == '0'
-	at := 12
-	for i, line := range strings.SplitAfter(string(b[12:]), "\n") {
-		start := at
-		at += len(line)
-		if i == 0 {
-			continue
-		}
-		if start >= read || line == "" {
-			break
-		}
-		if line[0] == '\r' || line[0] == '\n' {
-			a.Ended = true
-			break
-		}
-		if value, kind := connectionValue(line); kind != "" && start+value < read {
-			a.Closes = kind == "close"
-		}
-	}
-	return a
+	return []byte(string(text))
 }

@@ -30,9 +30,14 @@ type Result struct {
 	Preface bool    // it is lost, for it is HTTP/2's
 }
 
-// Answer is what is known of the first bytes of a response.
+// Answer is what is known of the bytes of a response.
 type Answer struct {
-	Status int // 0: no HTTP/1.x
-	Closes bool
-	Ended  bool
+	Step
+	Used          int    // bytes, up to the end of the head, or of chunks behind it; 0 if it is lost
+	Status        int    // 0: not known yet
+	Ended         bool   // the head has; the rest says nothing before
+	Chunked       bool   // the body comes in chunks
+	Sized         bool   // it has a Content-Length
+	Length        uint64 // that; 0 if it is more than is followed
+	Closes, Keeps bool   // what it says of the connection
 }

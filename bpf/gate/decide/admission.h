@@ -28,6 +28,10 @@ static __always_inline bool expects_body(const struct flow *f, __u32 has) {
 static __always_inline bool wants_watch(const struct flow *f, __u32 passed) {
   if (f->protocol != PROTOCOL_HTTP)
     return f->ends != END_CLOSE;
+  /* What no packet tells: that the server has written the last of its answer, or that its client takes none.
+   */
+  if (f->flags & FLOW_ANSWERED && !(f->flags & FLOW_TUNNEL) && f->ends != END_CLOSE)
+    return true;
   /* The stack may drop what comes with a SYN cookie, and has nothing then whose end would be told. */
   if (f->node || f->flags & FLOW_COOKIE)
     return true;
@@ -47,16 +51,27 @@ static __always_inline bool begin_service(const struct room *r, const struct roo
   if (f->protocol == PROTOCOL_TCP && passed == f->start)
     f->flags |= FLOW_ANSWERED;
   bool scarce = is_strict(c, r) && !c->shadow;
+  f->moves |= f->watched; /* a look may be due before these bytes are with the stack */
   if (f->watched || !(scarce || wants_watch(f, passed)))
     return false;
   f->watched = 1;
   return true;
 }
 
+/* Makes the request of w->flow the flow's, which takes its turn. The answer to one that goes on may have
+ * begun. Under the lock. */
+static __always_inline void note_turn(struct flow *f, const struct work *w) {
+  note_request(f, &w->flow);
+  if (f->state != FLOW_IDLE && f->state != FLOW_SERVED)
+    return;
+  f->answer = w->flow.answer;
+  f->reply = w->flow.reply;
+}
+
 /* Lets the request of w->flow into service at once. Under the lock. */
 static __always_inline void enter_flow(struct room *r, const struct room_config *c, struct flow *f,
                                        struct work *w) {
-  note_request(f, &w->flow);
+  note_turn(f, w);
   class_of(r, f->class)->admitted++;
   w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
@@ -102,7 +117,7 @@ static __always_inline void name_node(struct node_link *l, const struct work *w)
 
 /* Has the request of w->flow wait with its node, which is in a list. Under the lock. */
 static __always_inline void wait_flow(struct flow *f, const struct work *w, __u32 node, __u8 state) {
-  note_request(f, &w->flow);
+  note_turn(f, w);
   f->state = state;
   f->node = node;
   f->since = w->now;

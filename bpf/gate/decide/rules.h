@@ -52,7 +52,7 @@ static __always_inline bool exempt(struct scene *sc) {
       withdraw(sc->room, sc->pool, w->flow.node);
       slot->length = w->grown;
     }
-    note_request(f, &w->flow);
+    note_turn(f, w);
     f->state = FLOW_IDLE;
     f->flags &= ~FLOW_NEW;
     if (f->flags & FLOW_LOST) /* a body without end */

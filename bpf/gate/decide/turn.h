@@ -185,6 +185,7 @@ static __always_inline void take_back(struct room *r, struct flow *f, __u32 begi
     return;
   f->next = f->body = begin;
   f->flags = 0;
+  f->reply.state = ANSWER_UNKNOWN;
 }
 
 /* The client of the request in service is not silent. False: it was taken for that meanwhile. */

@@ -112,8 +112,10 @@ static __always_inline int on_missed(struct scene *sc) {
   bpf_spin_lock(&sc->room->lock);
   if (is_as_seen(f, &w->flow))
     end_service(sc->room, f, w->now);
+  f->reply.state = ANSWER_UNKNOWN;
   bpf_spin_unlock(&sc->room->lock);
   w->flow.state = FLOW_IDLE;
+  w->flow.reply.state = ANSWER_UNKNOWN;
   return STEP_IDLE;
 }
 
@@ -303,6 +305,15 @@ static __always_inline int on_empty_lines(struct scene *sc, __u32 next) {
   return note_read(sc, next) ? TCX_NEXT : drop(REASON_RACE);
 }
 
+/* The next request of a connection is to be answered. Where nothing is held back it may come before the end
+ * of the answer to the last, of which then only is known where the next begins if it has said its length. */
+static __always_inline void expect_answer(struct flow *f, __u32 ack) {
+  const struct http_answer *last = &f->reply;
+  bool follows = last->state == ANSWER_ENDS, lost = is_read_on(last) || last->state == ANSWER_CLOSES;
+  f->answer = follows && before(ack, last->read) ? last->read : ack;
+  f->reply = (struct http_answer){.state = lost ? ANSWER_UNKNOWN : ANSWER_HEAD, .read = f->answer};
+}
+
 /* The next request of a connection. */
 __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -322,7 +333,7 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
   else
     w->flow.named &= NAMED_CLIENT;
   w->flow.head = w->began = (struct http_head){};
-  w->flow.answer = w->s.ack;
+  expect_answer(&w->flow, w->s.ack);
   w->flow.start = w->s.seq;
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_MORE && w->flow.head.place == HTTP_AT_START && w->flow.state == FLOW_IDLE)
@@ -330,8 +341,13 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
   return on_request(skb, &sc, step);
 }
 
+/* Whether the server, which has sent up to a sequence number, still owes a part of the answer. */
+static __always_inline bool is_owed(const struct http_answer *a, __u32 sent) {
+  return is_read_on(a) || a->state == ANSWER_CLOSES || (a->state == ANSWER_ENDS && before(sent, a->read));
+}
+
 /* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
- * has to ask again. A rejection could not be told from that answer, nor what the server has not sent of it
+ * has to ask again. A rejection could not be told from that answer, nor what the server has not said of it
  * from the next one. flow.sent is written without a lock: the socket knows, but counts a segment as sent when
  * it comes back from sending it, and by then its client may have asked again. */
 static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc) {
@@ -341,11 +357,14 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
   bool known = takes_data(sock);
   __u32 sent = before(sock->answer, w->flow.sent) ? w->flow.sent : sock->answer;
   if ((known && before(sent, sock->written)) ||
-      (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))))
+      (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))) ||
+      (known && is_owed(&w->flow.reply, sent)))
     return drop(REASON_PIPELINED);
   if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
     return drop(REASON_FORGED);
-  return is_outdated(skb, w) ? drop(REASON_OUTDATED) : STEP_NEXT_REQUEST;
+  if (is_outdated(skb, w))
+    return drop(REASON_OUTDATED);
+  return w->flow.reply.state == ANSWER_LOST ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;
 }
 
 /* Bytes behind those of the last request, which is over. */

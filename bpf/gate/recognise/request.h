@@ -146,7 +146,6 @@ static __always_inline void note_request(struct flow *f, const struct flow *read
   f->next = read->next;
   f->start = read->start;
   f->body = read->body;
-  f->answer = read->answer;
   f->flags = read->flags;
   f->class = read->class;
   f->rank = read->rank;

@@ -3,9 +3,6 @@
 #pragma once
 #include "gate/decide/turn.h"
 
-/* Interim answers (1xx) that are read in one segment. */
-#define MAX_INTERIMS 4
-
 /* The server closes, or resets, a connection whose next request waits: the request is to be
  * rejected, and the close must not reach the client before that. */
 static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f) {
@@ -24,102 +21,176 @@ static __always_inline int on_closed_while_held(struct scene *sc, struct flow *f
 /* What a segment from the server means for the request in service. */
 enum news {
   NEWS_NONE,
-  NEWS_INTERIM, /* a 1xx: the answer is still to come */
-  NEWS_TUNNEL,  /* what follows belongs to this request, until the connection closes */
-  NEWS_BEGUN,   /* the answer has begun, and its end ends the service */
-  NEWS_OVER,    /* the request leaves service */
+  NEWS_READ,   /* the answer was read on, and says nothing of that yet */
+  NEWS_TUNNEL, /* what follows belongs to this request, until the connection closes */
+  NEWS_BEGUN,  /* the answer has begun, and its end ends the service */
+  NEWS_OVER,   /* the request leaves service */
 };
 
-/* Where the head ends that begins in the chunk: behind its empty line. 0: not in these bytes. */
-static __always_inline __u32 head_end(const struct http_chunk *c, __u32 n) {
-  for (__u32 i = 0; i + 4 <= HTTP_CHUNK; i++) {
-    if (i + 4 > n)
-      break;
-    if (c->byte[i] == '\r' && c->byte[i + 1] == '\n' && c->byte[i + 2] == '\r' && c->byte[i + 3] == '\n')
-      return i + 4;
+/* Pieces of a segment that are read of an answer at most, each a part of a head or what is at the beginning
+ * of a chunk. An answer that has more is lost. */
+#define MAX_ANSWER_READS 64
+
+/* The sequence number up to which the segment's data have been read. */
+static __always_inline __u32 read_up_to(const struct work *w) { return w->s.seq + w->reading.at - w->s.data; }
+
+/* Reads a piece at w->reading of the answer. With its place in memory, as follow_piece(). */
+__noinline int answer_piece(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return HTTP_LOST;
+  struct http_answer *a = &w->flow.reply;
+  __u32 left = w->reading.left, at = w->reading.at, used = 0;
+  __u32 skipped = http_skip(&a->head, left);
+  at += skipped;
+  left -= skipped;
+  w->reading.at = at;
+  w->reading.left = left;
+  __u32 n = BOUND(left, HTTP_CHUNK);
+  if (n == 0)
+    return HTTP_MORE;
+  if (bpf_skb_load_bytes(skb, at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
+    return HTTP_LOST;
+  int step = answer_scan(a, &w->chunk, n, &used);
+  w->reading.at = at + used;
+  w->reading.left = left - used;
+  if (step == HTTP_END && answer_is_interim(a)) {
+    w->flow.answer = read_up_to(w);
+    *a = (struct http_answer){.state = ANSWER_HEAD};
+    step = HTTP_MORE;
   }
-  return 0;
+  return step == HTTP_MORE && left > used ? HTTP_ON : step;
 }
 
-__noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length) {
-  if (a && c)
-    read_response(a, c, length);
-  return 0;
+/* Whether the head of the answer has been read. */
+static __always_inline bool has_head(const struct http_answer *a, int step) {
+  return step == HTTP_END || a->head.flags & HTTP_CHUNKED;
 }
 
-/* Reads the head that begins at w->used in the segment's data; if it is an interim one, moves
- * on behind it. True: it was. */
-__noinline int read_interim(struct __sk_buff *skb, struct work *w) {
+/* Notes in w->flow.reply what the segment's bytes have said. */
+static __always_inline void note_answer(struct work *w, int step) {
+  struct http_answer *a = &w->flow.reply;
+  bool bare = w->flow.head.flags & HTTP_HEAD_METHOD || a->status == 204 || a->status == 304;
+  a->read = read_up_to(w);
+  if (step == HTTP_LOST || step == HTTP_ON)
+    a->state = ANSWER_LOST;
+  else if (!has_head(a, step))
+    a->state = ANSWER_HEAD;
+  else if (bare)
+    a->state = ANSWER_ENDS;
+  else if (a->head.flags & HTTP_CHUNKED)
+    a->state = step == HTTP_END ? ANSWER_ENDS : ANSWER_CHUNKS;
+  else if (!(a->head.seen & HTTP_SEEN_LENGTH))
+    a->state = ANSWER_CLOSES;
+  else if (a->head.flags & HTTP_ENDLESS)
+    a->state = ANSWER_LOST;
+  else
+    a->state = ANSWER_ENDS;
+  if (a->state == ANSWER_ENDS && !bare && !(a->head.flags & HTTP_CHUNKED))
+    a->read += a->head.length;
+}
+
+/* Reads on in the answer, which goes on in the segment. */
+__noinline int follow_answer(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
-  __u32 at = w->used;
-  w->answer.status = 0;
-  __u32 n = BOUND(w->s.length - at, HTTP_CHUNK);
-  if (at >= w->s.length || n == 0 ||
-      bpf_skb_load_bytes(skb, w->s.data + at, &w->chunk, AMOUNT(n, HTTP_CHUNK)))
-    return 0;
-  read_answer(&w->answer, &w->chunk, n);
-  if (w->answer.status < 100 || w->answer.status >= 200 || w->answer.status == 101)
-    return 0;
-  __u32 end = head_end(&w->chunk, n);
-  w->used = end ? at + end : w->s.length;
-  return 1;
+  __u32 known = w->flow.reply.read - w->s.seq;
+  w->reading.at = w->s.data + known;
+  w->reading.left = w->s.length - known;
+  int step = HTTP_ON;
+  for (int i = 0; i < MAX_ANSWER_READS && step == HTTP_ON; i++)
+    step = answer_piece(skb, w);
+  note_answer(w, step);
+  return 0;
 }
 
 /* Whether the answer says that the connection is not HTTP/1 from here on. A 2xx to CONNECT does so if it
  * says nothing of a body (RFC 9110, 9.3.6): servers that know no such method say how long one is, or by 204
  * that there is none, and go on in HTTP/1. */
 static __always_inline bool opens_tunnel(const struct work *w) {
-  const struct http_answer *a = &w->answer;
-  bool connects =
-      a->status >= 200 && a->status < 300 && a->status != 204 && w->flow.head.seen & HTTP_SEEN_CONNECT;
-  return a->status == 101 || (connects && a->ended && !a->framed);
+  const struct http_answer *a = &w->flow.reply;
+  bool connects = a->status < 300 && w->flow.head.seen & HTTP_SEEN_CONNECT;
+  return (a->status == 101 && a->at == STATUS_SIZE) || (connects && a->state == ANSWER_CLOSES);
 }
 
 /* Whether the server closes the connection behind the answer: what it says of that counts first, for servers
  * differ in what they take a request to ask for that says both. */
 static __always_inline bool server_closes(const struct work *w) {
-  return w->answer.closes || (w->flow.flags & FLOW_CLOSES && !w->answer.keeps);
+  const struct http_answer *a = &w->flow.reply;
+  return answer_closes(a) || (w->flow.flags & FLOW_CLOSES && !answer_keeps(a));
 }
 
-/* Reads the beginning of an answer. */
-static __always_inline int read_first(struct __sk_buff *skb, struct work *w) {
-  w->used = 0;
-  for (int i = 0; i < MAX_INTERIMS && read_interim(skb, w); i++)
-    ;
-  __u32 interim = w->used;
-  w->flow.answer += interim;
+/* Whether the server has written all of the answer. What of that its client has taken is the client's affair.
+ */
+static __always_inline bool is_written(struct __sk_buff *skb, struct work *w) {
+  const struct http_answer *a = &w->flow.reply;
+  if (a->state != ANSWER_ENDS)
+    return false;
+  if (!before(w->s.seq + w->s.length, a->read))
+    return true;
+  find_socket(skb, &w->key, &w->socket);
+  return takes_data(&w->socket) && !before(w->socket.written, a->read);
+}
+
+/* What the answer means that has been read so far. */
+static __always_inline int answer_news(struct __sk_buff *skb, struct work *w) {
+  const struct http_answer *a = &w->flow.reply;
+  __u32 ends = w->flow.ends;
   if (opens_tunnel(w))
     return NEWS_TUNNEL;
-  if (interim && interim >= w->s.length)
-    return NEWS_INTERIM;
-  if (w->flow.ends == END_CLOSE)
+  if (a->state == ANSWER_HEAD)
+    return ends == END_FIRST_BYTE && a->at == STATUS_SIZE && !answer_is_interim(a) ? NEWS_OVER : NEWS_READ;
+  if (ends == END_CLOSE)
     return w->flow.flags & FLOW_CLOSES ? NEWS_BEGUN : NEWS_TUNNEL;
-  if (w->flow.ends == END_AUTO && server_closes(w))
-    return NEWS_BEGUN;
-  return NEWS_OVER;
+  if (ends == END_FIRST_BYTE || (ends == END_AUTO && !server_closes(w)))
+    return NEWS_OVER;
+  return is_written(skb, w) ? NEWS_OVER : NEWS_BEGUN;
+}
+
+/* The same of an answer whose beginning was not seen. It has begun all the same. */
+static __always_inline int unread_news(struct work *w) {
+  bool whole = w->flow.ends == END_LAST_BYTE || w->flow.ends == END_CLOSE;
+  w->flow.reply.state = ANSWER_UNKNOWN;
+  return whole ? NEWS_BEGUN : NEWS_OVER;
+}
+
+static __always_inline int http_news(struct __sk_buff *skb, struct work *w) {
+  const struct segment *s = &w->s;
+  const struct http_answer *a = &w->flow.reply;
+  __u32 end = s->seq + s->length;
+  bool begun = w->flow.flags & FLOW_ANSWERED;
+  if (!before(is_read_on(a) ? a->read : w->flow.answer, end))
+    return NEWS_NONE; /* sent again */
+  if (a->state == ANSWER_UNKNOWN || (is_read_on(a) && before(a->read, s->seq)))
+    return begun ? NEWS_NONE : unread_news(w);
+  if (is_read_on(a))
+    follow_answer(skb, w);
+  else if (begun && a->state != ANSWER_ENDS)
+    return NEWS_NONE;
+  return answer_news(skb, w);
 }
 
 static __always_inline int read_news(struct __sk_buff *skb, struct work *w) {
-  const struct segment *s = &w->s;
-  if (s->flags & (TCP_FIN | TCP_RST))
+  if (w->s.flags & (TCP_FIN | TCP_RST))
     return NEWS_OVER;
-  if (w->flow.flags & (FLOW_ANSWERED | FLOW_TUNNEL))
-    return NEWS_NONE; /* known */
-  if (w->flow.protocol != PROTOCOL_HTTP)
-    return w->says ? NEWS_BEGUN : NEWS_NONE;
-  if (!before(w->flow.answer, s->seq + s->length))
-    return NEWS_NONE; /* sent again */
-  /* An answer whose beginning was not seen has begun all the same. */
-  return s->seq == w->flow.answer ? read_first(skb, w) : NEWS_OVER;
+  if (w->flow.flags & FLOW_TUNNEL)
+    return NEWS_NONE;
+  if (w->flow.protocol == PROTOCOL_HTTP)
+    return http_news(skb, w);
+  return w->says && !(w->flow.flags & FLOW_ANSWERED) ? NEWS_BEGUN : NEWS_NONE;
 }
 
-/* An interim answer (100 Continue) to a request whose rest waits. */
+/* Makes what was read of the answer the flow's. Under the lock. */
+static __always_inline void keep_answer(struct flow *f, const struct flow *read) {
+  f->answer = read->answer;
+  f->reply = read->reply;
+}
+
+/* The beginning of an answer, or an interim one (100 Continue), to a request whose rest waits. */
 static __always_inline int on_interim_while_held(struct scene *sc, struct flow *f) {
   bpf_spin_lock(&sc->room->lock);
   bool mine = is_as_seen(f, &sc->w->flow);
   if (mine)
-    f->answer = sc->w->flow.answer;
+    keep_answer(f, &sc->w->flow);
   bpf_spin_unlock(&sc->room->lock);
   return mine ? TCX_NEXT : STEP_STALE;
 }
@@ -134,13 +205,16 @@ static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct sc
   if (!slot || sc->w->flow.protocol != PROTOCOL_HTTP)
     return TCX_NEXT;
   __u32 begin = slot->sequence;
-  if (begin != sc->w->flow.start && read_news(skb, sc->w) == NEWS_INTERIM)
+  bool rest = begin != sc->w->flow.start;
+  if (rest && read_news(skb, sc->w) <= NEWS_READ)
     return on_interim_while_held(sc, f);
   if (sc->w->flow.flags & FLOW_ACKED)
     return TCX_NEXT;
   bpf_spin_lock(&r->lock);
   bool mine = is_as_seen(f, &sc->w->flow);
   struct node_link *l = link_of(sc->pool, f->node);
+  if (mine && rest)
+    keep_answer(f, &sc->w->flow);
   if (mine && l->state == NODE_WAITING && !l->busy) {
     node = part_node(r, sc->pool, f);
     take_back(r, f, begin);
@@ -155,30 +229,69 @@ static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct sc
   return mine ? TCX_NEXT : STEP_STALE;
 }
 
-/* Applies the news to the flow. False: it has gone on since it was copied. */
+/* The answer has begun, and keeps the place of its request. Returns whether the flow is to be watched from
+ * now on. Under the lock. */
+static __always_inline bool begin_answer(struct flow *f, const struct work *w) {
+  f->flags |= FLOW_ANSWERED;
+  if (f->protocol == PROTOCOL_HTTP && server_closes(w))
+    f->flags |= FLOW_CLOSES;
+  bool watch = !f->watched && wants_watch(f, f->next);
+  f->watched |= watch;
+  return watch;
+}
+
+/* The server answers a request that has paused: it works on it, whether there is room or not. Under the lock.
+ */
+static __always_inline void enter_again(struct room *r, struct flow *f, __u64 now) {
+  class_of(r, f->class)->arrived++;
+  class_of(r, f->class)->admitted++;
+  f->state = FLOW_SERVED;
+  f->since = now;
+  f->epoch = enter(r, f->class);
+}
+
+/* Applies the news to the flow. Under the lock. */
+static __always_inline void apply_news(struct room *r, struct flow *f, struct work *w, int news) {
+  if (news == NEWS_TUNNEL)
+    f->flags |= FLOW_TUNNEL | FLOW_ANSWERED;
+  if (f->state == FLOW_IDLE || news == NEWS_READ)
+    return;
+  if (f->state == FLOW_PAUSED && news == NEWS_BEGUN && f->ends == END_LAST_BYTE)
+    enter_again(r, f, w->now);
+  if (f->state == FLOW_PAUSED)
+    f->state = FLOW_IDLE;
+  else if (news == NEWS_BEGUN)
+    w->watch = begin_answer(f, w);
+  else if (news == NEWS_OVER)
+    end_service(r, f, w->now);
+}
+
+/* Takes in what the segment says. False: the flow has gone on since it was copied. */
 static __always_inline bool take_news(struct scene *sc, struct flow *f, int news) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   __u32 node = 0;
-  w->now = news == NEWS_OVER ? bpf_ktime_get_ns() : 0;
+  w->watch = 0;
+  w->now = news >= NEWS_BEGUN ? bpf_ktime_get_ns() : 0;
   bpf_spin_lock(&r->lock);
   bool mine = f->id == w->flow.id && f->state == w->flow.state && f->since == w->flow.since;
   if (mine) {
-    if (news == NEWS_INTERIM)
-      f->answer = w->flow.answer;
-    else if (f->node)
+    if (f->protocol == PROTOCOL_HTTP)
+      keep_answer(f, &w->flow);
+    if (news != NEWS_READ && f->node)
       node = part_node(r, sc->pool, f); /* who answers has read it */
-    if (f->state == FLOW_PAUSED && news != NEWS_INTERIM)
-      f->state = FLOW_IDLE;
-    else if (news == NEWS_OVER)
-      end_service(r, f, w->now);
-    else if (news != NEWS_INTERIM)
-      f->flags |= news == NEWS_TUNNEL ? FLOW_TUNNEL | FLOW_ANSWERED : FLOW_ANSWERED | FLOW_CLOSES;
+    apply_news(r, f, w, news);
   }
   bpf_spin_unlock(&r->lock);
   if (node)
     free_node(sc->pool, node);
+  watch_flow(w, w->flow.next);
   return mine;
+}
+
+/* Whether the segment may say something of a request, or of the answer to one that is over. */
+static __always_inline bool concerns_answer(const struct flow *f) {
+  return f->id && (f->state != FLOW_IDLE || is_read_on(&f->reply));
 }
 
 /* A segment with data or an end from the server. STEP_STALE: the flow went on meanwhile. */
@@ -196,7 +309,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
     f->sent = end_of(&w->s);
     w->says = 1;
   }
-  if (!w->flow.id || w->flow.state == FLOW_IDLE || !open_scene(sc, w->flow.room))
+  if (!concerns_answer(&w->flow) || !open_scene(sc, w->flow.room))
     return TCX_NEXT;
   if (w->flow.state == FLOW_HELD || w->flow.state == FLOW_GATHERING) {
     bool old = !before(w->flow.answer, end_of(&w->s)) && !(w->s.flags & TCP_RST);

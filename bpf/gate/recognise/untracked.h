@@ -28,9 +28,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next, body = w->flow.body;
   w->flow.next = w->flow.body = w->next = w->s.seq;
+  w->flow.reply = (struct http_answer){.state = ANSWER_ENDS, .read = w->s.ack};
   bool failed = !put_flow(skb, w, lacks_flows(sc.room, sc.pool, sc.config)) && !put_flow(skb, w, 1);
   w->flow.next = next;
   w->flow.body = body;
+  w->flow.reply.state = ANSWER_HEAD;
   sc.flow = find_by_key(&flows, &w->key);
   if (!failed && sc.flow)
     return on_request(skb, &sc, step);

@@ -31,11 +31,10 @@ __noinline int scan(struct http_head *h, const struct http_chunk *c, __u32 lengt
   return http_scan(h, c, length, bytes);
 }
 
-__noinline int read_answer(struct http_answer *a, const struct http_chunk *c, __u32 length) {
-  if (!a || !c)
-    return 0;
-  read_response(a, c, length);
-  return a->status;
+__noinline int scan_answer(struct http_answer *a, const struct http_chunk *c, __u32 length, __u32 *bytes) {
+  if (!a || !c || !bytes)
+    return HTTP_LOST;
+  return answer_scan(a, c, length, bytes);
 }
 
 /* Copies what is scanned. Returns its length. */
@@ -120,8 +119,10 @@ int http_response(struct __sk_buff *skb) {
   __u32 zero = 0;
   struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
   if (!c)
-    return 0;
-  return read_answer(&answer, c, copy(skb, c));
+    return HTTP_LOST;
+  answer = (struct http_answer){};
+  used = 0;
+  return scan_answer(&answer, c, copy(skb, c), &used);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
