@@ -207,6 +207,8 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 		switch {
 		case begin < was.next && c.headAgain(begin, was):
 			return []outcome{{next, stays, min(end, was.next)}, {drop, stays, 0}}
+		case begin < was.next && end > was.next && was.next-begin > C.MOST_CUT: // as above
+			return []outcome{{next, stays, was.next}, {drop, stays, 0}}
 		case begin < was.next:
 			return []outcome{{next, stays, min(end, was.next)}}
 		case begin > was.next:
