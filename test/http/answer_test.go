@@ -105,16 +105,16 @@ func TestStatus(t *testing.T) {
 // denseAnswers take the most steps for their bytes.
 func denseAnswers() []string {
 	var all []string
-	for _, again := range []string{"a:\n", "a:\r\n", "Connection:close\n", "Connection:,,,,,,\n", "Connection: keep-alive\na:\n"} {
-		for _, last := range []string{"Connection:close\n\n", "Connection:keep-alive\n\n", "\n"} {
+	for _, again := range []string{"a:\r\n", "Connection:close\r\n", "Connection:,,,,,,\r\n", "Connection: keep-alive\r\na:\r\n"} {
+		for _, last := range []string{"Connection:close\r\n\r\n", "Connection:keep-alive\r\n\r\n", "\r\n"} {
 			for _, version := range []string{"HTTP/1.0", "HTTP/1.1"} {
-				start := version + " 200\n"
+				start := version + " 200\r\n"
 				n := (chunkSize - len(start) - len(last)) / len(again)
 				all = append(all, start+strings.Repeat(again, n)+last)
 			}
 		}
 	}
-	all = append(all, "HTTP/1.1 200\nTransfer-Encoding:chunked\n\n"+strings.Repeat("1\r\na\r\n", 75)+"0\r\n\r\n")
+	all = append(all, "HTTP/1.1 200\r\nTransfer-Encoding:chunked\r\n\r\n"+strings.Repeat("1\r\na\r\n", 75)+"0\r\n\r\n")
 	return all
 }
 

@@ -71,7 +71,10 @@ static __always_inline void note_answer(struct work *w, int step) {
   struct http_answer *a = &w->flow.reply;
   bool bare = w->flow.head.flags & HTTP_HEAD_METHOD || a->status == 204 || a->status == 304;
   a->read = read_up_to(w);
-  if (step == HTTP_LOST || step == HTTP_ON)
+  bool lost = step == HTTP_LOST || step == HTTP_ON;
+  if (lost && !has_head(a, step)) /* the server has ways of its own, which its client has no say in */
+    a->state = ANSWER_UNKNOWN;
+  else if (lost)
     a->state = ANSWER_LOST;
   else if (!has_head(a, step))
     a->state = ANSWER_HEAD;

@@ -14,12 +14,24 @@ import (
 )
 
 type HTTPHttpAnswer struct {
-	_      structs.HostLayout
+	_    structs.HostLayout
+	Head struct {
+		_      structs.HostLayout
+		Length uint64
+		Flags  uint8
+		Place  uint8
+		Word   uint8
+		At     uint8
+		Set    uint8
+		Pad    uint8
+		Seen   uint16
+		Size   uint32
+		ReadAt uint32
+	}
+	Read   uint32
 	Status uint16
-	Closes bool
-	Keeps  bool
-	Framed bool
-	Ended  bool
+	At     uint8
+	State  uint8
 }
 
 type HTTPHttpChunk struct {
