@@ -179,9 +179,9 @@ struct room_config {
   __u8 pad[4];   /* 0 */
   __u32 stall[MAX_RANKS]; /* 2^20 ns, by rank: how long clients may keep a worker waiting; 0: as long as they
                              like */
-  __u32 share;   /* nodes of the pool that the service may always have */
-  __u32 common;  /* nodes in use in all from which on it gets none beyond its share */
-  __u32 flow_share; /* the same of flows */
+  __u32 share;            /* nodes of the pool that the service may always have */
+  __u32 common;           /* nodes in use in all from which on it gets none beyond its share */
+  __u32 flow_share;       /* the same of flows */
   __u32 flow_common;
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];

@@ -165,9 +165,19 @@ type narthexFlow struct {
 	}
 	Generation uint32
 	Mark       uint32
-	Ifindex    uint32
-	_          [4]byte
-	Head       narthexHttpHead
+	Progress   uint32
+	Progressed uint32
+	Reply      struct {
+		_      structs.HostLayout
+		Head   narthexHttpHead
+		Read   uint32
+		Status uint16
+		At     uint8
+		State  uint8
+	}
+	Ifindex uint32
+	_       [4]byte
+	Head    narthexHttpHead
 }
 
 type narthexFlowKey struct {
@@ -581,7 +591,8 @@ const (
 	narthexReasonREASON_OUTDATED      narthexReason = 38
 	narthexReasonREASON_PARKED        narthexReason = 39
 	narthexReasonREASON_NO_SOCKET     narthexReason = 40
-	narthexReasonREASON_LEN           narthexReason = 41
+	narthexReasonREASON_STALLED       narthexReason = 41
+	narthexReasonREASON_LEN           narthexReason = 42
 )
 
 type narthexReject uint32
@@ -659,7 +670,8 @@ type narthexRoomConfig struct {
 	H2c          uint8
 	Proxies      uint8
 	Adaptive     uint8
-	Pad          [68]uint8
+	Pad          [4]uint8
+	Stall        [16]uint32
 	Share        uint32
 	Common       uint32
 	FlowShare    uint32
@@ -745,7 +757,8 @@ const (
 	narthexServiceEndEND_AUTO        narthexServiceEnd = 0
 	narthexServiceEndEND_FIRST_BYTE  narthexServiceEnd = 1
 	narthexServiceEndEND_CLOSE       narthexServiceEnd = 2
-	narthexServiceEndSERVICE_END_LEN narthexServiceEnd = 3
+	narthexServiceEndEND_LAST_BYTE   narthexServiceEnd = 3
+	narthexServiceEndSERVICE_END_LEN narthexServiceEnd = 4
 )
 
 type narthexServiceSlot struct {
@@ -893,16 +906,7 @@ type narthexWork struct {
 		Byte   [512]uint8
 		Behind [32]uint8
 	}
-	Used   uint32
-	Answer struct {
-		_      structs.HostLayout
-		Status uint16
-		Closes bool
-		Keeps  bool
-		Framed bool
-		Ended  bool
-	}
-	_       [2]byte
+	Used    uint32
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
@@ -925,6 +929,7 @@ type narthexWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
+		Acked    uint32
 		Gap      uint32
 		Times    uint32
 		Recent   uint32
@@ -932,6 +937,7 @@ type narthexWork struct {
 		Echo     uint32
 		Owes     uint32
 	}
+	_     [4]byte
 	Began narthexHttpHead
 	Keep  uint32
 	Kept  uint32
@@ -939,21 +945,26 @@ type narthexWork struct {
 	Says  uint32
 	Watch uint32
 	Found struct {
-		_         structs.HostLayout
-		SlotEnd   uint32
-		Has       uint32
-		Due       bool
-		Arrived   bool
-		Received  bool
-		Silent    bool
-		Missing   bool
-		HalfOpen  bool
-		Crowded   bool
-		Gap       bool
-		Mute      bool
-		Retracted bool
-		_         [2]byte
+		_          structs.HostLayout
+		SlotEnd    uint32
+		Has        uint32
+		Due        bool
+		Arrived    bool
+		Received   bool
+		Silent     bool
+		Missing    bool
+		HalfOpen   bool
+		Crowded    bool
+		Gap        bool
+		Mute       bool
+		Retracted  bool
+		Progressed bool
+		Stalled    bool
+		Stall      uint32
+		Written    uint32
+		Acked      uint32
 	}
+	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey
@@ -1055,6 +1066,7 @@ const (
 	narthexMapSlots               = "slots"
 	narthexMapSourceSecret        = "source_secret"
 	narthexMapSourceSets          = "source_sets"
+	narthexMapStalled             = "stalled"
 	narthexMapStateChanges        = "state_changes"
 	narthexMapUpperDevices        = "upper_devices"
 	narthexMapWatches             = "watches"
@@ -1198,6 +1210,7 @@ type narthexMapSpecs struct {
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
+	Stalled          *ebpf.MapSpec `ebpf:"stalled"`
 	StateChanges     *ebpf.MapSpec `ebpf:"state_changes"`
 	UpperDevices     *ebpf.MapSpec `ebpf:"upper_devices"`
 	Watches          *ebpf.MapSpec `ebpf:"watches"`
@@ -1295,6 +1308,7 @@ type narthexMaps struct {
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
 	SourceSets       *ebpf.Map `ebpf:"source_sets"`
+	Stalled          *ebpf.Map `ebpf:"stalled"`
 	StateChanges     *ebpf.Map `ebpf:"state_changes"`
 	UpperDevices     *ebpf.Map `ebpf:"upper_devices"`
 	Watches          *ebpf.Map `ebpf:"watches"`
@@ -1340,6 +1354,7 @@ func (m *narthexMaps) Close() error {
 		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.Stalled,
 		m.StateChanges,
 		m.UpperDevices,
 		m.Watches,

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "750ed488e214ec2d2b1b640d190e9c4e"
+const compiled = "a403bbb5f648a083bd4a23c1c3eb6ceb"

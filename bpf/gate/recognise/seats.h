@@ -17,8 +17,15 @@ struct {
 #define SEAT_WAYS 8
 #define SEAT_ROUNDS 4
 
-/* Whether all that has to be known of a flow is where its next request begins: none is under way, and its
- * client is who its source says. Where nothing is held back, nothing has to be known. */
+/* Whether the server has said all of the answer to the flow's last request, as far as is known. */
+static __always_inline bool is_answered(const struct flow *f) {
+  const struct http_answer *a = &f->reply;
+  return a->state == ANSWER_UNKNOWN || (a->state == ANSWER_ENDS && !before(f->sent, a->read));
+}
+
+/* Whether all that has to be known of a flow is where its next request begins: none is under way, nor the
+ * answer to the last, and its client is who its source says. Where nothing is held back, nothing has to be
+ * known. */
 static __always_inline bool may_give_way(const struct flow *f, bool lenient) {
   const __u32 never = FLOW_NEW | FLOW_COOKIE | FLOW_TUNNEL | FLOW_PROXIED, unknown = FLOW_HEAD | FLOW_CHUNKS;
   bool http = f->protocol == PROTOCOL_HTTP;
@@ -27,7 +34,7 @@ static __always_inline bool may_give_way(const struct flow *f, bool lenient) {
   if (lenient)
     return f->state == FLOW_IDLE || f->state == FLOW_SERVED;
   return f->state == FLOW_IDLE && !(f->flags & (http ? unknown | FLOW_LOST : unknown)) &&
-         !(f->named & NAMED_CLIENT) && (http || f->rank == f->home);
+         !(f->named & NAMED_CLIENT) && (http ? is_answered(f) : f->rank == f->home);
 }
 
 /* The number + 1 of a free seat of those from a number on; 0: none. */

@@ -91,9 +91,19 @@ type BenchFlow struct {
 	}
 	Generation uint32
 	Mark       uint32
-	Ifindex    uint32
-	_          [4]byte
-	Head       BenchHttpHead
+	Progress   uint32
+	Progressed uint32
+	Reply      struct {
+		_      structs.HostLayout
+		Head   BenchHttpHead
+		Read   uint32
+		Status uint16
+		At     uint8
+		State  uint8
+	}
+	Ifindex uint32
+	_       [4]byte
+	Head    BenchHttpHead
 }
 
 type BenchFlowKey struct {
@@ -516,16 +526,7 @@ type BenchWork struct {
 		Byte   [512]uint8
 		Behind [32]uint8
 	}
-	Used   uint32
-	Answer struct {
-		_      structs.HostLayout
-		Status uint16
-		Closes bool
-		Keeps  bool
-		Framed bool
-		Ended  bool
-	}
-	_       [2]byte
+	Used    uint32
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
@@ -548,6 +549,7 @@ type BenchWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
+		Acked    uint32
 		Gap      uint32
 		Times    uint32
 		Recent   uint32
@@ -555,6 +557,7 @@ type BenchWork struct {
 		Echo     uint32
 		Owes     uint32
 	}
+	_     [4]byte
 	Began BenchHttpHead
 	Keep  uint32
 	Kept  uint32
@@ -562,21 +565,26 @@ type BenchWork struct {
 	Says  uint32
 	Watch uint32
 	Found struct {
-		_         structs.HostLayout
-		SlotEnd   uint32
-		Has       uint32
-		Due       bool
-		Arrived   bool
-		Received  bool
-		Silent    bool
-		Missing   bool
-		HalfOpen  bool
-		Crowded   bool
-		Gap       bool
-		Mute      bool
-		Retracted bool
-		_         [2]byte
+		_          structs.HostLayout
+		SlotEnd    uint32
+		Has        uint32
+		Due        bool
+		Arrived    bool
+		Received   bool
+		Silent     bool
+		Missing    bool
+		HalfOpen   bool
+		Crowded    bool
+		Gap        bool
+		Mute       bool
+		Retracted  bool
+		Progressed bool
+		Stalled    bool
+		Stall      uint32
+		Written    uint32
+		Acked      uint32
 	}
+	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey
@@ -692,6 +700,7 @@ const (
 	BenchMapSlots               = "slots"
 	BenchMapSourceSecret        = "source_secret"
 	BenchMapSourceSets          = "source_sets"
+	BenchMapStalled             = "stalled"
 	BenchMapStateChanges        = "state_changes"
 	BenchMapUpperDevices        = "upper_devices"
 	BenchMapWatches             = "watches"
@@ -861,6 +870,7 @@ type BenchMapSpecs struct {
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
 	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
+	Stalled          *ebpf.MapSpec `ebpf:"stalled"`
 	StateChanges     *ebpf.MapSpec `ebpf:"state_changes"`
 	UpperDevices     *ebpf.MapSpec `ebpf:"upper_devices"`
 	Watches          *ebpf.MapSpec `ebpf:"watches"`
@@ -960,6 +970,7 @@ type BenchMaps struct {
 	Slots            *ebpf.Map `ebpf:"slots"`
 	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
 	SourceSets       *ebpf.Map `ebpf:"source_sets"`
+	Stalled          *ebpf.Map `ebpf:"stalled"`
 	StateChanges     *ebpf.Map `ebpf:"state_changes"`
 	UpperDevices     *ebpf.Map `ebpf:"upper_devices"`
 	Watches          *ebpf.Map `ebpf:"watches"`
@@ -1006,6 +1017,7 @@ func (m *BenchMaps) Close() error {
 		m.Slots,
 		m.SourceSecret,
 		m.SourceSets,
+		m.Stalled,
 		m.StateChanges,
 		m.UpperDevices,
 		m.Watches,

@@ -82,9 +82,31 @@ type RulesFlow struct {
 	}
 	Generation uint32
 	Mark       uint32
-	Ifindex    uint32
-	_          [4]byte
-	Head       struct {
+	Progress   uint32
+	Progressed uint32
+	Reply      struct {
+		_    structs.HostLayout
+		Head struct {
+			_      structs.HostLayout
+			Length uint64
+			Flags  uint8
+			Place  uint8
+			Word   uint8
+			At     uint8
+			Set    uint8
+			Pad    uint8
+			Seen   uint16
+			Size   uint32
+			ReadAt uint32
+		}
+		Read   uint32
+		Status uint16
+		At     uint8
+		State  uint8
+	}
+	Ifindex uint32
+	_       [4]byte
+	Head    struct {
 		_      structs.HostLayout
 		Length uint64
 		Flags  uint8
@@ -416,16 +438,7 @@ type RulesWork struct {
 		Byte   [512]uint8
 		Behind [32]uint8
 	}
-	Used   uint32
-	Answer struct {
-		_      structs.HostLayout
-		Status uint16
-		Closes bool
-		Keeps  bool
-		Framed bool
-		Ended  bool
-	}
-	_       [2]byte
+	Used    uint32
 	Reading struct {
 		_    structs.HostLayout
 		At   uint32
@@ -448,6 +461,7 @@ type RulesWork struct {
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
+		Acked    uint32
 		Gap      uint32
 		Times    uint32
 		Recent   uint32
@@ -455,6 +469,7 @@ type RulesWork struct {
 		Echo     uint32
 		Owes     uint32
 	}
+	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
@@ -474,21 +489,26 @@ type RulesWork struct {
 	Says  uint32
 	Watch uint32
 	Found struct {
-		_         structs.HostLayout
-		SlotEnd   uint32
-		Has       uint32
-		Due       bool
-		Arrived   bool
-		Received  bool
-		Silent    bool
-		Missing   bool
-		HalfOpen  bool
-		Crowded   bool
-		Gap       bool
-		Mute      bool
-		Retracted bool
-		_         [2]byte
+		_          structs.HostLayout
+		SlotEnd    uint32
+		Has        uint32
+		Due        bool
+		Arrived    bool
+		Received   bool
+		Silent     bool
+		Missing    bool
+		HalfOpen   bool
+		Crowded    bool
+		Gap        bool
+		Mute       bool
+		Retracted  bool
+		Progressed bool
+		Stalled    bool
+		Stall      uint32
+		Written    uint32
+		Acked      uint32
 	}
+	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      RulesFlowKey
