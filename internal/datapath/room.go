@@ -186,14 +186,18 @@ func (in *Instance) Tick() error {
 }
 
 func (in *Instance) tick() error {
-	for _, g := range in.gates {
-		// A frame of which the program makes others; one gate will do.
-		if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(g.index)}); err != nil {
-			return err
-		}
-		return in.objects.destroyStalled()
+	for _, g := range in.gates { // one will do
+		return in.tickOn(g.index)
 	}
 	return nil
+}
+
+// tickOn runs the tick on a frame of which the program makes others on that interface, and ends what it finds to stall.
+func (in *Instance) tickOn(ifindex int) error {
+	if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(ifindex)}); err != nil {
+		return err
+	}
+	return in.objects.destroyStalled()
 }
 
 // skbContext is the beginning of struct __sk_buff, of which a test run takes some fields.
