@@ -497,7 +497,7 @@ func TestCompletion(t *testing.T) {
 			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		}},
 		{[]string{"set", "classes."}, []string{"classes.default."}},
-		{[]string{"set", "classes.default."}, []string{"classes.default.reserve", "classes.default.max"}},
+		{[]string{"set", "classes.default."}, []string{"classes.default.reserve", "classes.default.max", "classes.default.stall"}},
 		{[]string{"set", "connections.e"}, []string{"connections.everyone."}},
 		{[]string{"set", "connections.x"}, []string{}},
 		{[]string{"set", "connections.everyone."}, []string{"connections.everyone.rate", "connections.everyone.burst"}},

@@ -108,7 +108,7 @@ var limitsOf = map[string][]string{
 	"connections": {"rate", "burst"},
 	"requests":    {"rate", "burst", "over"},
 	"services":    {"concurrency", "concurrency.min", "concurrency.max", "queue.size", "queue.max_wait", "queue.max_service"},
-	"classes":     {"reserve", "max"},
+	"classes":     {"reserve", "max", "stall"},
 }
 
 // names lists the entries of a table that have a limit.
