@@ -618,7 +618,14 @@ func (c *client) macs() (client, server net.HardwareAddr) {
 // told is the packet with which the gate answers in the server's place.
 func (c *client) told(tcp layers.TCP, text string, options ...layers.TCPOption) []byte {
 	c.t.Helper()
-	tcp.Window, tcp.ACK, tcp.Options = 0xffff, true, options
+	tcp.Window = 0xffff
+	return c.toldWindow(tcp, text, options...)
+}
+
+// toldWindow is told, with the window that the header says.
+func (c *client) toldWindow(tcp layers.TCP, text string, options ...layers.TCPOption) []byte {
+	c.t.Helper()
+	tcp.ACK, tcp.Options = true, options
 	client, server := c.macs()
 	f := &frame{from: c.To, to: c.From, tcp: tcp, payload: []byte(text), ip4: layers.IPv4{Flags: layers.IPv4DontFragment}}
 	return unpadded(f.between(c.t, server, client))
