@@ -185,16 +185,12 @@ func (in *Instance) Tick() error {
 	return in.tick()
 }
 
+// tick runs the tick on a frame of which the program makes others, on any gate, and ends what it finds to stall.
 func (in *Instance) tick() error {
-	for _, g := range in.gates { // one will do
-		return in.tickOn(g.index)
+	if len(in.gates) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// tickOn runs the tick on a frame of which the program makes others on that interface, and ends what it finds to stall.
-func (in *Instance) tickOn(ifindex int) error {
-	if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(ifindex)}); err != nil {
+	if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(in.gates[0].index)}); err != nil {
 		return err
 	}
 	return in.objects.destroyStalled()
