@@ -96,8 +96,9 @@ struct request_guard {
   __u8 pad[7]; /* 0 */
 };
 
-/* When a rule's rate, drop or rejection is enforced. It matches, and gives its class, always. */
-enum when { WHEN_ALWAYS = 0, WHEN_OVERLOAD = 1, WHEN_LEN };
+/* From which level of overload on a rule's rate, drop or rejection is enforced. It matches, and gives its
+ * class, always. */
+enum when { WHEN_ALWAYS = 0, WHEN_OVERLOAD = 1, WHEN_REJECTING = 2, WHEN_FLOODED = 3, WHEN_LEN };
 
 enum over { OVER_REJECT = 0, OVER_DROP = 1, OVER_DEMOTE = 2, OVER_LEN };
 

@@ -55,7 +55,7 @@ struct control {
   __u64 until;           /* ns: it holds until then */
   __u32 limit;           /* requests in service at once; 0: unlimited */
   __u32 safe;            /* the same from then on */
-  __u32 overload;        /* 1: the service is overloaded, for rules that ask */
+  __u32 level;           /* enum when: of overload, for rules that ask for it or less */
   __u32 sheds;           /* 1: not all of what follows are KEEP_ALL */
   __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
   __u32 strangers;       /* the same of sources whose class only their requests tell */

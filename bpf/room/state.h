@@ -61,7 +61,7 @@ static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u
   if (rule->when == WHEN_ALWAYS)
     return true;
   const struct room *r = room_of(slot);
-  return r && r->control.overload && is_steered(r, now);
+  return r && r->control.level >= rule->when && is_steered(r, now);
 }
 
 static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }

@@ -17,6 +17,7 @@ type Config struct {
 	Floor     int // the lowest limit; less than 1 stands for 1
 	Ceiling   int // the highest limit; 0: none
 	QueueSize int // how many requests can wait; 0: not known
+	Thresholds
 }
 
 // Decision is what a Controller has decided for the time until its next Step.
@@ -24,6 +25,7 @@ type Decision struct {
 	Limit    int       `json:"limit"`          // requests in service at once; 0: unlimited
 	Safe     int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
 	Overload bool      `json:"overload"`       // the service has more work than it can do
+	Level    Level     `json:"level"`          // how much more
 	Degree   float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
 	Keep     []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
 	// Strangers is which share of SYNs not to let in of sources whose class only their requests tell.
@@ -81,8 +83,9 @@ func (c *Controller) Step(s Sample) Decision {
 	limit, signal := c.limit(&s)
 	d := Decision{Limit: limit, Signal: signal}
 	c.clamp(&d)
-	c.overload.step(&s, c.config.QueueSize, c.bound.active)
-	d.Overload, d.Degree = c.overload.active, c.overload.degree
+	c.overload.step(&s, &c.config, c.bound.active)
+	d.Level, d.Degree = c.overload.level(), c.overload.degree
+	d.Overload = d.Level >= LevelOverload
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
 	d.Strangers = c.keep.strangers
 	d.Safe = c.safe.step(&s, d.Limit)

@@ -20,6 +20,7 @@ func spans(n int, s Sample) []Sample {
 
 func TestOverloadState(t *testing.T) {
 	var o overload
+	config := &Config{QueueSize: 100}
 	waits, calm := Sample{Waiting: 50, Held: 5, Arrived: 10}, Sample{Arrived: 10}
 	for i, step := range []struct {
 		samples int
@@ -40,29 +41,59 @@ func TestOverloadState(t *testing.T) {
 		{40, calm, false},
 	} {
 		for _, s := range spans(step.samples, step.s) {
-			o.step(&s, 100, true)
+			o.step(&s, config, true)
 		}
-		if o.active != step.want {
-			t.Errorf("step %d: overload %v, want %v", i, o.active, step.want)
+		if got := o.level() == LevelOverload; got != step.want {
+			t.Errorf("step %d: overload %v, want %v", i, got, step.want)
 		}
 	}
 	for _, s := range spans(50, Sample{Waiting: 50}) {
-		o.step(&s, 100, true)
+		o.step(&s, config, true)
 	}
 	if o.degree < 0.49 || o.degree > 0.51 {
 		t.Errorf("degree %.2f with half a queue, want 0.5", o.degree)
 	}
 	for _, s := range spans(50, Sample{Waiting: 100, Arrived: 100, Rejected: 50}) {
-		o.step(&s, 100, true)
+		o.step(&s, config, true)
 	}
 	if o.degree < 1.49 || o.degree > 1.51 {
 		t.Errorf("degree %.2f with half of the requests refused, want 1.5", o.degree)
 	}
 	for _, s := range spans(100, Sample{}) {
-		o.step(&s, 100, false)
+		o.step(&s, config, false)
 	}
 	if o.degree != 0 {
 		t.Errorf("degree %g 5 s after it, want 0", o.degree)
+	}
+}
+
+// Each level has a threshold of its own, and half of it is where it ends.
+func TestLevels(t *testing.T) {
+	const perSample = 20 // of what happens in a second
+	var o overload
+	for i, step := range []struct {
+		samples         int
+		refused, served uint64 // per second
+		config          Thresholds
+		want            Level
+	}{
+		{40, 0, 1000, Thresholds{}, LevelOverload},
+		{40, 20, 1000, Thresholds{}, LevelRejecting},
+		{100, 600, 1000, Thresholds{}, LevelRejecting}, // less than is answered
+		{60, 1600, 1000, Thresholds{}, LevelFlooded},
+		{200, 700, 1000, Thresholds{}, LevelFlooded}, // more than half of what begins it
+		{60, 400, 1000, Thresholds{}, LevelFlooded},  // not for long yet
+		{40, 400, 1000, Thresholds{}, LevelRejecting},
+		{200, 0, 1000, Thresholds{}, LevelOverload},
+		{60, 100, 1000, Thresholds{Rejecting: 200}, LevelOverload},
+		{60, 100, 1000, Thresholds{Flooded: 60}, LevelFlooded},
+	} {
+		for _, s := range spans(step.samples, Sample{Waiting: 50, Arrived: 10, Served: step.served / perSample, Rejected: step.refused / perSample}) {
+			o.step(&s, &Config{QueueSize: 100, Thresholds: step.config}, true)
+		}
+		if got := o.level(); got != step.want {
+			t.Errorf("step %d: %s at %.0f turned away, %.0f answered, want %s", i, got, o.refused, o.served, step.want)
+		}
 	}
 }
 

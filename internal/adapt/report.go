@@ -8,24 +8,26 @@ const reportChange = 0.1 // share by which a limit must have changed to be told
 
 // reporter says why a limit changed, where the change is worth a line.
 type reporter struct {
-	limit    int
-	overload bool
-	told     bool
+	limit int
+	level Level
+	told  bool
 }
 
 func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	var reason string
 	switch {
-	case d.Overload != r.overload && d.Overload:
+	case d.Overload && r.level == LevelCalm:
 		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s", s.Waiting, s.InService, c.limitBy(d))
-	case d.Overload != r.overload:
+	case !d.Overload && r.level > LevelCalm:
 		reason = "overload is over: nothing has waited for a while; limit " + c.limitBy(d)
+	case d.Level != r.level:
+		reason = fmt.Sprintf("overload is at the level %s: %.0f requests/s are turned away, %.0f/s answered; limit %s", d.Level, c.overload.refused, c.overload.served, c.limitBy(d))
 	case (d.Overload || c.bound.active || !r.told) && changed(r.limit, d.Limit):
 		reason = fmt.Sprintf("limit %s after %s by %s: %s", limitText(d.Limit), limitText(r.limit), d.Signal, c.because(s))
 	default:
 		return ""
 	}
-	r.limit, r.overload, r.told = d.Limit, d.Overload, true
+	r.limit, r.level, r.told = d.Limit, d.Level, true
 	return reason
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"narthex/internal/adapt"
 	"narthex/internal/daemon/api"
+	"narthex/internal/policy"
 )
 
 // shownChanges is how many changes of a limit fit beside what else there is of a service.
@@ -22,7 +23,7 @@ func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
 			words = append(words, "set by "+a.Signal+whyText(a)+boundsText(a))
 		}
 		if a.Overload {
-			words = append(words, fmt.Sprintf("overloaded (degree %.2f)", a.Degree))
+			words = append(words, fmt.Sprintf("overloaded%s (degree %.2f)", levelText(a), a.Degree))
 		} else {
 			words = append(words, "not overloaded")
 		}
@@ -46,6 +47,17 @@ var why = map[string]string{
 	adapt.SignalCPU:        "as few as keep its processors busy",
 	adapt.SignalThroughput: "more at once bring no more answers",
 	adapt.SignalMemory:     "more at once do not fit into memory",
+}
+
+// levelText names the level of overload, if it is a higher one.
+func levelText(a *api.AdaptationStatus) string {
+	switch a.Level {
+	case policy.WhenRejecting.String():
+		return ", requests are turned away"
+	case policy.WhenFlooded.String():
+		return ", flooded"
+	}
+	return ""
 }
 
 func whyText(a *api.AdaptationStatus) string {

@@ -7,6 +7,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 )
 
 // reloads counts what became of them.
@@ -50,7 +51,7 @@ func countSteps(n *api.StepsStatus, was, now datapath.Control) {
 	case higher(was.Limit, now.Limit):
 		n.Lowered++
 	}
-	if now.Overload && !was.Overload {
+	if now.Level != policy.WhenAlways && was.Level == policy.WhenAlways {
 		n.Overloads++
 	}
 }

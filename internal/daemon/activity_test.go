@@ -12,15 +12,17 @@ import (
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
 	"narthex/internal/host"
+	"narthex/internal/policy"
 )
 
 func TestStepsOfALimit(t *testing.T) {
 	const unlimited = 0
 	var got api.StepsStatus
 	limits := []int{unlimited, 8, 6, 6, 7, unlimited, unlimited}
-	overload := []bool{false, true, true, false, true, false, false}
+	const calm, over, flood = policy.WhenAlways, policy.WhenOverload, policy.WhenFlooded
+	level := []policy.When{calm, over, flood, calm, over, calm, calm}
 	for i := range limits[1:] {
-		countSteps(&got, datapath.Control{Limit: limits[i], Overload: overload[i]}, datapath.Control{Limit: limits[i+1], Overload: overload[i+1]})
+		countSteps(&got, datapath.Control{Limit: limits[i], Level: level[i]}, datapath.Control{Limit: limits[i+1], Level: level[i+1]})
 	}
 	if want := (api.StepsStatus{Raised: 2, Lowered: 2, Overloads: 2}); got != want {
 		t.Errorf("steps %+v, want %+v", got, want)

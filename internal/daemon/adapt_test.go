@@ -118,7 +118,11 @@ func TestExplainOverload(t *testing.T) {
 			if service != "web" {
 				return nil
 			}
-			return &api.AdaptationStatus{Auto: true, Limit: 4, Overload: is}
+			level := policy.WhenAlways
+			if is {
+				level = policy.WhenOverload
+			}
+			return &api.AdaptationStatus{Auto: true, Limit: 4, Overload: is, Level: level.String()}
 		}
 	}
 	no, yes := false, true

@@ -52,7 +52,7 @@ func newBench(t *testing.T) *bench {
 	b.agent.steer = func(service int, c datapath.Control) error {
 		b.steered, b.at = append(b.steered, c), append(b.at, service)
 		if r := b.rooms[service]; r != nil {
-			r.Limit, r.Safe, r.Overload = c.Limit, c.Safe, c.Overload
+			r.Limit, r.Safe, r.Level = c.Limit, c.Safe, c.Level
 		}
 		return b.failing
 	}
@@ -151,7 +151,7 @@ func TestAgentLimitsAFlood(t *testing.T) {
 	b.services[0].place = &whereabouts{Place: &host.Place{CPUs: []int{0, 1}}}
 	b.pass(10*time.Second, b.flood(0, 100))
 	c := b.last(0)
-	if c.Limit < 1 || c.Limit > 50 || !c.Overload || c.Grace != controlGrace {
+	if c.Limit < 1 || c.Limit > 50 || c.Level == policy.WhenAlways || c.Grace != controlGrace {
 		t.Errorf("under a flood the control is %+v", c)
 	}
 	a := b.adaptation("web", b.tables.Classes)
@@ -168,7 +168,7 @@ func TestAgentLimitsAFlood(t *testing.T) {
 	*b.rooms[0] = datapath.RoomReading{Room: datapath.Room{Classes: b.rooms[0].Classes}, Limit: c.Limit}
 	b.rooms[0].Classes[1].InService, b.rooms[0].Classes[1].Waiting = 0, 0
 	b.pass(30*time.Second, nil)
-	if c := b.last(0); c.Overload {
+	if c := b.last(0); c.Level != policy.WhenAlways {
 		t.Errorf("when nothing comes any more the control is %+v", c)
 	}
 }
@@ -320,7 +320,7 @@ func TestAgentShedsAtAFixedLimit(t *testing.T) {
 		}
 	}
 	b.pass(3*time.Second, refuse(10))
-	if c := b.last(0); c.Limit != 7 || !c.Overload || c.Keep != nil {
+	if c := b.last(0); c.Limit != 7 || c.Level == policy.WhenAlways || c.Keep != nil {
 		t.Errorf("200 rejections a second: control %+v", c)
 	}
 	b.pass(3*time.Second, refuse(200))
@@ -337,7 +337,7 @@ func TestAgentWatchesOverload(t *testing.T) {
 		"connections: [{name: a, rate: 5/s, when: overload}]\n")
 	b.rooms[0].Limit = 7
 	b.pass(10*time.Second, b.flood(0, 50))
-	if c := b.last(0); c.Limit != 7 || c.Safe != 7 || !c.Overload || c.Keep != nil {
+	if c := b.last(0); c.Limit != 7 || c.Safe != 7 || c.Level == policy.WhenAlways || c.Keep != nil {
 		t.Errorf("control %+v", c)
 	}
 	if a := b.adaptation("web", b.tables.Classes); a.Auto || a.Signal != "policy" || !a.Overload {

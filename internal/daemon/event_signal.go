@@ -7,6 +7,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 )
 
 // roomReasons are those for which somebody is turned away who could have been served, had there
@@ -23,7 +24,7 @@ func (a *agent) signalOf(e datapath.Event) *api.EventSignal {
 	defer a.mu.Unlock()
 	signal := api.EventSignal{SetBy: byPolicy, Limit: a.fixed[e.Service]}
 	if s := a.find(e.Service); s != nil {
-		signal = api.EventSignal{SetBy: byPolicy, Limit: s.inForce.Limit, Overload: s.inForce.Overload}
+		signal = api.EventSignal{SetBy: byPolicy, Limit: s.inForce.Limit, Overload: s.inForce.Level != policy.WhenAlways}
 		if s.adaptive {
 			signal.SetBy = s.decision.Signal
 		}

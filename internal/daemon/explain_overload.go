@@ -19,11 +19,24 @@ func (x Explainer) enforced(service int, when policy.When, action policy.Action)
 		return when.String(), nil, action
 	}
 	a := x.Adaptation(x.Tables.Services[service].Name)
-	overloaded := a != nil && a.Overload
-	if !overloaded {
+	now = new(bool)
+	if a != nil {
+		*now = when.At(levelOf(a))
+	}
+	if !*now {
 		action = policy.ActionClassify
 	}
-	return when.String(), &overloaded, action
+	return when.String(), now, action
+}
+
+// levelOf reads how overloaded a service is.
+func levelOf(a *api.AdaptationStatus) policy.When {
+	for level := policy.WhenFlooded; level > policy.WhenAlways; level-- {
+		if a.Level == level.String() {
+			return level
+		}
+	}
+	return policy.WhenAlways
 }
 
 // overloadNote says that it is not known whether rules are enforced that decided.

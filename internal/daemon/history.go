@@ -61,7 +61,7 @@ func (a *agent) note(s *steered, was adapt.Decision) {
 		Old: requestsText(was.Limit), New: requestsText(now.Limit), Signal: now.Signal, Overload: now.Overload, Reason: now.Reason, By: byAgent,
 	}
 	if !s.adaptive {
-		if now.Overload == was.Overload { // the limit is the policy's, and does not change
+		if now.Level == was.Level { // the limit is the policy's, and does not change
 			return
 		}
 		change.Old, change.New, change.Signal = requestsText(s.table.Room.Limit), requestsText(s.table.Room.Limit), byPolicy
@@ -133,7 +133,7 @@ func (a *agent) adaptation(service string, classes []policy.ClassTable) *api.Ada
 	d := s.inForce
 	status := &api.AdaptationStatus{
 		Auto: s.adaptive, Limit: d.Limit, Safe: d.Safe, Floor: s.config.Floor, Ceiling: s.config.Ceiling,
-		Signal: s.decision.Signal, Overload: d.Overload, Degree: s.decision.Degree, Keep: []api.KeepStatus{}, StepsStatus: s.steps,
+		Signal: s.decision.Signal, Overload: d.Level != policy.WhenAlways, Level: levelWord(d.Level), Degree: s.decision.Degree, Keep: []api.KeepStatus{}, StepsStatus: s.steps,
 	}
 	if !s.adaptive {
 		status.Signal = byPolicy
@@ -146,6 +146,17 @@ func (a *agent) adaptation(service string, classes []policy.ClassTable) *api.Ada
 		status.Keep = append(status.Keep, keep)
 	}
 	return status
+}
+
+// calm is the word for no overload.
+const calm = "calm"
+
+// levelWord names a level of overload.
+func levelWord(level policy.When) string {
+	if level == policy.WhenAlways {
+		return calm
+	}
+	return level.String()
 }
 
 func (a *agent) find(service string) *steered {

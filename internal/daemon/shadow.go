@@ -11,6 +11,7 @@ import (
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 	"narthex/internal/trial"
 )
 
@@ -28,10 +29,10 @@ type shadow struct {
 	by              string
 	began           time.Time
 	reader          datapath.MirrorReader
-	overloaded      func() map[string]bool // by service
-	done            chan struct{}          // is closed when nothing is read any more
-	free            func()                 // gives back what memory it may take
-	timer           *time.Timer            // ends it; nil: it goes on
+	levels          func() map[string]policy.When // of overload, by service
+	done            chan struct{}                 // is closed when nothing is read any more
+	free            func()                        // gives back what memory it may take
+	timer           *time.Timer                   // ends it; nil: it goes on
 
 	mu    sync.Mutex
 	trial *trial.Trial  // nil when it has ended
@@ -59,7 +60,7 @@ func (e *engine) tryOut(req api.ShadowRequest, by string) (api.ShadowStarted, er
 	}
 	s := &shadow{
 		id: rand.Text(), live: previousOf(e.current), candidate: previousOf(next), by: by, began: time.Now(), reader: reader,
-		overloaded: e.agent.overloaded, done: make(chan struct{}), free: memory.beginTrial(),
+		levels: e.agent.levels, done: make(chan struct{}), free: memory.beginTrial(),
 	}
 	s.trial = trial.New(e.current.policy, next.policy, e.current.tables, next.tables, s.began)
 	e.trial = s
@@ -73,7 +74,7 @@ func (e *engine) tryOut(req api.ShadowRequest, by string) (api.ShadowStarted, er
 // read takes what is copied until the reader is closed.
 func (s *shadow) read() {
 	defer close(s.done)
-	overloaded, asked := s.overloaded(), time.Now()
+	levels, asked := s.levels(), time.Now()
 	for {
 		m, err := s.reader.Next()
 		if err != nil {
@@ -84,13 +85,13 @@ func (s *shadow) read() {
 			return
 		}
 		if now := time.Now(); now.Sub(asked) > overloadEvery {
-			overloaded, asked = s.overloaded(), now
+			levels, asked = s.levels(), now
 		}
-		s.take(&m, overloaded[m.Service])
+		s.take(&m, levels[m.Service])
 	}
 }
 
-func (s *shadow) take(m *datapath.Mirrored, overloaded bool) {
+func (s *shadow) take(m *datapath.Mirrored, level policy.When) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -100,7 +101,7 @@ func (s *shadow) take(m *datapath.Mirrored, overloaded bool) {
 	default:
 		s.trial.Take(&trial.Arrival{
 			Time: m.Time, Clock: m.Clock, Weight: m.Weight, Client: m.Client, Server: m.Server, Real: m.Real, SYN: m.SYN, Head: m.Head,
-			Overload: overloaded, Kernel: verdictOf(m.Kind), Rule: m.Rule,
+			Level: level, Kernel: verdictOf(m.Kind), Rule: m.Rule,
 		})
 	}
 }
@@ -234,13 +235,13 @@ func (e *engine) trialStatus() *api.TrialStatus {
 	return t
 }
 
-// overloaded says of which services rules with `when: overload` are enforced.
-func (a *agent) overloaded() map[string]bool {
+// levels says how overloaded services are, by which rules with `when` are enforced.
+func (a *agent) levels() map[string]policy.When {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := map[string]bool{}
+	now := map[string]policy.When{}
 	for _, s := range a.services {
-		now[s.table.Name] = s.inForce.Overload
+		now[s.table.Name] = s.inForce.Level
 	}
 	return now
 }

@@ -86,7 +86,7 @@ func (a *agent) forget(was []*steered) {
 func newSteered(t *policy.Tables, i int) *steered {
 	room := &t.Services[i].Room
 	s := &steered{index: i, table: t.Services[i], adaptive: room.Adaptive}
-	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size}
+	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
 	switch {
 	case room.Adaptive:
 	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):
@@ -99,10 +99,15 @@ func newSteered(t *policy.Tables, i int) *steered {
 	return s
 }
 
+// thresholds are when levels of overload begin and end.
+func thresholds(o policy.Overload) adapt.Thresholds {
+	return adapt.Thresholds{After: o.After, Calm: o.Calm, Rejecting: o.Rejecting.PerSecond(), Flooded: o.Flooded.PerSecond()}
+}
+
 // asksForOverload reports whether a rule is enforced in overload alone.
 func asksForOverload(t *policy.Tables) bool {
-	return slices.ContainsFunc(t.Rules, func(r policy.RuleTable) bool { return r.When == policy.WhenOverload }) ||
-		slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return r.When == policy.WhenOverload })
+	return slices.ContainsFunc(t.Rules, func(r policy.RuleTable) bool { return r.When != policy.WhenAlways }) ||
+		slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return r.When != policy.WhenAlways })
 }
 
 // goesOnAs reports whether what was learned of a service holds for its next form. Its counters

@@ -51,15 +51,15 @@ func TestTrialDecidesAsExplained(t *testing.T) {
 			URL: pick("url", "/a", "/x/../a", "http://www.example/cb", "/%zz", "/"), Method: pick("method", "GET", "POST"),
 			Headers: []string{pick("header", "X: 1", "Cookie: s=1", "X-Forwarded-For: 10.0.0.2, 10.9.0.3", "X-Forwarded-For: nobody", "A: b")},
 		}
-		overload := rapid.Bool().Draw(t, "overload")
-		x := Explainer{Policy: p, Tables: tables, Adaptation: func(string) *api.AdaptationStatus { return &api.AdaptationStatus{Overload: overload} }}
+		level := rapid.SampledFrom([]policy.When{policy.WhenAlways, policy.WhenOverload, policy.WhenRejecting, policy.WhenFlooded}).Draw(t, "level")
+		x := Explainer{Policy: p, Tables: tables, Adaptation: func(string) *api.AdaptationStatus { return &api.AdaptationStatus{Level: level.String()} }}
 		result, err := x.Explain(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := result.Decisions[0]
 		a := &trial.Arrival{
-			Time: time.Unix(1, 0), Client: netip.MustParseAddrPort(q.From), Server: netip.MustParseAddrPort(q.To), SYN: true, Overload: overload,
+			Time: time.Unix(1, 0), Client: netip.MustParseAddrPort(q.From), Server: netip.MustParseAddrPort(q.To), SYN: true, Level: level,
 		}
 		syn := decidedBy(p, tables, a)
 		if want := explainedSYN(d); syn != want {
@@ -69,7 +69,7 @@ func TestTrialDecidesAsExplained(t *testing.T) {
 			return // no request is asked about
 		}
 		a.SYN, a.Head = false, []byte(httpHead(q))
-		if got, want := decidedBy(p, tables, a), explainedRequest(p, overload, d); got != want {
+		if got, want := decidedBy(p, tables, a), explainedRequest(p, level, d); got != want {
 			t.Fatalf("a request: %s, want %s", got, want)
 		}
 	})
@@ -107,7 +107,7 @@ func explainedSYN(d api.Decision) string {
 	return fmt.Sprintf("%s %s %s", verdict, d.Rule, class)
 }
 
-func explainedRequest(p *policy.Policy, overload bool, d api.Decision) string {
+func explainedRequest(p *policy.Policy, level policy.When, d api.Decision) string {
 	r := d.Request
 	if r == nil {
 		return fmt.Sprintf("pass  %s", d.Class)
@@ -117,7 +117,7 @@ func explainedRequest(p *policy.Policy, overload bool, d api.Decision) string {
 		class = r.Class
 	}
 	for _, c := range p.Connections { // that decides about a trusted proxy's client
-		enforced := c.When == policy.WhenAlways || overload
+		enforced := c.When.At(level)
 		if c.Name == r.ClientRule && enforced && (c.Action == policy.ActionPass || c.Action == policy.ActionDrop) {
 			rule = c.Name
 		}

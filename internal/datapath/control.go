@@ -16,13 +16,13 @@ import (
 )
 
 // Control is what has been decided for a service, by what was seen of its server. It counts
-// where the policy's limit adapts, but for Overload and Keep, which count everywhere.
+// where the policy's limit adapts, but for Level and Keep, which count everywhere.
 type Control struct {
-	Limit    int           // requests in service at once; 0: unlimited
-	Safe     int           // the same from Grace on, if nothing newer has come by then
-	Grace    time.Duration // for how long this holds
-	Overload bool          // rules that are for overload are enforced
-	Keep     []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
+	Limit int           // requests in service at once; 0: unlimited
+	Safe  int           // the same from Grace on, if nothing newer has come by then
+	Grace time.Duration // for how long this holds
+	Level policy.When   // of overload: rules that ask for it or less are enforced
+	Keep  []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
 	// Strangers is by how much less than 1 the same is of sources whose class only their requests tell.
 	// Where no request rule gives one they are of the default class.
 	Strangers float64
@@ -77,7 +77,7 @@ const tcxNext = math.MaxUint32
 
 func newControl(c Control, at uint64, t *policy.Tables, service int) narthexControl {
 	to := narthexControl{
-		Until: at + uint64(c.Grace), Limit: uint32(c.Limit), Safe: uint32(c.Safe), Overload: uint32(flag(c.Overload)),
+		Until: at + uint64(c.Grace), Limit: uint32(c.Limit), Safe: uint32(c.Safe), Level: uint32(whens[c.Level]),
 	}
 	for rank := range to.Keep {
 		to.Keep[rank] = keepAll

@@ -283,8 +283,10 @@ func connectionCell(from *policy.RuleTable, s *slots) *narthexRule {
 }
 
 var whens = map[policy.When]narthexWhen{
-	policy.WhenAlways:   narthexWhenWHEN_ALWAYS,
-	policy.WhenOverload: narthexWhenWHEN_OVERLOAD,
+	policy.WhenAlways:    narthexWhenWHEN_ALWAYS,
+	policy.WhenOverload:  narthexWhenWHEN_OVERLOAD,
+	policy.WhenRejecting: narthexWhenWHEN_REJECTING,
+	policy.WhenFlooded:   narthexWhenWHEN_FLOODED,
 }
 
 func ruleCell(l limit, class int, s *slots, slot uint32) *narthexRule {

@@ -65,7 +65,7 @@ type narthexControl struct {
 	Until     uint64
 	Limit     uint32
 	Safe      uint32
-	Overload  uint32
+	Level     uint32
 	Sheds     uint32
 	Keep      [16]uint32
 	Strangers uint32
@@ -838,9 +838,11 @@ type narthexWatchRing struct {
 type narthexWhen uint32
 
 const (
-	narthexWhenWHEN_ALWAYS   narthexWhen = 0
-	narthexWhenWHEN_OVERLOAD narthexWhen = 1
-	narthexWhenWHEN_LEN      narthexWhen = 2
+	narthexWhenWHEN_ALWAYS    narthexWhen = 0
+	narthexWhenWHEN_OVERLOAD  narthexWhen = 1
+	narthexWhenWHEN_REJECTING narthexWhen = 2
+	narthexWhenWHEN_FLOODED   narthexWhen = 3
+	narthexWhenWHEN_LEN       narthexWhen = 4
 )
 
 type narthexWork struct {

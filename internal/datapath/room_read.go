@@ -5,14 +5,16 @@ package datapath
 import (
 	"fmt"
 	"sync"
+
+	"narthex/internal/policy"
 )
 
 // RoomReading is one reading of a waiting room by who steers it.
 type RoomReading struct {
 	Room
-	Limit    int  // requests in service at once that the control allows now; 0: unlimited
-	Safe     int  // the same from when nobody steers any more
-	Overload bool // the control says so, and holds
+	Limit int         // requests in service at once that the control allows now; 0: unlimited
+	Safe  int         // the same from when nobody steers any more
+	Level policy.When // of overload, if the control holds
 }
 
 // roomBuffers are for reading rooms, which are large.
@@ -40,7 +42,7 @@ func (in *Instance) ReadRoom(service int, into *RoomReading) error {
 	into.Classes = classes
 	into.Limit, into.Safe = int(r.Control.Safe), int(r.Control.Safe)
 	if int64(r.Control.Until-at) > 0 {
-		into.Limit, into.Overload = int(r.Control.Limit), r.Control.Overload != 0
+		into.Limit, into.Level = int(r.Control.Limit), policy.When(r.Control.Level)
 	}
 	return nil
 }

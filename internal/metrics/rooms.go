@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,12 +25,16 @@ const (
 	mostBound  = 26
 )
 
+// levels are the words for levels of overload, in order.
+var levels = []string{"calm", "overload", "rejecting", "flooded"}
+
 var (
 	limit       = gauge("concurrency_limit", "Requests that a service may have in service at once. Absent: no limit.", "service")
 	limitMin    = gauge("concurrency_limit_min", "What the limit never falls below. Absent: it does not set itself.", "service")
 	limitMax    = gauge("concurrency_limit_max", "What the limit never rises above. Absent: no bound, or it does not set itself.", "service")
 	signal      = gauge("concurrency_signal_info", "What has set the limit. Absent: it does not set itself.", "service", "signal")
 	overload    = gauge("service_overload", "Whether the service is overloaded. Absent: that is not looked at.", "service")
+	level       = gauge("service_overload_level", "Level of overload: 0 calm, 1 overload, 2 rejecting, 3 flooded.", "service")
 	degree      = gauge("service_overload_degree", "How overloaded the service is: to 1 by how full its queue is, beyond that by how many requests are refused.", "service")
 	kept        = gauge("syns_kept_ratio", "Share of SYNs that overload leaves, by class.", "service", "class")
 	limitSteps  = counter("concurrency_limit_changes_total", "Times that a limit has set itself higher or lower, since the daemon started. Absent: it does not set itself.", "service", "direction")
@@ -98,6 +103,7 @@ func (s sink) limit(service api.ServiceStatus) {
 		s.put(limit, float64(a.Limit), service.Name)
 	}
 	s.put(overload, truth(a.Overload), service.Name)
+	s.put(level, float64(max(0, slices.Index(levels, a.Level))), service.Name)
 	s.put(degree, a.Degree, service.Name)
 	s.put(overloads, float64(a.Overloads), service.Name)
 	for _, k := range a.Keep {

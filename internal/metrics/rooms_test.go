@@ -15,7 +15,7 @@ func TestExpositionOfLimits(t *testing.T) {
 	keep := []api.KeepStatus{{Class: "gold", Share: 1}, {Class: "bronze", Share: 0.25}}
 	status := api.Status{Services: []api.ServiceStatus{
 		{Name: "auto", Limit: "12 (auto)", RoomStatus: room, Adaptation: &api.AdaptationStatus{
-			Auto: true, Limit: 12, Floor: 2, Ceiling: 40, Signal: "cpu", Overload: true, Degree: 0.5, Keep: keep,
+			Auto: true, Limit: 12, Floor: 2, Ceiling: 40, Signal: "cpu", Overload: true, Level: "rejecting", Degree: 0.5, Keep: keep,
 			StepsStatus: api.StepsStatus{Raised: 5, Lowered: 4, Overloads: 3},
 		}},
 		{Name: "calm", Limit: "unlimited (auto)", RoomStatus: room, Adaptation: &api.AdaptationStatus{Auto: true, Floor: 1, Signal: "idle"}},
@@ -49,6 +49,9 @@ narthex_service_overload{service="set"} 0
 narthex_service_overload_degree{service="auto"} 0.5
 narthex_service_overload_degree{service="calm"} 0
 narthex_service_overload_degree{service="set"} 0
+narthex_service_overload_level{service="auto"} 2
+narthex_service_overload_level{service="calm"} 0
+narthex_service_overload_level{service="set"} 0
 narthex_service_overloads_total{service="auto"} 3
 narthex_service_overloads_total{service="calm"} 0
 narthex_service_overloads_total{service="set"} 0

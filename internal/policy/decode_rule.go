@@ -98,7 +98,7 @@ func (d *decoder) ruleDoes(n *yaml.Node, what string, seen map[string]*yaml.Node
 	}
 	for _, key := range []string{"rate", "burst", "per", "over", "class", "learn"} {
 		// What is not enforced at the moment still gives its class.
-		sometimes := when == WhenOverload && (key == "class" || key == "learn")
+		sometimes := when != WhenAlways && (key == "class" || key == "learn")
 		if k := seen[key]; k != nil && !(sometimes && act != "pass") {
 			d.errorAt(k, `"action: %s" %s, so %q has no effect; remove one of the two`, act, because, key)
 		}
@@ -230,7 +230,7 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over, when When) 
 	if k := seen["block"]; k != nil && seen["rate"] == nil && seen["action"] == nil {
 		d.errorAt(k, `"block" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: drop" or "action: reject", or remove it`)
 	}
-	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || when == WhenOverload) {
+	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || when != WhenAlways) {
 		d.errorAt(k, `"learn" remembers clients in the rule's class; add "class"`)
 	}
 	if over == OverDemote && seen["block"] != nil {

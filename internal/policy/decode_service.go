@@ -86,6 +86,8 @@ func (d *decoder) room(key string, n *yaml.Node, s *Service) {
 	switch key {
 	case "concurrency":
 		d.concurrency(n, &s.Concurrency)
+	case "overload":
+		d.overload(n, &s.Overload)
 	case "queue":
 		d.queue(n, &s.Queue)
 	case "service_ends":

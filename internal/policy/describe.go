@@ -224,8 +224,13 @@ func (p *Policy) describeOutcome(r *Request) string {
 
 // inWords says of a rule that it is not always enforced.
 func (w When) inWords() string {
-	if w == WhenOverload {
+	switch w {
+	case WhenOverload:
 		return "while overloaded, "
+	case WhenRejecting:
+		return "while requests are turned away, "
+	case WhenFlooded:
+		return "while flooded, "
 	}
 	return ""
 }

@@ -11,6 +11,9 @@ import (
 // describeRoom writes what the waiting room of a service does.
 func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 	fmt.Fprintf(b, "  speaks %s; %s\n", s.Protocol, s.limitInWords(t.HasRoom(service)))
+	if o := s.Overload; o != (Overload{}) {
+		fmt.Fprintf(b, "  %s\n", o.inWords())
+	}
 	if s.SocketMark != 0 {
 		fmt.Fprintf(b, "  marks its sockets: %s\n", t.marksInWords(s.SocketMark))
 	}

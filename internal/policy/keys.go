@@ -51,7 +51,7 @@ var (
 	h2cs        = []H2C{H2CReject, H2CPass}
 	modes       = []string{"enforce", "shadow"}
 	overs       = []Over{OverReject, OverDrop, OverDemote}
-	whens       = []string{WhenAlways.String(), WhenOverload.String()}
+	whens       = []string{WhenAlways.String(), WhenOverload.String(), WhenRejecting.String(), WhenFlooded.String()}
 	sharers     = []string{"rule", "source"}
 
 	connectionActions = []string{"drop", "pass"}

@@ -6,7 +6,7 @@ package policy
 const (
 	docBurst = "Depth of the token bucket, in tokens; it is full at start. So many may come at once."
 	docPer   = "Who shares a bucket. rule: all that the rule matches. source: each IPv4 address and each IPv6 /64 has its own. {v4: N, v6: N}: each prefix of that length."
-	docWhen  = "overload: the rule's rate, drop, reject and block are enforced only while the service is overloaded. It matches and gives its class at all times."
+	docWhen  = "The level of overload from which on the rule's rate, drop, reject and block are enforced. overload: requests wait at the service. rejecting: it turns requests away. flooded: it turns more away than it answers. The rule matches and gives its class at all times."
 )
 
 // does is what a rule has to have one of.

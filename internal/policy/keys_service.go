@@ -28,6 +28,10 @@ var serviceForm = form{
 			defText: "auto; unlimited for tls and tcp", examples: []any{"auto", 64, map[string]int{"min": 4, "max": 500}},
 			doc: "How many requests may be in service at once (tls, tcp: connections); others wait. auto: Narthex finds the number and follows the server. {min: N, max: N}: the same, between bounds.",
 		},
+		{
+			name: "overload", value: object(&overloadForm), examples: []any{map[string]string{"rejecting": "5/s", "flooded": "500/s"}},
+			doc: "When the levels of overload begin and end, by which rules with when are enforced.",
+		},
 		{name: "queue", value: object(&queueForm), doc: "Who waits, and for how long."},
 		{
 			name: "service_ends", value: oneOf(serviceEnds), def: string(EndAuto),
@@ -61,6 +65,25 @@ var concurrencyForm = form{
 	keys: []key{
 		{name: "min", value: whole(1, maxConcurrency), def: defaultFloor, doc: "The limit never falls below."},
 		{name: "max", value: whole(1, maxConcurrency), defText: "no bound", doc: "The limit never rises above."},
+	},
+}
+
+var overloadForm = form{
+	what: "overload", filled: true,
+	keys: []key{
+		{name: "after", value: durationValue(), def: span(DefaultAfter), doc: "A level begins when it was seen for so long, 50ms to 1m."},
+		{
+			name: "calm", value: durationValue(), def: span(DefaultCalm),
+			doc: "A level ends when it was not seen for so long, 50ms to 10m. The time doubles while the level comes back within 10s, up to 30s.",
+		},
+		{
+			name: "rejecting", value: rateValue(), def: DefaultRejecting.String(),
+			doc: "Requests turned away for want of room, per second or minute, from which on the level is rejecting. It ends below half of that.",
+		},
+		{
+			name: "flooded", value: rateValue(), defText: DefaultFlooded.String() + ", if that is more than are answered",
+			doc: "The same of the level flooded.",
+		},
 	},
 }
 

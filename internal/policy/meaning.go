@@ -24,23 +24,24 @@ type Meaning struct {
 
 // ServiceMeaning is one service.
 type ServiceMeaning struct {
-	Name           string         `json:"name"`
-	Line           int            `json:"line"`
-	Listen         []string       `json:"listen"`
-	Interfaces     []string       `json:"interfaces,omitempty"` // absent: those with an address
-	XDP            XDPMode        `json:"xdp"`
-	Protocol       Protocol       `json:"protocol"`
-	Concurrency    string         `json:"concurrency"`               // a number, unlimited or auto
-	MinConcurrency int            `json:"min_concurrency,omitempty"` // of auto
-	MaxConcurrency int            `json:"max_concurrency,omitempty"` // of auto; absent: none
-	Queue          QueueMeaning   `json:"queue"`
-	ServiceEnds    ServiceEnd     `json:"service_ends"`
-	Reject         *RejectMeaning `json:"reject"` // null: reset
-	TrustedProxies []string       `json:"trusted_proxies,omitempty"`
-	H2C            H2C            `json:"h2c"`
-	Mode           string         `json:"mode"`
-	WaitingRoom    bool           `json:"waiting_room"`          // something bounds its requests in service
-	SocketMark     uint32         `json:"socket_mark,omitempty"` // of the most important class
+	Name           string           `json:"name"`
+	Line           int              `json:"line"`
+	Listen         []string         `json:"listen"`
+	Interfaces     []string         `json:"interfaces,omitempty"` // absent: those with an address
+	XDP            XDPMode          `json:"xdp"`
+	Protocol       Protocol         `json:"protocol"`
+	Concurrency    string           `json:"concurrency"`               // a number, unlimited or auto
+	MinConcurrency int              `json:"min_concurrency,omitempty"` // of auto
+	MaxConcurrency int              `json:"max_concurrency,omitempty"` // of auto; absent: none
+	Queue          QueueMeaning     `json:"queue"`
+	Overload       *OverloadMeaning `json:"overload,omitempty"` // absent: when its levels begin is by default
+	ServiceEnds    ServiceEnd       `json:"service_ends"`
+	Reject         *RejectMeaning   `json:"reject"` // null: reset
+	TrustedProxies []string         `json:"trusted_proxies,omitempty"`
+	H2C            H2C              `json:"h2c"`
+	Mode           string           `json:"mode"`
+	WaitingRoom    bool             `json:"waiting_room"`          // something bounds its requests in service
+	SocketMark     uint32           `json:"socket_mark,omitempty"` // of the most important class
 }
 
 // QueueMeaning is the waiting room of a service.
@@ -48,6 +49,14 @@ type QueueMeaning struct {
 	Size       int     `json:"size"`
 	MaxWait    float64 `json:"max_wait_seconds"`
 	MaxService float64 `json:"max_service_seconds"`
+}
+
+// OverloadMeaning is when the levels of overload begin and end.
+type OverloadMeaning struct {
+	After     float64 `json:"after_seconds"`
+	Calm      float64 `json:"calm_seconds"`
+	Rejecting string  `json:"rejecting"`
+	Flooded   string  `json:"flooded,omitempty"` // absent: when more are turned away than answered
 }
 
 // RejectMeaning is an answer to who is not served.
@@ -178,6 +187,13 @@ func (s *Service) meaning() ServiceMeaning {
 	}
 	if s.Shadow {
 		m.Mode = "shadow"
+	}
+	if o := s.Overload; o != (Overload{}) {
+		all := o.withDefaults()
+		m.Overload = &OverloadMeaning{After: all.After.Seconds(), Calm: all.Calm.Seconds(), Rejecting: all.Rejecting.String()}
+		if o.Flooded.Tokens > 0 {
+			m.Overload.Flooded = o.Flooded.String()
+		}
 	}
 	if !s.Reject.Reset {
 		m.Reject = &RejectMeaning{s.Reject.Status, int(s.Reject.RetryAfter / time.Second)}

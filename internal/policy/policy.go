@@ -93,6 +93,7 @@ type Service struct {
 	H2C            H2C
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
 	Shadow         bool   // decide and count, change nothing
+	Overload       Overload
 }
 
 // Concurrency is how many requests may be in service at once; connections, unless the
@@ -102,6 +103,14 @@ type Concurrency struct {
 	Limit int // requests; 0 unless Mode is ConcurrencyFixed
 	Min   int // requests, the floor of ConcurrencyAuto; 0: not given
 	Max   int // requests, the ceiling of ConcurrencyAuto; 0: none
+}
+
+// Overload says when the levels of overload begin and end. What is 0 has its default.
+type Overload struct {
+	After     time.Duration // for which a level must be seen before it begins
+	Calm      time.Duration // for which it must not be seen before it ends
+	Rejecting Rate          // of requests turned away, from which on it is WhenRejecting
+	Flooded   Rate          // the same of WhenFlooded
 }
 
 // ConcurrencyMode says who sets the limit.
@@ -183,19 +192,24 @@ type Request struct {
 // When says when a rule is enforced. It matches and gives its class in any case.
 type When uint8
 
-// When rules are enforced.
+// When rules are enforced. Each but the first is a level of overload, which includes those before it.
+// The data path uses the same numbers.
 const (
-	WhenAlways   When = iota
-	WhenOverload      // while the service is overloaded
+	WhenAlways    When = iota
+	WhenOverload       // requests wait at the service: they take longer than its target
+	WhenRejecting      // it turns requests away
+	WhenFlooded        // it turns more away than it answers
+	whenLen
 )
 
 // String returns the word in a policy.
 func (w When) String() string {
-	if w == WhenOverload {
-		return "overload"
-	}
-	return "always"
+	return [whenLen]string{"always", "overload", "rejecting", "flooded"}[min(w, whenLen-1)]
 }
+
+// At reports whether a rule is enforced at a service that is at a level of overload, WhenAlways
+// standing for none.
+func (w When) At(level When) bool { return w <= level }
 
 // Pair is a cookie or header that a request must have.
 type Pair struct {

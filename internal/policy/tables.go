@@ -82,6 +82,7 @@ type RoomTable struct {
 	Adaptive bool
 	Floor    int // requests, at least 1; 0 unless Adaptive
 	Ceiling  int // requests; 0: none, or not Adaptive
+	Overload Overload
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of

@@ -44,6 +44,14 @@ func (r Rate) perSecond() int {
 	return int(int64(r.Tokens) * int64(time.Second) / int64(r.Unit))
 }
 
+// PerSecond is the rate in tokens per second.
+func (r Rate) PerSecond() float64 {
+	if r.Tokens == 0 {
+		return 0
+	}
+	return float64(r.Tokens) / r.Unit.Seconds()
+}
+
 // defaultBurst is the bucket depth of a rate that names none, in tokens.
 func (r Rate) defaultBurst() int { return max(1, r.perSecond()/10) }
 

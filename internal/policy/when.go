@@ -4,6 +4,7 @@ package policy
 
 import (
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -11,10 +12,7 @@ import (
 // parseWhen reads when a rule is enforced.
 func parseWhen(s string) (When, error) {
 	word, err := parseWord(whens...)(s)
-	if word == WhenOverload.String() {
-		return WhenOverload, err
-	}
-	return WhenAlways, err
+	return When(max(0, slices.Index(whens, word))), err
 }
 
 // whenFits reports a rule with nothing to enforce that says when to enforce it.
@@ -22,10 +20,93 @@ func (d *decoder) whenFits(seen map[string]*yaml.Node, when When, act string) {
 	switch {
 	case when == WhenAlways:
 	case act == "pass":
-		d.errorAt(seen["when"], `"action: pass" is not enforced on anybody, so "when: overload" has no effect; remove one of the two`)
+		d.errorAt(seen["when"], `"action: pass" is not enforced on anybody, so "when: %s" has no effect; remove one of the two`, when)
 	case seen["action"] == nil && seen["rate"] == nil && seen["class"] != nil:
-		d.errorAt(seen["when"], `"when: overload" has no effect where nothing is limited: a class is given at all times; add a rate, as "rate: 100/s", or an action, or remove it`)
+		d.errorAt(seen["when"], `"when: %s" has no effect where nothing is limited: a class is given at all times; add a rate, as "rate: 100/s", or an action, or remove it`, when)
 	}
+}
+
+// overload decodes when the levels of overload begin and end.
+func (d *decoder) overload(n *yaml.Node, o *Overload) {
+	seen := d.mapping(n, &overloadForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "after":
+			scalar(d, n, key, &o.After, parseDuration(leastAfter, mostAfter, time.Millisecond))
+		case "calm":
+			scalar(d, n, key, &o.Calm, parseDuration(leastAfter, mostCalm, time.Millisecond))
+		case "rejecting":
+			scalar(d, n, key, &o.Rejecting, parseRate)
+		case "flooded":
+			scalar(d, n, key, &o.Flooded, parseRate)
+		}
+	})
+	if len(n.Content) == 0 && n.Kind == yaml.MappingNode {
+		d.errorAt(n, `"overload" is empty; write when its levels begin, as {rejecting: 5/s, flooded: 500/s}`)
+	}
+	if o.Rejecting.Tokens > 0 && o.Flooded.Tokens > 0 && o.Flooded.Interval() > o.Rejecting.Interval() {
+		d.errorAt(seen["flooded"], "overload: flooded %s is below rejecting %s; the flood is the higher level", o.Flooded, o.Rejecting)
+	}
+}
+
+// Bounds of when a level of overload begins and ends.
+const (
+	leastAfter = 50 * time.Millisecond
+	mostAfter  = time.Minute
+	mostCalm   = 10 * time.Minute
+)
+
+// DefaultAfter is for how long a level of overload must be seen before it begins, and DefaultCalm for
+// how long it must not be seen before it ends, unless the policy says otherwise.
+const (
+	DefaultAfter = 250 * time.Millisecond
+	DefaultCalm  = 2 * time.Second
+)
+
+// DefaultRejecting is how many requests must be turned away for WhenRejecting, and DefaultFlooded the same for
+// WhenFlooded, if that is more than are answered, unless the policy says otherwise.
+var (
+	DefaultRejecting = Rate{2, time.Second}
+	DefaultFlooded   = Rate{500, time.Second}
+)
+
+// withDefaults fills in what is not given.
+func (o Overload) withDefaults() Overload {
+	if o.After == 0 {
+		o.After = DefaultAfter
+	}
+	if o.Calm == 0 {
+		o.Calm = DefaultCalm
+	}
+	if o.Rejecting.Tokens == 0 {
+		o.Rejecting = DefaultRejecting
+	}
+	return o
+}
+
+// inWords says when levels begin and end.
+func (o Overload) inWords() string {
+	all := o.withDefaults()
+	flooded := "when more than " + DefaultFlooded.String() + " are, and more than are answered"
+	if o.Flooded.Tokens > 0 {
+		flooded = "from " + o.Flooded.String() + " on"
+	}
+	return "overload begins when it is seen for " + span(all.After) + ", and ends after " + span(all.Calm) +
+		"; rejecting when " + all.Rejecting.String() + " are turned away, flooded " + flooded
+}
+
+// attributes lists what is given.
+func (o Overload) attributes() (list []attribute) {
+	add := func(key, value string, given bool) {
+		if !given {
+			value = ""
+		}
+		list = append(list, attribute{"overload." + key, value})
+	}
+	add("after", span(o.After), o.After > 0)
+	add("calm", span(o.Calm), o.Calm > 0)
+	add("rejecting", o.Rejecting.String(), o.Rejecting.Tokens > 0)
+	add("flooded", o.Flooded.String(), o.Flooded.Tokens > 0)
+	return list
 }
 
 // warnNeverOverloaded warns of rules that ask for overload where there can be none.
@@ -43,13 +124,13 @@ func (d *decoder) warnNeverOverloaded(p *Policy) {
 		if len(to) == 0 {
 			to = all
 		}
-		if c.When == WhenOverload && !slices.ContainsFunc(to, limited) {
+		if c.When != WhenAlways && !slices.ContainsFunc(to, limited) {
 			warn(c.Pos, "connection", c.Name)
 		}
 	}
 	for _, q := range p.Requests {
 		seenIn := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !q.seenIn(p.Services[i].Protocol) })
-		if q.When == WhenOverload && len(seenIn) > 0 && !slices.ContainsFunc(seenIn, limited) {
+		if q.When != WhenAlways && len(seenIn) > 0 && !slices.ContainsFunc(seenIn, limited) {
 			warn(q.Pos, "request", q.Name)
 		}
 	}

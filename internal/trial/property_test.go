@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"narthex/internal/policy"
 )
 
 // drawRules draws a policy's rules of both tables.
@@ -39,7 +41,7 @@ func drawArrival(t *rapid.T, at time.Duration) *Arrival {
 		Clock:  at + time.Duration(rapid.IntRange(-20, 900).Draw(t, "ms"))*time.Millisecond,
 		Weight: rapid.SampledFrom([]int{1, 1, 1, 2, 8}).Draw(t, "weight"),
 		Client: netip.AddrPortFrom(netip.MustParseAddr(addr), rapid.SampledFrom([]uint16{3999, 4001}).Draw(t, "port")),
-		Server: netip.MustParseAddrPort("192.0.2.1:80"), SYN: rapid.Bool().Draw(t, "syn"), Overload: rapid.Bool().Draw(t, "overload"),
+		Server: netip.MustParseAddrPort("192.0.2.1:80"), SYN: rapid.Bool().Draw(t, "syn"), Level: rapid.SampledFrom([]policy.When{policy.WhenAlways, policy.WhenOverload, policy.WhenFlooded}).Draw(t, "level"),
 	}
 	if a.SYN {
 		return a

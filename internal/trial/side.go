@@ -196,4 +196,4 @@ func (d *decision) bySource(from netip.Addr) {
 	}
 }
 
-func (d *decision) enforced(when policy.When) bool { return when == policy.WhenAlways || d.a.Overload }
+func (d *decision) enforced(when policy.When) bool { return when.At(d.a.Level) }

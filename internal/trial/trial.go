@@ -20,17 +20,17 @@ import (
 
 // Arrival is what comes to a service: a SYN, or the beginning of a request or connection.
 type Arrival struct {
-	Time     time.Time      // for people
-	Clock    time.Duration  // that nobody sets; buckets and what is remembered go by it
-	Weight   int            // of how many it is one; 0 is 1
-	Client   netip.AddrPort // of the connection
-	Server   netip.AddrPort
-	Real     netip.Addr // whom a trusted proxy has named; invalid: nobody
-	SYN      bool
-	Head     []byte // of a request or a ClientHello, perhaps not to its end
-	Overload bool   // rules with `when: overload` are enforced
-	Kernel   Verdict
-	Rule     string // by which the kernel has decided; empty: none
+	Time   time.Time      // for people
+	Clock  time.Duration  // that nobody sets; buckets and what is remembered go by it
+	Weight int            // of how many it is one; 0 is 1
+	Client netip.AddrPort // of the connection
+	Server netip.AddrPort
+	Real   netip.Addr // whom a trusted proxy has named; invalid: nobody
+	SYN    bool
+	Head   []byte      // of a request or a ClientHello, perhaps not to its end
+	Level  policy.When // of overload: rules that ask for it or less are enforced
+	Kernel Verdict
+	Rule   string // by which the kernel has decided; empty: none
 }
 
 // Verdict is what becomes of an arrival.

@@ -42,7 +42,7 @@ type step struct {
 	from string // a client; its port is 4000 unless named
 	head string // empty: a SYN
 	real string
-	busy bool // overload
+	busy policy.When // overload
 	want string
 }
 
@@ -53,7 +53,7 @@ func (s *step) arrival() *Arrival {
 	}
 	a := &Arrival{
 		Time: noon, Clock: time.Hour + time.Duration(s.at)*time.Millisecond, Weight: 1, Client: from,
-		Server: netip.MustParseAddrPort("192.0.2.1:80"), SYN: s.head == "", Head: []byte(s.head), Overload: s.busy,
+		Server: netip.MustParseAddrPort("192.0.2.1:80"), SYN: s.head == "", Head: []byte(s.head), Level: s.busy,
 	}
 	if s.real != "" {
 		a.Real = netip.MustParseAddr(s.real)
@@ -114,7 +114,7 @@ func TestDecisions(t *testing.T) {
 		}},
 		"overload": {web, "requests: [{name: x, path: /x, when: overload, action: reject, class: gold}]\n", []step{
 			{from: "10.0.0.1", head: get("/x"), want: "pass x gold"},
-			{from: "10.0.0.1", head: get("/x"), busy: true, want: "reject x"},
+			{from: "10.0.0.1", head: get("/x"), busy: policy.WhenOverload, want: "reject x"},
 		}},
 		"requests": {web, "connections: [{name: c, from: 10.0.0.1, class: gold}]\nrequests: [{name: d, path: /d, action: drop}, {name: h, path: /h, action: pass}, {name: s, path: \"/s*\", rate: 1/s, burst: 1, over: demote, class: gold}, {name: r, path: /r, rate: 1/s, burst: 1}]\n", []step{
 			{from: "10.0.0.1", head: get("/d"), want: "drop d"},

@@ -99,7 +99,7 @@ func warn(row []cell, s api.ServiceStatus) {
 		words = append(words, "NO SERVER")
 	}
 	if a := s.Adaptation; a != nil && a.Overload {
-		words = append(words, "OVERLOADED")
+		words = append(words, overloadWord(a))
 	}
 	if len(s.Interfaces) == 0 {
 		words = append(words, "OFF")
@@ -191,6 +191,14 @@ func limitText(s api.ServiceStatus) string {
 	return strings.Join(words, " · ")
 }
 
+// overloadWord says how overloaded a service is.
+func overloadWord(a *api.AdaptationStatus) string {
+	if higher := a.Level == "rejecting" || a.Level == "flooded"; higher {
+		return "OVERLOADED, " + strings.ToUpper(a.Level)
+	}
+	return "OVERLOADED"
+}
+
 // warningText is what one has to know first of a service.
 func warningText(s api.ServiceStatus) string {
 	var words []string
@@ -198,7 +206,7 @@ func warningText(s api.ServiceStatus) string {
 		words = append(words, "NO SERVER LISTENS on "+strings.Join(s.Silent, " "))
 	}
 	if a := s.Adaptation; a != nil && a.Overload {
-		words = append(words, fmt.Sprintf("OVERLOADED %.2f", a.Degree))
+		words = append(words, fmt.Sprintf("%s %.2f", overloadWord(a), a.Degree))
 	}
 	if s.Mode == "shadow" {
 		words = append(words, "SHADOW: all are let in")

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
+	"narthex/internal/policy"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
 )
@@ -191,7 +192,7 @@ func (s *subject) learned(t *testing.T, source, class string) {
 	t.Fatalf("there is no class %s", class)
 }
 
-// Rules that are for overload are enforced then alone, and take no token else.
+// Rules that are for a level of overload are enforced from it on alone, and take no token else.
 func TestWhenOverload(t *testing.T) {
 	s := share(t, `
 version: 1
@@ -199,23 +200,26 @@ services: [{name: shop, listen: ["*:80"], concurrency: auto}]
 connections:
   - {name: never, from: [10.1.0.0/16], action: drop, when: overload}
   - {name: few, from: [10.2.0.0/16], rate: 1/m, burst: 2, when: overload}
+  - {name: rejecting, from: [10.3.0.0/16], action: drop, when: rejecting}
+  - {name: flooded, from: [10.4.0.0/16], action: drop, when: flooded}
 `)
 	for _, h := range s.hooks {
 		for _, c := range []struct {
-			overload bool
-			grace    time.Duration
-			never    int
-			few      int
-		}{{false, 0, 5, 5}, {true, 0, 0, 2}, {true, time.Nanosecond, 5, 5}, {true, 0, 0, 0}} {
-			s.steer(t, datapath.Control{Overload: c.overload, Grace: c.grace})
+			level                          policy.When
+			grace                          time.Duration
+			never, few, rejecting, flooded int
+		}{
+			{policy.WhenAlways, 0, 5, 5, 5, 5}, {policy.WhenOverload, 0, 0, 2, 5, 5}, {policy.WhenFlooded, time.Nanosecond, 5, 5, 5, 5},
+			{policy.WhenRejecting, 0, 0, 0, 0, 5}, {policy.WhenFlooded, 0, 0, 0, 0, 0},
+		} {
+			s.steer(t, datapath.Control{Level: c.level, Grace: c.grace})
 			if h.name == "tcx" && c.few == 2 {
 				c.few = 0 // the other hook has taken its tokens
 			}
-			if got := passes(t, &h, "10.1.0.1", 5); got != c.never {
-				t.Errorf("%s, overload %v for %v: %d of 5 passed, want %d", h.name, c.overload, c.grace, got, c.never)
-			}
-			if got := passes(t, &h, "10.2.0.1", 5); got != c.few {
-				t.Errorf("%s, overload %v for %v: %d of 5 passed by the bucket, want %d", h.name, c.overload, c.grace, got, c.few)
+			for from, want := range map[string]int{"10.1.0.1": c.never, "10.2.0.1": c.few, "10.3.0.1": c.rejecting, "10.4.0.1": c.flooded} {
+				if got := passes(t, &h, from, 5); got != want {
+					t.Errorf("%s, level %s for %v: %d of 5 from %s passed, want %d", h.name, c.level, c.grace, got, from, want)
+				}
 			}
 		}
 	}
@@ -225,11 +229,11 @@ connections:
 func TestGateWhenOverload(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, `concurrency: auto}]
-requests: [{name: never, path: /, action: reject, when: overload`)
-	for _, overload := range []bool{false, true, false} {
-		r.steer(t, datapath.Control{Overload: overload})
+requests: [{name: never, path: /, action: reject, when: rejecting`)
+	for _, level := range []policy.When{policy.WhenAlways, policy.WhenRejecting, policy.WhenOverload, policy.WhenFlooded} {
+		r.steer(t, datapath.Control{Level: level})
 		c := r.client(t)
-		if overload {
+		if level >= policy.WhenRejecting {
 			c.send(c.says(get), rejects("rule")).is(t, tcxRedirect, nil)
 			c.isGone()
 			continue

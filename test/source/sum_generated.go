@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "a403bbb5f648a083bd4a23c1c3eb6ceb"
+const compiled = "cd09010083e369c7fd71c89ad44db063"

@@ -182,7 +182,7 @@ type RuleStatus struct {
 	Rate       string `json:"rate,omitempty"`  // such as 50/s
 	Burst      uint32 `json:"burst,omitempty"` // bucket depth
 	Per        string `json:"per,omitempty"`   // who shares a bucket: rule, source or prefix lengths
-	When       string `json:"when,omitempty"`  // overload: enforced only then; absent: always
+	When       string `json:"when,omitempty"`  // overload, rejecting or flooded: enforced from then on only; absent: always
 	Class      string `json:"class,omitempty"`
 	Overridden bool   `json:"overridden"`
 	Counts
@@ -272,7 +272,7 @@ type Decision struct {
 	Rate      string        `json:"rate,omitempty"`
 	Burst     uint32        `json:"burst,omitempty"`
 	Per       string        `json:"per,omitempty"`
-	When      string        `json:"when,omitempty"`     // overload: the rule is enforced only then
+	When      string        `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
 	Enforced  *bool         `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
 	Class     string        `json:"class,omitempty"`
 	Bucket    *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
@@ -294,7 +294,7 @@ type RequestDecision struct {
 	ClientRule string  `json:"client_rule,omitempty"`     // connection rule that matches that client
 	Blocked    float64 `json:"blocked_seconds,omitempty"` // for which requests of that client are rejected yet
 
-	When     string `json:"when,omitempty"`     // overload: the rule is enforced only then
+	When     string `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
 	Enforced *bool  `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
 
 	Rule    string        `json:"rule"` // empty: no rule matches

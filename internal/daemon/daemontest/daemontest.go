@@ -252,7 +252,7 @@ func (p *Path) ReadRoom(service int, into *datapath.RoomReading) error {
 		into.Room = p.kernel.rooms[service]
 	}
 	c := p.controls[service]
-	into.Limit, into.Safe, into.Overload = c.Limit, c.Safe, c.Overload
+	into.Limit, into.Safe, into.Level = c.Limit, c.Safe, c.Level
 	return nil
 }
 

@@ -359,7 +359,7 @@ type BenchRoom struct {
 		Until     uint64
 		Limit     uint32
 		Safe      uint32
-		Overload  uint32
+		Level     uint32
 		Sheds     uint32
 		Keep      [16]uint32
 		Strangers uint32
