@@ -54,6 +54,7 @@ var (
 	foreign = flag.Float64("others", 0.1, "cores from which on, taken by others on the machine, a run is invalid")
 	quick   = flag.Bool("quick", false, "one short run of everything, whatever others do: shows that it works, not how well")
 	drifts  = flag.Duration("drift", 30*time.Minute, "how long the part drift lasts; 40s with -quick")
+	only    = flag.Int("clients", 0, "only so many clients beside a server, of those that are tried; 0: all")
 	traces  = flag.String("trace", "", "write the daemon's status and the controller's samples over time into this folder, two files of JSON lines for each measurement")
 )
 

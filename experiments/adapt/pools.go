@@ -97,6 +97,9 @@ func (b suite) judge(ctx context.Context, k kind) (figures []bench.Figure, err e
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	for _, n := range k.clients {
+		if *only > 0 && n != *only {
+			continue
+		}
 		more, err := st.judgeWith(ctx, k, n)
 		if err != nil {
 			return figures, err

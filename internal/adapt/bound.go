@@ -19,6 +19,7 @@ type binding struct {
 	run    int     // samples in a row that speak for overload
 	slow   float64 // seconds for which requests have waited inside the server
 	waits  float64 // share of the last second in which requests waited
+	crowd  float64 // requests in service when it began
 }
 
 // used tells whether the limit of a sample was reached, so that a request that waits does so
@@ -29,7 +30,7 @@ func used(s *Sample) bool {
 
 func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 	if b.active {
-		if cheap(s, q.rate) && float64(s.InService+s.Waiting) < cheapQueue/2*q.rate {
+		if cheap(s, q.rate) && float64(s.InService+s.Waiting) < min(cheapQueue*q.rate, b.crowd)/2 {
 			*b = binding{} // to hold them costs more than it brings
 		} else if f.trial <= f.base { // with more let in to try it, that none waits says nothing
 			b.leave(s)
@@ -51,7 +52,7 @@ func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 		b.slow = 0
 	}
 	if b.run >= enterFor || b.slow >= slowFor-1e-9 || (b.run > 0 || b.slow > 0) && paging(s) {
-		*b = binding{active: true, waits: 1}
+		*b = binding{active: true, waits: 1, crowd: float64(s.InService)}
 	}
 }
 
@@ -60,7 +61,7 @@ func queuesInside(s *Sample, e *estimator, q *inside) bool {
 	if q.rate <= 0 {
 		return s.Cores > 0 && s.use() >= saturated*s.Cores && q.in > pile*s.Cores
 	}
-	if taken := q.taken(); taken > 0 && q.untaken/q.rate > targetShare*target(taken/q.rate, s, q.rate) {
+	if taken := q.taken(); taken > 0 && q.waits() > targetShare*target(taken/q.rate, s, q.rate) {
 		return true
 	}
 	if s.Cores > 0 && s.use() >= saturated*s.Cores {

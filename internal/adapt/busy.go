@@ -6,7 +6,7 @@ import "math"
 
 // busy begins a trial while processors are busy. That may be with something else than requests:
 // others on the machine, or idle threads of a runtime that look for work.
-func (f *search) busy(u float64, s *Sample, e *estimator, c Config) {
+func (f *search) busy(u float64, s *Sample, e *estimator, q *inside, c Config) {
 	if u >= busyFully && f.busyAt > 0 && f.busyAt < busyFully && f.recent.utilisation(s) > 0.99 && f.due[down] > 0 {
 		f.due[down], f.pause[down] = 0, pauseFirst
 	}
@@ -19,10 +19,14 @@ func (f *search) busy(u float64, s *Sample, e *estimator, c Config) {
 	case f.roomy && f.due[up] <= 1e-9:
 		f.attempt(up, f.step[up], s, c)
 	case u >= busyFully && f.attempt(down, f.step[down], s, c):
+	case f.leaves(q): // a higher limit lets in what it would leave as well
 	case x == 0 || f.ref.rate() < busyAbout*x: // it was more, or is not known
 		f.attempt(up, f.step[up], s, c)
 	}
 }
+
+// leaves tells whether the server does not read a part of what was let in, for most of the time.
+func (f *search) leaves(q *inside) bool { return f.base > 1 && q.stands >= standing/2 }
 
 // queued is how many of those in service wait for others there, by Little's law.
 func (f *search) queued() float64 {

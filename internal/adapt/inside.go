@@ -21,6 +21,8 @@ type inside struct {
 	in, untaken, rate float64
 	stands            float64 // share of the time in which something was untaken
 	limit             int     // at the end of it
+	unread            int     // when it was looked for last
+	queuedFor         float64 // seconds for which accept queues had those in them, their mean, likewise
 }
 
 func (q *inside) step(s *Sample) {
@@ -28,7 +30,7 @@ func (q *inside) step(s *Sample) {
 	if q.limit != s.Limit {
 		q.limit, k = s.Limit, max(k, 0.5)
 	}
-	now, untaken := 0.0, float64(min(s.Backlog, s.InService))
+	now, untaken := 0.0, float64(min(q.left(s), s.InService))
 	if untaken > 0 {
 		now = 1
 	}
@@ -37,6 +39,24 @@ func (q *inside) step(s *Sample) {
 	q.rate += (float64(s.Served)/s.Span.Seconds() - q.rate) * k
 	q.stands += (now - q.stands) * k
 }
+
+// left is how many requests the server leaves in accept queues and unread. What it does not read says something
+// only while its processors are busy: it may leave a body there as well, as long as its client likes.
+func (q *inside) left(s *Sample) int {
+	if s.Unread >= 0 {
+		q.unread, q.queuedFor = s.Unread, s.QueuedFor
+	}
+	if s.Backlog == 0 {
+		q.queuedFor = 0
+	}
+	if s.Cores <= 0 || s.use() < busyHardly*s.Cores {
+		return s.Backlog
+	}
+	return s.Backlog + q.unread
+}
+
+// waits is for how many seconds a request is left there.
+func (q *inside) waits() float64 { return max(q.untaken/q.rate, q.queuedFor) }
 
 // taken is how many requests the server works on, if it leaves some untaken for more than a
 // moment: it would not take more; else 0.

@@ -20,6 +20,8 @@ type plain struct {
 	drain   float64 // seconds that a client's first request takes to be served, of those that came together
 	hidden  bool    // only trials tell how much it takes: they cost some time, and where few clients were there from the first moment nothing tells
 	total   float64 // of the best of no limit and the best fixed limit
+	kept    bool    // clients use their connections again, but for gold
+	starves bool    // without a limit gold hardly gets an answer: what holding costs has to be paid
 }
 
 // nodes is one thread that answers one request after another.
@@ -41,24 +43,29 @@ func processes(n int, cpu, wait, cores float64) func() *server {
 }
 
 var plains = []plain{
-	{"8 processes, 2 ms and 20 ms of waiting", processes(8, 0.002, 0.02, 1), 10, 0.022, []int{6, 7, 8, 9, 10, 12}, []int{16, 64, 200, 1000}, 0.003, false, 0.95},
-	{"8 processes, 5 ms", processes(8, 0.005, 0, 2), 10, 0.005, []int{1, 2, 3, 4, 8, 9}, []int{16, 64, 200}, 0.0025, false, 0.95},
-	{"one thread, 1 ms", nodes(0.001, 1), 10, 0.001, []int{1, 2, 3, 4}, []int{16, 64, 1000}, 0.001, false, 0.95},
+	{"8 processes, 2 ms and 20 ms of waiting", processes(8, 0.002, 0.02, 1), 10, 0.022, []int{6, 7, 8, 9, 10, 12}, []int{16, 64, 200, 1000}, 0.003, false, 0.95, false, false},
+	{"8 processes, 5 ms", processes(8, 0.005, 0, 2), 10, 0.005, []int{1, 2, 3, 4, 8, 9}, []int{16, 64, 200}, 0.0025, false, 0.95, false, false},
+	{"one thread, 1 ms", nodes(0.001, 1), 10, 0.001, []int{1, 2, 3, 4}, []int{16, 64, 200, 1000}, 0.001, false, 0.95, false, false},
 	{"a loop that waits 50 ms", func() *server {
 		return &server{cores: 1, loop: true, request: func(r *rand.Rand) []stage {
 			return []stage{{onCPU, 0.0005}, {delay, 0.05}, {onCPU, lognormal(r, 0.0005, 0.5)}}
 		}}
-	}, 20, 0.051, []int{40, 50, 55, 60, 70, 80}, []int{64, 1000}, 0.001, false, 0.95},
+	}, 20, 0.051, []int{40, 50, 55, 60, 70, 80}, []int{64, 1000}, 0.001, false, 0.95, false, false},
 	{"static files, 22 µs", func() *server {
 		v := nodes(22e-6, 1)()
 		v.holding = 10e-6
 		return v
-	}, 50, 22e-6, []int{1, 2, 8, 32, 200}, []int{64, 1000}, 22e-6, false, 0.97},
+	}, 50, 22e-6, []int{1, 2, 8, 32, 200}, []int{64, 1000}, 22e-6, false, 0.97, false, false},
+	{"static files, 60 µs, a loop that accepts one connection a turn", func() *server {
+		v := nodes(60e-6, 1)()
+		v.holding, v.turns = 10e-6, 512
+		return v
+	}, 50, 60e-6, []int{1, 2, 8, 32}, []int{1000}, 200e-6, false, 0.97, true, true},
 	{"threads, and 5 connections to a database", func() *server {
 		return &server{cores: 2, pool: 5, request: func(r *rand.Rand) []stage {
 			return []stage{{onCPU, 0.001}, {inPool, lognormal(r, 0.02, 0.3)}, {onCPU, 0.001}}
 		}}
-	}, 10, 0.022, []int{4, 5, 6, 7, 8, 10, 12}, []int{16, 64, 200}, 0.004, true, 0.93},
+	}, 10, 0.022, []int{4, 5, 6, 7, 8, 10, 12}, []int{16, 64, 200}, 0.004, true, 0.93, false, false},
 }
 
 // TestPlain starts each server under load that it cannot do, and judges from two seconds on.
@@ -80,11 +87,11 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func (sc *plain) judge(t *testing.T, clients int, calm float64, seed uint64) {
+func (sc plain) judge(t *testing.T, clients int, calm float64, seed uint64) {
 	var l limits
 	run := func(limit int, c *Controller) (goodput, p50, p99 float64) {
 		w := newWorld(sc.server(), seed)
-		w.limit, w.controller = limit, c
+		w.limit, w.controller, w.keeps = limit, c, sc.kept
 		if c != nil {
 			l.watch(w)
 		}
@@ -97,11 +104,14 @@ func (sc *plain) judge(t *testing.T, clients int, calm float64, seed uint64) {
 		goodput, p99 = w.measure(max(5, 100/sc.gold))
 		return goodput, percentile(w.latencies, 0.5), p99
 	}
-	most, _, _ := run(0, nil)
+	most := 0.0
 	best, best50, best99 := 0, math.Inf(1), math.Inf(1)
 	type result struct{ goodput, p50, p99 float64 }
 	all := map[int]result{}
-	for _, n := range append(sc.limits, 0) {
+	if !sc.starves {
+		sc.limits = append(sc.limits, 0)
+	}
+	for _, n := range sc.limits {
 		g, p50, p99 := run(n, nil)
 		all[n] = result{g, p50, p99}
 		most = max(most, g)

@@ -25,12 +25,18 @@ type Sample struct {
 	Waiting       int           `json:"waiting"` // at the end of the interval
 	Service       Histogram     `json:"service"` // time in service of those that left it
 	Classes       []ClassSample `json:"classes,omitempty"`
-	Backlog       int           `json:"backlog"`      // connections in the accept queues of its listeners, at the end
-	Busy          float64       `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
-	Wanted        float64       `json:"wanted"`       // how many of them the server's own threads used or waited for; 0: not known
-	Cores         float64       `json:"cores"`        // how many cores it may run on; 0: Busy is not known
-	Pressure      Pressure      `json:"pressure"`     // that tasks felt
-	MajorFaults   float64       `json:"major_faults"` // per second
+	Backlog       int           `json:"backlog"` // connections in the accept queues of its listeners, at the end
+	// Unread is of how many connections that the server has accepted it has not read what came;
+	// negative: nobody has looked. A client can make it look like more, by a body that nobody reads.
+	Unread int `json:"unread"`
+	// QueuedFor is for how many seconds those in accept queues have waited, their mean, when Unread was
+	// looked for.
+	QueuedFor   float64  `json:"queued_for"`
+	Busy        float64  `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
+	Wanted      float64  `json:"wanted"`       // how many of them the server's own threads used or waited for; 0: not known
+	Cores       float64  `json:"cores"`        // how many cores it may run on; 0: Busy is not known
+	Pressure    Pressure `json:"pressure"`     // that tasks felt
+	MajorFaults float64  `json:"major_faults"` // per second
 }
 
 // use is how many cores were busy for the server, at most.

@@ -277,7 +277,7 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 		return
 	}
 	u := f.ref.utilisation(s)
-	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores
+	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
 	if idle := f.ref.idle(); u < busyHardly && f.ref.t > idleAfter && idle > max(f.base/2, 2) {
 		f.base += math.Ceil(idle)
 		if c.Ceiling > 0 {
@@ -297,7 +297,7 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 			f.attempt(down, f.step[down], s, c)
 		}
 	case u >= busyHardly:
-		f.busy(u, s, e, c)
+		f.busy(u, s, e, q, c)
 	case f.before > f.base && f.lowered <= regretFor:
 		f.regret()
 	default:

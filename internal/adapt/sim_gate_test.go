@@ -33,6 +33,8 @@ type world struct {
 	controller *Controller
 	hideBusy   bool // processors cannot be seen
 	noTasks    bool // nor what the server's threads do
+	keeps      bool // bronze clients use their connections again
+	accepted   map[int]bool
 	wantedRead float64
 	decided    func(*Sample, Decision)
 
@@ -52,7 +54,7 @@ const period = 0.05
 
 func newWorld(v *server, seed uint64) *world {
 	v.slow = 1
-	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), work: rand.New(rand.NewPCG(seed, 2)), server: v, queueSize: 4096, maxWait: 5, hop: 50e-6}
+	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), work: rand.New(rand.NewPCG(seed, 2)), server: v, queueSize: 4096, maxWait: 5, accepted: map[int]bool{}, hop: 50e-6}
 	w.s.Classes = make([]ClassSample, 2)
 	return w
 }
@@ -65,6 +67,9 @@ func (w *world) after(t float64, do func()) {
 // arrive lets a request come to the waiting room.
 func (w *world) arrive(class, client int) {
 	j := &job{class: class, client: client, arrived: w.now, stages: w.server.request(w.work)}
+	if w.keeps && client >= 0 {
+		j.kept, w.accepted[client] = w.accepted[client], true
+	}
 	w.s.Arrived++
 	w.s.Classes[class].Arrived++
 	if w.limit == 0 || w.server.inService < w.limit && w.waits == 0 {
@@ -212,7 +217,7 @@ func (w *world) sample() {
 	s := w.s
 	s.At, s.Span = time.Duration(w.now*1e9), time.Duration(period*1e9)
 	s.Limit, s.InService, s.Waiting = w.limit, w.server.inService, w.waits
-	s.Backlog = w.server.untaken()
+	s.Backlog, s.Unread, s.QueuedFor = len(w.server.backlog), w.server.unread(), w.server.queuedFor(w.now)
 	s.MeanInService, w.inTime = w.inTime/period, 0
 	for class := range w.waiting {
 		s.Classes[class].Waiting = len(w.waiting[class])

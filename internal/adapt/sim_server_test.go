@@ -31,6 +31,7 @@ type job struct {
 	entered float64
 	stages  []stage
 	fresh   bool // the server has not taken it
+	kept    bool // on a connection that the server has accepted
 }
 
 // server is a simulated one: processor sharing on some cores, where every request uses one core
@@ -42,6 +43,7 @@ type server struct {
 	pool    int
 	workers int                 // requests that it takes at once; 0: all
 	loop    bool                // first come, first served, by as many threads as there are cores
+	turns   int                 // a loop works on so many at most, and then accepts one connection; 0: it accepts all
 	holding float64             // seconds of processor time that a request costs which was held
 	effort  func(n int) float64 // factor of processor time; nil: 1
 	idles   bool                // work beyond factor 1 is waiting for pages, not processor time
@@ -61,17 +63,25 @@ type server struct {
 	taken     int     // by workers
 	backlog   []*job  // that no worker has taken
 	ready     []*job  // that no thread of the loop works on
+	turn      int     // how many are left until it accepts one
 }
 
-// untaken is how many requests the server has not read.
-func (v *server) untaken() int {
-	n := len(v.backlog)
+// unread is how many requests the server has accepted and not read.
+func (v *server) unread() (n int) {
 	for _, j := range v.ready {
 		if j.fresh {
 			n++
 		}
 	}
 	return n
+}
+
+// queuedFor is for how long requests have been in the accept queue, their mean.
+func (v *server) queuedFor(now float64) (mean float64) {
+	for _, j := range v.backlog {
+		mean += (now - j.entered) / float64(len(v.backlog))
+	}
+	return mean
 }
 
 // rate is how fast virtual time goes, and how many cores are busy.
@@ -140,7 +150,7 @@ func lognormal(r *rand.Rand, mean, cv float64) float64 {
 func (w *world) accept(j *job) {
 	v := w.server
 	j.fresh = true
-	if v.workers > 0 && v.taken >= v.workers {
+	if v.workers > 0 && v.taken >= v.workers || v.turns > 0 && !j.kept && len(v.running) > 0 {
 		v.backlog = append(v.backlog, j)
 		return
 	}
@@ -154,6 +164,15 @@ func (w *world) accept(j *job) {
 func (w *world) done() {
 	v := w.server
 	v.taken--
+	if v.turn--; v.turns > 0 && v.turn <= 0 && len(v.backlog) > 0 {
+		j := v.backlog[0]
+		v.backlog, v.turn = v.backlog[1:], min(v.turns, len(v.ready)+1)
+		if v.taken++; len(v.running) > 0 {
+			v.ready = append(v.ready, j)
+		} else {
+			w.compute(j)
+		}
+	}
 	if len(v.backlog) > 0 && v.taken < v.workers {
 		j := v.backlog[0]
 		v.backlog = v.backlog[1:]

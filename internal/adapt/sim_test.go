@@ -124,7 +124,7 @@ func trace(w *world) func(*Sample, Decision) {
 	}
 	return func(s *Sample, d Decision) {
 		f := &w.controller.search
-		fmt.Printf("%8.2f n %4d/%-4d untaken %3d wait %4d served %4d busy %.3f -> %4d %-10s base %.1f trial %.0f ref %.0f/%.2fs settle %.2f due %.2f pause %.0f step %.2f noise %.2f %s\n", w.now, s.InService, s.Limit, s.Backlog, s.Waiting, s.Served, s.Busy/max(s.Cores, 1), d.Limit, d.Signal,
+		fmt.Printf("%8.2f n %4d/%-4d untaken %3d wait %4d served %4d busy %.3f -> %4d %-10s base %.1f trial %.0f ref %.0f/%.2fs settle %.2f due %.2f pause %.0f step %.2f noise %.2f %s\n", w.now, s.InService, s.Limit, s.Backlog+s.Unread, s.Waiting, s.Served, s.Busy/max(s.Cores, 1), d.Limit, d.Signal,
 			f.base, f.trial, f.ref.rate(), f.ref.t, f.settle, f.due, f.pause, f.step, f.noise.index(), d.Reason)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"narthex/internal/host"
+	"narthex/internal/netif"
 )
 
 // procRoot is where the kernel tells of processes and of itself.
@@ -22,7 +23,8 @@ func newAgent(e *engine) *agent {
 		log: e.log, read: e.dp.ReadRoom, steer: e.dp.Steer,
 		machine: func() *host.Reading { return &host.Reading{} },
 		queue:   func(acceptQueue) (int, error) { return 0, nil },
-		clock:   monotonic, wall: time.Now,
+		unread:  func(uint16, bool) (netif.Unread, error) { return netif.Unread{}, nil },
+		clock:   monotonic, wall: time.Now, spent: threadTime,
 		wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), ended: make(chan struct{}),
 		buffer: make([]byte, groupBuffer), watchers: map[chan<- observation]bool{},
 	}
@@ -37,8 +39,9 @@ func (e *engine) adapt(ctx context.Context, running *sync.WaitGroup) {
 	queues, err := e.net.Diag()
 	if err == nil {
 		e.agent.queue = func(q acceptQueue) (int, error) { return queues.Backlog(q.at, q.device, q.pick) }
+		e.agent.unread = queues.Unread
 	} else {
-		e.log.Warn("accept queues are not known: limits set themselves without them", "error", err)
+		e.log.Warn("accept queues and unread requests are not known: limits set themselves without them", "error", err)
 	}
 	running.Go(func() {
 		e.agent.run(ctx, e.beat)

@@ -13,6 +13,7 @@ import (
 	"narthex/internal/adapt"
 	"narthex/internal/datapath"
 	"narthex/internal/host"
+	"narthex/internal/netif"
 	"narthex/internal/policy"
 )
 
@@ -47,7 +48,9 @@ type agent struct {
 	steer   func(service int, c datapath.Control) error
 	machine func() *host.Reading
 	queue   func(acceptQueue) (int, error) // connections that are to be accepted
-	clock   func() time.Duration           // monotonic
+	unread  func(port uint16, v6 bool) (netif.Unread, error)
+	clock   func() time.Duration // monotonic
+	spent   func() time.Duration // of processor time, by this thread
 	wall    func() time.Time
 	wake    chan struct{} // has room for one, as moved: what is to be steered has changed
 	moved   chan struct{}
@@ -140,6 +143,7 @@ func (a *agent) step(s *steered, now time.Duration) {
 	if now > s.sampled {
 		machine := a.sums(s)
 		sample := s.sample(now, machine, a.backlog(s))
+		a.addUnread(s, &sample)
 		was := s.decision
 		s.decision = s.control.Step(sample)
 		s.inherit(&sample)

@@ -3,6 +3,7 @@
 package netif
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -146,6 +147,90 @@ func BenchmarkBacklog(b *testing.B) {
 	at := netip.MustParseAddrPort("127.0.0.1:1")
 	for b.Loop() {
 		if _, err := d.Backlog(at, 0, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestDiagUnread tells connections that nobody has accepted from those that nobody reads.
+func TestDiagUnread(t *testing.T) {
+	d := openDiag(t)
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		server, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		at := server.Addr().(*net.TCPAddr).AddrPort()
+		for range 3 {
+			conn, err := net.Dial("tcp", at.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(accepted, queued int) {
+			t.Helper()
+			var u Unread
+			eventually(t, func() bool {
+				if u, err = d.Unread(at.Port(), at.Addr().Is6()); err != nil {
+					t.Fatal(err)
+				}
+				return u.Accepted == accepted && u.Queued == queued && (u.QueuedFor > 0) == (queued > 0)
+			}, "%d accepted and %d queued at %v", accepted, queued, at)
+		}
+		expect(0, 3)
+		first, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		expect(1, 2)
+		if _, err := first.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		expect(0, 2)
+	}
+}
+
+// TestUnreadLeavesOldBodies does not count what a server has not read for long, of a connection that it has
+// accepted: that may be as long as the client likes.
+func TestUnreadLeavesOldBodies(t *testing.T) {
+	message := func(unread, inode, age uint32) []byte {
+		m := make([]byte, diagMessage+8+unix.SizeofNlAttr+infoReceived+4)
+		binary.NativeEndian.PutUint32(m[56:], unread)
+		binary.NativeEndian.PutUint32(m[68:], inode)
+		b := m[diagMessage:]
+		binary.NativeEndian.PutUint16(b, 5) // another attribute, which is padded
+		binary.NativeEndian.PutUint16(b[2:], 8)
+		b = b[8:]
+		binary.NativeEndian.PutUint16(b, unix.SizeofNlAttr+infoReceived+4)
+		binary.NativeEndian.PutUint16(b[2:], extInfo)
+		binary.NativeEndian.PutUint32(b[unix.SizeofNlAttr+infoReceived:], age)
+		return m
+	}
+	var u Unread
+	u.add(message(0, 7, 0))
+	u.add(message(100, 7, 20))
+	u.add(message(100, 7, 5001))
+	u.add(message(100, 0, 5001))
+	u.add(message(1, 0, 2)[:diagMessage+9]) // cut off
+	if want := (Unread{Accepted: 1, Queued: 2, QueuedFor: 5001 * time.Millisecond}); u != want {
+		t.Errorf("%+v, want %+v", u, want)
+	}
+}
+
+func BenchmarkUnread(b *testing.B) {
+	d, err := OpenDiag(&Namespace{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	for b.Loop() {
+		if _, err := d.Unread(1, false); err != nil {
 			b.Fatal(err)
 		}
 	}

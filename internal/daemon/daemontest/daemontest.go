@@ -427,4 +427,5 @@ type noSockets struct{}
 
 func (noSockets) Listening(into []netif.Listening) ([]netif.Listening, error) { return into, nil }
 func (noSockets) Backlog(netip.AddrPort, uint32, uint16) (int, error)         { return 0, nil }
+func (noSockets) Unread(uint16, bool) (netif.Unread, error)                   { return netif.Unread{}, nil }
 func (noSockets) Close() error                                                { return nil }
