@@ -130,6 +130,7 @@ struct pool {
   __u32 flows;                    /* in use, of all rooms; not under the lock, but atomically */
   __u32 used_by[MAX_SERVICES];    /* of the nodes in use, by slot of the service */
   __u32 used_from[SOURCE_GROUPS]; /* and by group of sources */
+  __u32 ghosts;                   /* entries of the map; not under the lock, but atomically */
   struct node_link link[MAX_SLOTS + 1];
 };
 

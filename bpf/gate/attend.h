@@ -33,6 +33,25 @@ static __always_inline void kick(struct __sk_buff *skb, __u32 slot, __u32 ifinde
     count_reason(REASON_CLONE_FAULT, true, false);
 }
 
+/* Jiffies: when somebody had to wait last, or no place was left for who came. It is of all rooms, and without
+ * any lock: it saves looking for whose a packet is where nobody has to wait. */
+__u32 contended_at;
+
+/* For how many ticks of the clock after somebody has waited the next who comes is taken to have to, as well:
+ * between a quarter of a second and two and a half. */
+#define CONTENDED_FOR 250
+
+static __always_inline void note_contention(void) {
+  __u32 now = bpf_jiffies64();
+  if (contended_at != now)
+    contended_at = now;
+}
+
+/* Whether the next who comes may have to wait, in whatever room. */
+static __always_inline bool seems_contended(void) {
+  return (__u32)bpf_jiffies64() - contended_at < CONTENDED_FOR;
+}
+
 /* Requests that one packet releases or rejects at most. */
 #define MAX_KICKS 8
 
@@ -51,6 +70,7 @@ static __always_inline bool seems_due(struct room *r) {
   if (r->looked == now)
     return false;
   r->looked = now;
+  note_contention();
   return true;
 }
 

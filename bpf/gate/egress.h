@@ -22,10 +22,11 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   w->says = 0;
   w->flow.room = MAX_SERVICES;
   w->flow.id = 0;
+  w->flow.told = 0;
   int verdict = on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
-  if (verdict == TCX_NEXT)
+  if (verdict == TCX_NEXT && (w->flow.told || seems_contended()))
     narrow_answer(skb, w);
   see_to(skb, w, w->flow.room);
   return verdict == STEP_STALE ? TCX_NEXT : verdict;

@@ -132,6 +132,12 @@ __noinline int find_socket(struct __sk_buff *skb, const struct flow_key *k, stru
   return out->state;
 }
 
+/* The socket that sends a segment; NULL where it is not known. */
+static __always_inline struct tcp_sock *sender_of(struct __sk_buff *skb) {
+  struct bpf_sock *sk = (void *)skb->sk;
+  return sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+}
+
 /* The scale of a connection's windows. */
 __noinline int find_scale(struct __sk_buff *skb, const struct flow_key *k) {
   if (!k)

@@ -59,8 +59,8 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
     haunts = true;
   }
   bpf_spin_unlock(&r->lock);
-  if (haunts)
-    bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY);
+  if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY))
+    __sync_fetch_and_add(&p->ghosts, 1);
   delete_flow(key, f, NULL, id, bpf_ktime_get_ns());
 }
 
@@ -146,6 +146,9 @@ static __always_inline int sock_missed(__u64 *ctx) {
  * whose accept queue nobody has taken it. The kernel has soft interrupts off, so that this does not run
  * within itself. */
 static __always_inline int sock_release(__u64 *ctx) {
+  struct pool *p = the_pool();
+  if (!p || !p->ghosts)
+    return 0;
   if (!is_gate_port(port_of((void *)ctx[0])))
     return 0;
   __u64 cookie = bpf_get_socket_cookie((void *)ctx[0]);
@@ -153,7 +156,8 @@ static __always_inline int sock_release(__u64 *ctx) {
   if (!g)
     return 0;
   end_ghost(g);
-  bpf_map_delete_elem(&ghosts, &cookie);
+  if (!bpf_map_delete_elem(&ghosts, &cookie))
+    __sync_fetch_and_add(&p->ghosts, -1);
   return 0;
 }
 

@@ -43,16 +43,24 @@ struct mss_option {
   __be16 mss;
 };
 
-/* Where segments can be larger than what a slot takes, which is on lo, has the SYN-ACK ask for smaller ones:
- * Linux does not send a part of a segment into a window that is smaller than the segment. */
-static __always_inline void narrow_segments(struct __sk_buff *skb, const struct work *w) {
+#define NO_MSS 0x10000
+
+static __always_inline __u32 read_mss(struct __sk_buff *skb, const struct work *w) {
   struct mss_option o;
   if (w->s.data < w->s.l4 + OPTIONS_AT + sizeof(o) ||
       bpf_skb_load_bytes(skb, w->s.l4 + OPTIONS_AT, &o, sizeof(o)))
-    return;
-  if (o.kind != 2 || o.length != 4 || bpf_ntohs(o.mss) <= slot_room())
-    return;
-  if (!put_tcp_word(skb, w, OPTIONS_AT + 2, o.mss, bpf_htons(slot_room() / 2)))
+    return NO_MSS;
+  return o.kind == 2 && o.length == 4 ? bpf_ntohs(o.mss) : NO_MSS;
+}
+
+/* Segments that clients send at once at first (RFC 6928). */
+#define FIRST_FLIGHT 10
+
+/* Where segments can be larger than what a slot takes, which is on lo, has the SYN-ACK ask for smaller ones:
+ * Linux does not send a part of a segment into a window that is smaller than the segment. */
+static __always_inline void narrow_segments(struct __sk_buff *skb, const struct work *w, __u32 mss) {
+  if (mss != NO_MSS && mss > slot_room() &&
+      !put_tcp_word(skb, w, OPTIONS_AT + 2, bpf_htons(mss), bpf_htons(slot_room() / 2)))
     count_reason(REASON_CLONE_FAULT, false, false);
 }
 
@@ -68,22 +76,22 @@ static __always_inline void turn_round(struct packet *p) {
   p->dport = port;
 }
 
-/* The SYN-ACK of a connection whose first request may have to wait. */
+/* The SYN-ACK of a connection whose first request may have to wait. Where nobody has to, and what its client
+ * sends at once fits a slot, nothing need be said. */
 __noinline int on_syn_ack(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
+    return TCX_NEXT;
+  __u32 mss = read_mss(skb, w);
+  if (mss * FIRST_FLIGHT <= slot_room() && !seems_contended())
     return TCX_NEXT;
   turn_round(&w->s.p);
   if (!open_scene(&sc, gate_slot(w, skb->ifindex)) || is_lenient(&sc))
     return TCX_NEXT;
   narrow(skb, w, 0); /* a SYN's window is never scaled */
-  narrow_segments(skb, w);
+  narrow_segments(skb, w, mss);
   return TCX_NEXT;
 }
-
-/* For how many ticks of the clock after somebody has waited the next who comes is taken to have to, as well:
- * between a quarter of a second and two and a half. */
-#define CONTENDED_FOR 250
 
 /* Whether somebody waits, or the next who comes may have to. Without the lock: it need not be exact. */
 static __always_inline bool is_contended(const struct room *r) {
@@ -104,8 +112,7 @@ static __always_inline bool awaits_request(const struct flow *f, __u32 ack) {
 
 /* The same of a segment of an established connection. */
 static __always_inline bool narrow_established(struct __sk_buff *skb, const struct work *w) {
-  struct bpf_sock *sk = (void *)skb->sk;
-  struct tcp_sock *t = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+  struct tcp_sock *t = sender_of(skb);
   return t && narrow(skb, w, BPF_CORE_READ_BITFIELD_PROBED(t, rx_opt.rcv_wscale));
 }
 
@@ -121,13 +128,19 @@ __noinline int narrow_answer(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w || !awaits_request(&w->flow, w->s.ack) || !open_scene(&sc, w->flow.room))
     return 0;
-  note_told(w, !is_lenient(&sc) && is_contended(sc.room) && narrow_established(skb, w));
+  bool contended = !is_lenient(&sc) && is_contended(sc.room);
+  if (contended)
+    note_contention();
+  note_told(w, contended && narrow_established(skb, w));
   return 0;
 }
 
-/* A segment that says no more than that the server's stack has what the client sent. The answer behind it
+/* A segment that says no more than that the server's stack has what the client sent, where somebody may have
+ * to wait. The answer behind it
  * does not make a window smaller that it has said: who acknowledges nothing new may only make it larger. */
 static __always_inline int on_bare_ack_out(struct __sk_buff *skb, struct work *w) {
+  if (!seems_contended())
+    return TCX_NEXT;
   outgoing_key(&w->key, &w->s.p);
   const struct flow *f = find_by_key(&flows, &w->key);
   if (!f || !awaits_request(f, w->s.ack))

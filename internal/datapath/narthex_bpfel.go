@@ -401,7 +401,7 @@ type narthexPool struct {
 	Flows    uint32
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
-	_        [4]byte
+	Ghosts   uint32
 	Link     [65537]struct {
 		_       structs.HostLayout
 		Since   uint64
@@ -1105,6 +1105,7 @@ const (
 	narthexVarBtfServiceEnd       = "btf_service_end"
 	narthexVarBtfSlot             = "btf_slot"
 	narthexVarBtfWhen             = "btf_when"
+	narthexVarContendedAt         = "contended_at"
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
@@ -1243,6 +1244,7 @@ type narthexVariableSpecs struct {
 	BtfServiceEnd   *ebpf.VariableSpec `ebpf:"btf_service_end"`
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
+	ContendedAt     *ebpf.VariableSpec `ebpf:"contended_at"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
@@ -1388,6 +1390,7 @@ type narthexVariables struct {
 	BtfServiceEnd   *ebpf.Variable `ebpf:"btf_service_end"`
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
+	ContendedAt     *ebpf.Variable `ebpf:"contended_at"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`

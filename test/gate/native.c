@@ -489,6 +489,7 @@ static void fill_buffer(struct packet_buffer *b, const __u8 *frame, __u32 length
   b->skb.priority = m->priority;
   b->skb.ifindex = m->ifindex;
   b->skb.gso_size = m->gso_size;
+  b->skb.sk = m->sender;
   b->skb.vlan_present = m->vlan_present;
   b->skb.vlan_proto = m->vlan_proto;
   b->skb.vlan_tci = m->vlan_tci;
@@ -589,13 +590,7 @@ static int checked(int verdict, const char *program) {
   return verdict;
 }
 
-/* Of the socket that a packet is from only the scale of its windows is asked. */
-static struct tcp_sock sender = {.rx_opt.rcv_wscale = WINDOW_SCALE};
-
-static struct tcp_sock *k_skc_to_tcp_sock(void *sk) { return sk ? &sender : NULL; }
-
 static int run_out(struct packet_buffer *b) {
-  b->skb.sk = 1;
   depth++;
   int verdict = checked(narthex_gate_out(&b->skb), "narthex_gate_out");
   depth--;
@@ -863,6 +858,14 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   if (s->state == BPF_TCP_NEW_SYN_RECV)
     k->request.req.req.__req_common.skc_listener = (struct sock *)kernel_socket(s->listener);
   return k;
+}
+
+/* The program has for a socket what struct meta says of it. */
+static struct tcp_sock *k_skc_to_tcp_sock(void *sk) {
+  unsigned long number = (unsigned long)sk - 1;
+  if (number >= MOST_SOCKETS || the_world.socket[number].state == BPF_TCP_NEW_SYN_RECV)
+    return NULL;
+  return &kernel_socket(number)->tcp;
 }
 
 /* Copies what is in a slot. The world has casts, so that nobody asks for copies of the kernel's objects. */

@@ -23,6 +23,7 @@ struct meta {
   __u32 gso_size;
   __u32 partial; /* offset of the TCP header whose checksum is left to a device; 0: none */
   __u32 ifindex;
+  __u32 sender; /* number + 1 of the socket that sends it; 0: none */
   __u32 vlan_present;
   __u32 vlan_proto; /* network byte order */
   __u32 vlan_tci;

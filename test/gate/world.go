@@ -362,7 +362,7 @@ func (w *world) do(a *action) {
 		s.sound = true
 		e := c.ends.swapped()
 		frame := s.put(w.frame, &e, false)
-		m := meta{ifindex: C.IFINDEX}
+		m := meta{ifindex: C.IFINDEX, sender: C.__u32(c.number) + 1}
 		w.logf("  server %d: %s", c.number, c.describe(&s, true))
 		w.packets++
 		w.native.out(frame, &m)

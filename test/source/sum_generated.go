@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "cd09010083e369c7fd71c89ad44db063"
+const compiled = "cf5a94e41f3e659097bb96f827d6a3c6"

@@ -105,6 +105,8 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   bpf_spin_unlock(&r->lock);
   if (fate == FATE_PASS)
     note_admission(sc, w->flow.room, w->flow.class);
+  if (fate == FATE_HELD || !seems_free(r))
+    note_contention();
   return fate;
 }
 

@@ -130,6 +130,9 @@ static __always_inline bool is_written(struct __sk_buff *skb, struct work *w) {
     return false;
   if (!before(w->s.seq + w->s.length, a->read))
     return true;
+  struct tcp_sock *sender = sender_of(skb);
+  if (sender)
+    return !before(sender->write_seq, a->read);
   find_socket(skb, &w->key, &w->socket);
   return takes_data(&w->socket) && !before(w->socket.written, a->read);
 }

@@ -202,7 +202,7 @@ type BenchPool struct {
 	Flows    uint32
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
-	_        [4]byte
+	Ghosts   uint32
 	Link     [65537]struct {
 		_       structs.HostLayout
 		Since   uint64
@@ -750,6 +750,7 @@ const (
 	BenchVarBtfServiceEnd       = "btf_service_end"
 	BenchVarBtfSlot             = "btf_slot"
 	BenchVarBtfWhen             = "btf_when"
+	BenchVarContendedAt         = "contended_at"
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
@@ -902,6 +903,7 @@ type BenchVariableSpecs struct {
 	BtfServiceEnd   *ebpf.VariableSpec `ebpf:"btf_service_end"`
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
+	ContendedAt     *ebpf.VariableSpec `ebpf:"contended_at"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
@@ -1050,6 +1052,7 @@ type BenchVariables struct {
 	BtfServiceEnd   *ebpf.Variable `ebpf:"btf_service_end"`
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
+	ContendedAt     *ebpf.Variable `ebpf:"contended_at"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`

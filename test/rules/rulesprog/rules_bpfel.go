@@ -155,7 +155,7 @@ type RulesPool struct {
 	Flows    uint32
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
-	_        [4]byte
+	Ghosts   uint32
 	Link     [65537]struct {
 		_       structs.HostLayout
 		Since   uint64
