@@ -17,6 +17,11 @@ type Config struct {
 	Floor     int // the lowest limit; less than 1 stands for 1
 	Ceiling   int // the highest limit; 0: none
 	QueueSize int // how many requests can wait; 0: not known
+	// Target is how long what waits inside the server may take; 0: as long as a request does that does
+	// not wait, at least a millisecond, and more where holding costs more than it brings.
+	Target time.Duration
+	// Alike says that all requests are: to let some go first is nothing that holding them could bring.
+	Alike bool
 	Thresholds
 }
 
@@ -68,7 +73,10 @@ func New(c Config) *Controller {
 	if c.Ceiling > 0 {
 		c.Ceiling = max(c.Ceiling, c.Floor)
 	}
-	return &Controller{config: c}
+	k := &Controller{config: c}
+	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
+	k.est.burst = max(burst, c.Target.Seconds())
+	return k
 }
 
 // Step takes the next sample and returns what is to be in force from now on. Samples are in the
@@ -106,7 +114,9 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		if was {
 			c.est.left = s.MeanInService
 		}
-		if n := c.est.headroom(); n > 0 {
+		if n := c.est.headroom(); c.inside.pointless(s) {
+			return 0, SignalHeadroom
+		} else if n > 0 {
 			return n, SignalHeadroom
 		}
 		return 0, SignalIdle

@@ -30,15 +30,15 @@ func used(s *Sample) bool {
 
 func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 	if b.active {
-		if cheap(s, q.rate) && float64(s.InService+s.Waiting) < min(cheapQueue*q.rate, b.crowd)/2 {
-			*b = binding{} // to hold them costs more than it brings
+		if float64(s.InService+s.Waiting) < min(q.target(0, s)*q.rate, b.crowd)/2 {
+			*b = binding{} // they may as well wait inside
 		} else if f.trial <= f.base { // with more let in to try it, that none waits says nothing
 			b.leave(s)
 		}
 		return
 	}
 	switch {
-	case s.Waiting > 0 && used(s):
+	case s.Waiting > 0 && used(s) && !q.pointless(s):
 		b.run++
 		if flooded(s, e) {
 			b.run += 2
@@ -61,7 +61,7 @@ func queuesInside(s *Sample, e *estimator, q *inside) bool {
 	if q.rate <= 0 {
 		return s.Cores > 0 && s.use() >= saturated*s.Cores && q.in > pile*s.Cores
 	}
-	if taken := q.taken(); taken > 0 && q.waits() > targetShare*target(taken/q.rate, s, q.rate) {
+	if taken := q.taken(); taken > 0 && q.waits() > targetShare*q.target(taken/q.rate, s) {
 		return true
 	}
 	if s.Cores > 0 && s.use() >= saturated*s.Cores {
@@ -69,13 +69,13 @@ func queuesInside(s *Sample, e *estimator, q *inside) bool {
 		if n := e.knee(); n > 0 {
 			needed = max(n, needed)
 		}
-		if (q.in-needed-1)/q.rate > target(needed/q.rate, s, q.rate) {
+		if (q.in-needed-1)/q.rate > q.target(needed/q.rate, s) {
 			return true
 		}
 	}
 	if slower := e.inflation(); slower > 1+targetShare && e.crowded(s) {
 		service := q.in / q.rate / slower
-		return (slower-1)*service > targetShare*target(service, s, q.rate)
+		return (slower-1)*service > targetShare*q.target(service, s)
 	}
 	return false
 }

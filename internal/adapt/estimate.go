@@ -9,7 +9,7 @@ const (
 	fewest       = 20.0  // completions below which nothing is concluded
 	quietest     = 0.8   // utilisation beyond which times in service are taken to hold queueing
 	slack        = 1.5   // the limit without overload, in multiples of the knee
-	burst        = 0.005 // the same, in seconds of work at capacity beyond the knee
+	burst        = 0.005 // the same, in seconds of work at capacity beyond the knee, at least
 	rarely       = 3e-5  // how likely a request may meet that limit by chance: queues have geometric tails
 	inflation    = 2.5   // factor by which times in service must grow to be those of a queue inside the server
 	suspicion    = 1.4   // factor from which on nothing is learned from them
@@ -32,6 +32,7 @@ type estimator struct {
 	background float64 // cores busy while no request was in service
 	cores      float64
 	seen       float64 // seconds of samples
+	burst      float64 // seconds of work at capacity beyond the knee that the limit without overload lets in
 	busy       float64 // cores busy, without the moments in which most were
 	peak       float64 // of requests in service, forgotten slowly
 	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
@@ -226,9 +227,9 @@ func (e *estimator) headroom() int {
 		return 0
 	case n > 0:
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
-		burst := burst
+		burst := e.burst
 		if heldCost*e.capacity() > heldShare*e.cores {
-			burst = cheapQueue
+			burst = max(burst, cheapQueue)
 		}
 		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+burst*e.capacity(), slack*max(e.peak, e.left))
 	case e.cores == 0 && e.residence.count >= fewest:

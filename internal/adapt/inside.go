@@ -23,6 +23,8 @@ type inside struct {
 	limit             int     // at the end of it
 	unread            int     // when it was looked for last
 	queuedFor         float64 // seconds for which accept queues had those in them, their mean, likewise
+	most              float64 // Config.Target, seconds
+	alike             bool    // Config.Alike
 }
 
 func (q *inside) step(s *Sample) {
@@ -69,12 +71,20 @@ func (q *inside) taken() float64 {
 
 // target is how long requests may wait inside the server, in seconds, if one that does not takes so long:
 // as long as that; much longer where holding them would cost more than it brings.
-func target(service float64, s *Sample, rate float64) float64 {
-	if cheap(s, rate) {
+func (q *inside) target(service float64, s *Sample) float64 {
+	switch {
+	case q.most > 0:
+		return q.most
+	case q.pointless(s):
+		return math.Inf(1)
+	case cheap(s, q.rate):
 		return cheapQueue
 	}
 	return max(service, leastTarget)
 }
+
+// pointless tells whether nobody would gain by what is held: requests are alike, and holding costs throughput.
+func (q *inside) pointless(s *Sample) bool { return q.alike && q.most == 0 && cheap(s, q.rate) }
 
 // cheap tells whether processors that are busy with so many requests per second would do clearly less
 // if they had to hold them.

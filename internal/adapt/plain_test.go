@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // plain is a server that nothing was known of before the first request.
@@ -132,5 +133,51 @@ func (sc plain) judge(t *testing.T, clients int, calm float64, seed uint64) {
 	}
 	if p50 > max(1.3*best50, best50+target) || p99 > max(1.3*best99, best99+target) {
 		t.Errorf("gold %.1f and %.1f ms, with limit %d %.1f and %.1f ms", 1e3*p50, 1e3*p99, best, 1e3*best50, 1e3*best99)
+	}
+}
+
+// TestTarget holds nothing as long as what waits inside the server takes no longer than it may, and lets go when there
+// is clearly less.
+func TestTarget(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		config  Config
+		server  func() *server
+		clients int
+		kept    bool
+		held    bool
+	}{
+		{"16 ms of 50", Config{Target: 50 * time.Millisecond}, nodes(0.001, 1), 16, false, false},
+		{"200 ms of 50", Config{Target: 50 * time.Millisecond}, nodes(0.001, 1), 200, false, true},
+		{"none said", Config{}, nodes(0.001, 1), 16, false, true},
+		{"cheap, 22 ms of 100", Config{}, nodes(22e-6, 1), 1000, false, false},
+		{"cheap, 22 ms of 5", Config{Target: 5 * time.Millisecond}, nodes(22e-6, 1), 1000, false, true},
+		{"cheap, 220 ms", Config{}, nodes(22e-6, 1), 10000, false, true},
+		{"cheap, and nobody to let go first", Config{Alike: true}, nodes(22e-6, 1), 10000, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(tt.server(), 3)
+			tt.config.QueueSize = 1 << 20
+			w.controller = New(tt.config)
+			w.open(gold, func() float64 { return 20 })
+			w.run(5)
+			w.loop(tt.clients)
+			w.run(11)
+			w.held = 0
+			w.run(13)
+			if held := w.held > 0; held != tt.held {
+				t.Errorf("%d requests held at a limit of %d", w.held, w.limit)
+			}
+			if tt.held {
+				w.closed = tt.clients / 20
+				w.run(21)
+				w.held = 0
+				w.run(23)
+				if tt.config.Target > 0 && w.held > 0 {
+					t.Errorf("%d requests held of few clients, at a limit of %d", w.held, w.limit)
+				}
+			}
+		})
 	}
 }

@@ -490,7 +490,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"set", "services.w"}, []string{"services.web."}},
 		{[]string{"set", "services.m"}, []string{"services.mail."}},
 		{[]string{"set", "services.web."}, []string{
-			"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max",
+			"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
 			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		}},
 		{[]string{"set", "services.web.q"}, []string{

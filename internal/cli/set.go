@@ -22,7 +22,7 @@ func setCommand(env Env) *cobra.Command {
   requests.RULE.rate, .burst and .over (reject, drop or demote)
   services.NAME.concurrency, a number of requests (of connections, unless http),
     unlimited, or auto to let the limit set itself
-  services.NAME.concurrency.min and .concurrency.max, the bounds of auto
+  services.NAME.concurrency.min, .concurrency.max and .concurrency.target, of auto
   services.NAME.queue.size, .queue.max_wait and .queue.max_service
   classes.NAME.reserve and classes.NAME.max
 

@@ -88,6 +88,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	room := &t.Services[i].Room
 	s := &steered{index: i, table: t.Services[i], adaptive: room.Adaptive}
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
+	s.config.Target, s.config.Alike = room.Target, len(t.Classes) < 2 && !asksForOverload(t)
 	switch {
 	case room.Adaptive:
 	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -16,7 +17,10 @@ const maxConcurrency = 1_000_000
 // otherwise, in requests.
 const defaultFloor = 1
 
-// concurrency decodes a limit, or the bounds of one that sets itself.
+// parseTarget reads how long requests may wait inside the server.
+var parseTarget = parseDuration(time.Millisecond, 10*time.Second, time.Millisecond)
+
+// concurrency decodes a limit, or the bounds and the target of one that sets itself.
 func (d *decoder) concurrency(n *yaml.Node, c *Concurrency) {
 	if n.Kind != yaml.MappingNode {
 		scalar(d, n, "concurrency", c, parseConcurrency)
@@ -29,11 +33,13 @@ func (d *decoder) concurrency(n *yaml.Node, c *Concurrency) {
 			scalar(d, n, key, &bounds.Min, parseLimit)
 		case "max":
 			scalar(d, n, key, &bounds.Max, parseLimit)
+		case "target":
+			scalar(d, n, key, &bounds.Target, parseTarget)
 		}
 	})
 	switch {
 	case len(n.Content) == 0:
-		d.errorAt(n, `"concurrency" is empty; write auto, unlimited, a number, or bounds, as {min: 4, max: 500}`)
+		d.errorAt(n, `"concurrency" is empty; write auto, unlimited, a number, or a target and bounds of auto, as {target: 5ms, min: 4, max: 500}`)
 	case bounds.Max > 0 && bounds.Min > bounds.Max:
 		d.errorAt(seen["max"], "concurrency: %v", errBounds(bounds.Min, bounds.Max))
 	default:
@@ -73,9 +79,12 @@ func (c Concurrency) word() string {
 	return "auto"
 }
 
-// String returns the limit as in a policy, and the bounds of one that sets itself.
+// String returns the limit as in a policy, and the target and the bounds of one that sets itself.
 func (c Concurrency) String() string {
 	var bounds []string
+	if c.target() > 0 {
+		bounds = append(bounds, "target "+span(c.Target))
+	}
 	if c.floor() > defaultFloor {
 		bounds = append(bounds, fmt.Sprintf("min %d", c.Min))
 	}
@@ -105,14 +114,23 @@ func (c Concurrency) ceiling() int {
 	return c.Max
 }
 
-// setConcurrency takes a limit over, or hands it back. Its bounds stay for that.
+// target is how long requests may wait inside the server; 0 for as long as one takes, and where the limit does
+// not set itself.
+func (c Concurrency) target() time.Duration {
+	if c.Mode != ConcurrencyAuto {
+		return 0
+	}
+	return c.Target
+}
+
+// setConcurrency takes a limit over, or hands it back. Its bounds and its target stay for that.
 func setConcurrency(c *Concurrency) func(string) error {
 	return func(value string) error {
 		next, err := parseConcurrency(value)
 		if err != nil {
 			return err
 		}
-		next.Min, next.Max = c.Min, c.Max
+		next.Min, next.Max, next.Target = c.Min, c.Max, c.Target
 		*c = next
 		return nil
 	}

@@ -81,7 +81,7 @@ func (s *Service) limitInWords(room bool) string {
 		return "at most " + count(s.Concurrency.Limit, unit) + " in service"
 	}
 	if s.Concurrency.Mode == ConcurrencyAuto {
-		return "auto: as many " + unit + "s in service as the server works best with, " + s.Concurrency.boundsInWords()
+		return "auto: as many " + unit + "s in service as the server works best with, " + s.Concurrency.boundsInWords() + s.Concurrency.targetInWords()
 	}
 	words := "any number of " + unit + "s in service"
 	if room {
@@ -96,6 +96,14 @@ func (c Concurrency) boundsInWords() string {
 		return fmt.Sprintf("at least %d", c.floor())
 	}
 	return fmt.Sprintf("%d to %d", c.floor(), c.Max)
+}
+
+// targetInWords says from when on a limit that sets itself holds anything.
+func (c Concurrency) targetInWords() string {
+	if c.Target == 0 {
+		return ""
+	}
+	return ", from when what waits inside the server takes " + span(c.Target)
 }
 
 // marksInWords says which SO_MARK the sockets of each class get.

@@ -26,7 +26,7 @@ var serviceForm = form{
 		{
 			name: "concurrency", value: anyOf(oneOf([]string{"auto", "unlimited"}), whole(1, maxConcurrency), object(&concurrencyForm)),
 			defText: "auto; unlimited for tls and tcp", examples: []any{"auto", 64, map[string]int{"min": 4, "max": 500}},
-			doc: "How many requests may be in service at once (tls, tcp: connections); others wait. auto: Narthex finds the number and follows the server. {min: N, max: N}: the same, between bounds.",
+			doc: "How many requests may be in service at once (tls, tcp: connections); others wait. auto: Narthex finds the number and follows the server. {target: DURATION, min: N, max: N}: the same, with a target of its own and between bounds.",
 		},
 		{
 			name: "overload", value: object(&overloadForm), examples: []any{map[string]string{"rejecting": "5/s", "flooded": "500/s"}},
@@ -63,6 +63,10 @@ var serviceForm = form{
 var concurrencyForm = form{
 	what: "concurrency", filled: true,
 	keys: []key{
+		{
+			name: "target", value: durationValue(), defText: "as long as one takes, at least 1ms", examples: []any{"5ms"},
+			doc: "How long requests may wait inside the server before others are held, 1ms to 10s.",
+		},
 		{name: "min", value: whole(1, maxConcurrency), def: defaultFloor, doc: "The limit never falls below."},
 		{name: "max", value: whole(1, maxConcurrency), defText: "no bound", doc: "The limit never rises above."},
 	},

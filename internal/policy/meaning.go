@@ -33,6 +33,7 @@ type ServiceMeaning struct {
 	Concurrency    string           `json:"concurrency"`               // a number, unlimited or auto
 	MinConcurrency int              `json:"min_concurrency,omitempty"` // of auto
 	MaxConcurrency int              `json:"max_concurrency,omitempty"` // of auto; absent: none
+	TargetSeconds  float64          `json:"target_seconds,omitempty"`  // of auto; absent: as long as a request takes
 	Queue          QueueMeaning     `json:"queue"`
 	Overload       *OverloadMeaning `json:"overload,omitempty"` // absent: when its levels begin is by default
 	ServiceEnds    ServiceEnd       `json:"service_ends"`
@@ -181,7 +182,8 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 func (s *Service) meaning() ServiceMeaning {
 	m := ServiceMeaning{
 		Name: s.Name, Line: s.Pos.Line, Listen: words(s.Listen), Interfaces: s.Interfaces, XDP: s.XDP,
-		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(), ServiceEnds: s.ServiceEnds,
+		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(),
+		TargetSeconds: s.Concurrency.target().Seconds(), ServiceEnds: s.ServiceEnds,
 		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
 		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce", SocketMark: s.SocketMark,
 	}

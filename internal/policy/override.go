@@ -128,6 +128,7 @@ func (l *settingList) addService(s *Service) {
 	l.add(c.word(), setConcurrency(c), "services", s.Name, "concurrency")
 	l.add(fmt.Sprint(max(c.Min, defaultFloor)), setTo(&c.Min, parseLimit), "services", s.Name, "concurrency", "min")
 	l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseLimit)), "services", s.Name, "concurrency", "max")
+	l.add(orNever(c.Target), setTo(&c.Target, parseOrNone(parseTarget)), "services", s.Name, "concurrency", "target")
 	l.add(fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
 	l.add(span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
 	l.add(span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")

@@ -103,6 +103,8 @@ type Concurrency struct {
 	Limit int // requests; 0 unless Mode is ConcurrencyFixed
 	Min   int // requests, the floor of ConcurrencyAuto; 0: not given
 	Max   int // requests, the ceiling of ConcurrencyAuto; 0: none
+	// Target is how long requests may wait inside the server with ConcurrencyAuto; 0: as long as one takes.
+	Target time.Duration
 }
 
 // Overload says when the levels of overload begin and end. What is 0 has its default.

@@ -82,6 +82,8 @@ type RoomTable struct {
 	Adaptive bool
 	Floor    int // requests, at least 1; 0 unless Adaptive
 	Ceiling  int // requests; 0: none, or not Adaptive
+	// Target is how long requests may wait inside the server where the limit is Adaptive; 0: as long as one takes.
+	Target   time.Duration
 	Overload Overload
 }
 
