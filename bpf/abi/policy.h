@@ -119,8 +119,16 @@ struct rule {
   __u8 per_source; /* 0: one bucket for the rule, in rule_buckets; 1: per source prefix */
   __u8 bits_v4;    /* length of that prefix */
   __u8 bits_v6;
-  __u8 when;   /* enum when */
-  __u8 pad[2]; /* 0 */
+  __u8 when;  /* enum when */
+  __u8 paced; /* 1: interval and tolerance are those of its pace, for as long as that holds; one bucket */
+  __u8 pad;   /* 0 */
+};
+
+/* The rate of a rule that user space sets by what it sees of the server. */
+struct pace {
+  __u64 until;     /* ns: it holds until then; afterwards the rule limits nothing */
+  __u64 interval;  /* ns for one token */
+  __u64 tolerance; /* ns */
 };
 
 /* Services of a policy at most. */

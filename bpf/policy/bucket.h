@@ -16,6 +16,15 @@ struct {
   __type(value, __u64);
 } rule_buckets SEC(".maps");
 
+/* Key: rule.slot. Written by user space while a paced rule has the slot; a reader that finds one half
+ * written takes one token by a mixture of two paces. Sized like rule_counts. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct pace);
+} rule_paces SEC(".maps");
+
 /* Per-source buckets: a set-associative cache. Key: low bits of the tag. It is always
  * full: a newcomer takes over the way whose theoretical arrival time is the earliest and
  * goes on from that time. As times only grow, a source that was evicted finds a bucket no
@@ -47,8 +56,8 @@ static __always_inline bool is_empty(__u64 time, __u64 tolerance, __u64 now) {
   return (__s64)(time - now) > (__s64)tolerance;
 }
 
-/* Takes a token of a bucket from which another CPU has just taken one. That is rare enough for a call, which
- * the verifier follows once and not in every context in which a token is taken. */
+/* Takes a token of a bucket from which another CPU may have just taken one. That is rare enough for a call,
+ * which the verifier follows once and not in every context in which a token is taken. */
 __noinline int take_again(__u64 *time, __u64 interval, __u64 tolerance, __u64 now) {
   if (!time)
     return FAULT;
@@ -148,10 +157,26 @@ __noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 now
   return time ? (__s64)(*(volatile __u64 *)time - now) : 0;
 }
 
+/* Takes a token by the rule's pace. Where nobody keeps that up, it is our fault: all have one. */
+__noinline int take_paced(const struct rule *r, __u64 now) {
+  if (!r)
+    return FAULT;
+  __u32 slot = r->slot, index = r->bucket;
+  const struct pace *pace = bpf_map_lookup_elem(&rule_paces, &slot);
+  __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
+  if (!pace || !time)
+    return FAULT;
+  if ((__s64)(pace->until - now) <= 0)
+    return TAKEN;
+  return take_again(time, pace->interval, pace->tolerance, now);
+}
+
 /* Takes a token for the packet from the rule's bucket or from its source's. */
 static __always_inline int police(const struct rule *r, const struct packet *p, __u64 now) {
   if (r->per_source)
     return take_per_source(r, p, now);
+  if (r->paced)
+    return take_paced(r, now);
   __u32 index = r->bucket;
   __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
   return time ? take(time, r, now) : FAULT;

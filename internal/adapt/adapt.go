@@ -22,6 +22,8 @@ type Config struct {
 	Target time.Duration
 	// Alike says that all requests are: to let some go first is nothing that holding them could bring.
 	Alike bool
+	// Unlimited says that nothing is held: only how overloaded the service is is asked for.
+	Unlimited bool
 	Thresholds
 }
 
@@ -35,6 +37,8 @@ type Decision struct {
 	Keep     []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
 	// Strangers is which share of SYNs not to let in of sources whose class only their requests tell.
 	Strangers float64 `json:"strangers,omitempty"`
+	Wait      float64 `json:"wait"`             // seconds that a request would wait that comes now, in the room and inside the server
+	Target    float64 `json:"target"`           // seconds that it may be, where rates set themselves
 	Signal    string  `json:"signal"`           // what set the limit, one of the Signal constants
 	Reason    string  `json:"reason,omitempty"` // a sentence for the audit log if the limit or the state changed noteworthily, else empty
 }
@@ -62,6 +66,7 @@ type Controller struct {
 	bound    binding
 	search   search
 	overload overload
+	wait     waiter
 	keep     keeper
 	safe     safeLimit
 	report   reporter
@@ -91,7 +96,9 @@ func (c *Controller) Step(s Sample) Decision {
 	limit, signal := c.limit(&s)
 	d := Decision{Limit: limit, Signal: signal}
 	c.clamp(&d)
-	c.overload.step(&s, &c.config, c.bound.active)
+	c.wait.step(&s, &c.est, &c.inside, c.config.Target)
+	d.Wait, d.Target = c.wait.wait, c.wait.target
+	c.overload.step(&s, &c.config, c.waits(&s))
 	d.Level, d.Degree = c.overload.level(), c.overload.degree
 	d.Overload = d.Level >= LevelOverload
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
@@ -102,12 +109,27 @@ func (c *Controller) Step(s Sample) Decision {
 	return d
 }
 
+// waits tells whether requests wait for more than a moment: for the limit or, where nothing is held, inside
+// the server.
+func (c *Controller) waits(s *Sample) bool {
+	if c.config.Unlimited {
+		return c.wait.wait > c.wait.target/2
+	}
+	return c.bound.active && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0)
+}
+
 // limit returns the limit from now on, not clamped yet, and what set it.
 func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	was := c.bound.active
 	c.est.brief.step(s)
 	c.est.quicken(s)
 	c.inside.step(s)
+	if c.config.Unlimited {
+		if c.wait.wait <= c.wait.target/2 {
+			c.est.step(s)
+		}
+		return 0, SignalIdle
+	}
 	c.bound.step(s, &c.est, &c.inside, &c.search)
 	if !c.bound.active {
 		c.est.step(s)

@@ -99,7 +99,7 @@ type overload struct {
 	refused, served float64 // per second
 }
 
-func (o *overload) step(s *Sample, c *Config, bound bool) {
+func (o *overload) step(s *Sample, c *Config, waits bool) {
 	span, t := s.Span.Seconds(), c.Thresholds.withDefaults()
 	o.degree += (degree(s, c.QueueSize) - o.degree) * (1 - math.Exp(-span/0.2))
 	if o.degree < 0.001 {
@@ -108,7 +108,7 @@ func (o *overload) step(s *Sample, c *Config, bound bool) {
 	k := 1 - math.Exp(-span/refusedSpan)
 	o.refused += (float64(s.Rejected)/span - o.refused) * k
 	o.served += (float64(s.Served)/span - o.served) * k
-	o.levels[LevelOverload].step(span, bound && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0), &t)
+	o.levels[LevelOverload].step(span, waits, &t)
 	o.levels[LevelRejecting].step(span, o.refuses(LevelRejecting, t.Rejecting), &t)
 	o.levels[LevelFlooded].step(span, o.floods(&t), &t)
 }

@@ -41,20 +41,20 @@ func TestOverloadState(t *testing.T) {
 		{40, calm, false},
 	} {
 		for _, s := range spans(step.samples, step.s) {
-			o.step(&s, config, true)
+			o.step(&s, config, s.Waiting > 0)
 		}
 		if got := o.level() == LevelOverload; got != step.want {
 			t.Errorf("step %d: overload %v, want %v", i, got, step.want)
 		}
 	}
 	for _, s := range spans(50, Sample{Waiting: 50}) {
-		o.step(&s, config, true)
+		o.step(&s, config, s.Waiting > 0)
 	}
 	if o.degree < 0.49 || o.degree > 0.51 {
 		t.Errorf("degree %.2f with half a queue, want 0.5", o.degree)
 	}
 	for _, s := range spans(50, Sample{Waiting: 100, Arrived: 100, Rejected: 50}) {
-		o.step(&s, config, true)
+		o.step(&s, config, s.Waiting > 0)
 	}
 	if o.degree < 1.49 || o.degree > 1.51 {
 		t.Errorf("degree %.2f with half of the requests refused, want 1.5", o.degree)

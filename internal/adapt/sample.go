@@ -34,6 +34,7 @@ type Sample struct {
 	QueuedFor   float64  `json:"queued_for"`
 	Busy        float64  `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
 	Wanted      float64  `json:"wanted"`       // how many of them the server's own threads used or waited for; 0: not known
+	Runnable    float64  `json:"runnable"`     // how many of the server's threads were on a processor or waited for one; 0: not known
 	Cores       float64  `json:"cores"`        // how many cores it may run on; 0: Busy is not known
 	Pressure    Pressure `json:"pressure"`     // that tasks felt
 	MajorFaults float64  `json:"major_faults"` // per second

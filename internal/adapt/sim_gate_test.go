@@ -37,6 +37,9 @@ type world struct {
 	accepted   map[int]bool
 	wantedRead float64
 	decided    func(*Sample, Decision)
+	pacer      *Pacer // of the rules that classes have, by class
+	paced      [2]pacedClass
+	retry      float64 // seconds after which a client in closed loop comes again that a rate refused
 
 	s         Sample // that is being filled
 	inTime    float64
@@ -66,6 +69,12 @@ func (w *world) after(t float64, do func()) {
 
 // arrive lets a request come to the waiting room.
 func (w *world) arrive(class, client int) {
+	if w.pacer != nil && !w.paced[class].take(w.now) {
+		if client >= 0 {
+			w.after(w.retry*(0.5+w.rand.Float64()), func() { w.sendClosed(client) })
+		}
+		return
+	}
 	j := &job{class: class, client: client, arrived: w.now, stages: w.server.request(w.work)}
 	if w.keeps && client >= 0 {
 		j.kept, w.accepted[client] = w.accepted[client], true
@@ -242,6 +251,9 @@ func (w *world) sample() {
 	}
 	d := w.controller.Step(s)
 	w.limit = d.Limit
+	if w.pacer != nil {
+		w.pace(&s, &d)
+	}
 	if w.decided != nil {
 		w.decided(&s, d)
 	}
@@ -254,4 +266,43 @@ func (w *world) measure(t float64) (goodput, p99 float64) {
 	w.served0, w.latencies, w.held, w.rejected = [2]int{}, nil, 0, 0
 	w.run(w.now + t)
 	return float64(w.served0[gold]+w.served0[bronze]) / t, percentile(w.latencies, 0.99)
+}
+
+// pacedClass is what a rule with a rate that sets itself does with a class.
+type pacedClass struct {
+	rule  bool // there is one
+	rate  float64
+	full  float64 // when its bucket is full
+	count PacedCount
+}
+
+// take takes a token, as the data path does.
+func (c *pacedClass) take(now float64) bool {
+	if c.rule && c.rate > 0 {
+		interval := 1 / c.rate
+		if c.full-now > interval*(max(1, math.Floor(c.rate/10))-1) {
+			c.count.Refused++
+			return false
+		}
+		c.full = max(c.full, now) + interval
+	}
+	c.count.Passed++
+	return true
+}
+
+// pace sets the rates anew.
+func (w *world) pace(s *Sample, d *Decision) {
+	var counts []PacedCount
+	for i := range w.paced {
+		if w.paced[i].rule {
+			counts = append(counts, w.paced[i].count)
+		}
+		w.paced[i].count = PacedCount{}
+	}
+	rates := w.pacer.Step(s, d, counts)
+	for i := range w.paced {
+		if w.paced[i].rule {
+			w.paced[i].rate, rates = rates[0], rates[1:]
+		}
+	}
 }

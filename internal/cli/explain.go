@@ -124,7 +124,7 @@ func ruleText(rule, action, rate string, burst uint32, per string) string {
 	case rate == "":
 		return fmt.Sprintf("rule %s, %s", rule, action)
 	}
-	return fmt.Sprintf("rule %s, %s burst %d per %s", rule, rate, burst, per)
+	return fmt.Sprintf("rule %s, %s per %s", rule, rateText(rate, burst), per)
 }
 
 // whenText says of a rule that is not always enforced when it is, and whether it is now.
@@ -262,7 +262,7 @@ func of(n, limit int) string {
 // bucketText says what is in the bucket. A new one is full, but for a source that inherits
 // another's debt.
 func bucketText(bucket *api.BucketStatus, burst uint32) string {
-	if bucket == nil {
+	if bucket == nil || burst == 0 {
 		return ""
 	}
 	level := fmt.Sprintf("%.1f of %d tokens", bucket.Tokens, burst)

@@ -145,11 +145,22 @@ func doesText(r api.RuleStatus) string {
 	if r.Rate == "" {
 		return r.Action
 	}
-	text := fmt.Sprintf("%s burst %d", r.Rate, r.Burst)
+	text := rateText(r.Rate, r.Burst)
+	if r.RateNow > 0 {
+		text += fmt.Sprintf(", now %.3g/s", r.RateNow)
+	}
 	if r.Overridden {
 		text += " (set)"
 	}
 	return text
+}
+
+// rateText says how much a rule lets pass. The burst of a rate that sets itself follows it.
+func rateText(rate string, burst uint32) string {
+	if burst == 0 {
+		return rate
+	}
+	return fmt.Sprintf("%s burst %d", rate, burst)
 }
 
 func dash(s string) string {

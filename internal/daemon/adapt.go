@@ -9,6 +9,7 @@ import (
 
 	"narthex/internal/host"
 	"narthex/internal/netif"
+	"narthex/internal/policy"
 )
 
 // procRoot is where the kernel tells of processes and of itself.
@@ -20,13 +21,13 @@ const groupBuffer = 4 << 10
 // newAgent returns the agent of an engine, which has nothing to steer yet.
 func newAgent(e *engine) *agent {
 	a := &agent{
-		log: e.log, read: e.dp.ReadRoom, steer: e.dp.Steer,
+		log: e.log, read: e.dp.ReadRoom, steer: e.dp.Steer, path: e.dp,
 		machine: func() *host.Reading { return &host.Reading{} },
 		queue:   func(acceptQueue) (int, error) { return 0, nil },
 		unread:  func(uint16, bool) (netif.Unread, error) { return netif.Unread{}, nil },
 		clock:   monotonic, wall: time.Now, spent: threadTime,
 		wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), ended: make(chan struct{}),
-		buffer: make([]byte, groupBuffer), watchers: map[chan<- observation]bool{},
+		buffer: make([]byte, groupBuffer), paced: map[policy.AutoRuleName]pacedAt{}, watchers: map[chan<- observation]bool{},
 	}
 	a.end = sync.OnceFunc(func() { close(a.ended) })
 	return a

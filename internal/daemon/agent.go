@@ -46,6 +46,7 @@ type agent struct {
 	log     *slog.Logger
 	read    func(service int, into *datapath.RoomReading) error
 	steer   func(service int, c datapath.Control) error
+	path    pacedPath
 	machine func() *host.Reading
 	queue   func(acceptQueue) (int, error) // connections that are to be accepted
 	unread  func(port uint16, v6 bool) (netif.Unread, error)
@@ -60,6 +61,7 @@ type agent struct {
 	mu       sync.Mutex     // may be taken while engine.mu or engine.acting is held
 	services []*steered     // those to steer
 	fixed    map[string]int // limits of the others by service, if they have one
+	paced    map[policy.AutoRuleName]pacedAt
 	reading  *host.Reading
 	buffer   []byte
 	whole    *whereabouts // where servers are that cannot be seen: all CPUs
@@ -67,6 +69,13 @@ type agent struct {
 	history  history
 	watchers map[chan<- observation]bool
 	told     []string // faults that are in the log
+}
+
+// pacedPath is what the agent needs of the data path for rates that set themselves.
+type pacedPath interface {
+	ReadPaced(datapath.PacedRule) (datapath.Counts, error)
+	SetPace(datapath.PacedRule, datapath.Pace) error
+	ReadService(service int) (datapath.Counts, error)
 }
 
 // observation is what watchers get of each step.
@@ -115,6 +124,13 @@ func (a *agent) look(s *steered, now time.Duration) {
 		s.next = now + idleEvery
 		return
 	}
+	if s.unfollowed() {
+		syns, err := a.path.ReadService(s.index)
+		if err != nil {
+			a.report("read what became of SYNs", err)
+		}
+		s.syns = syns
+	}
 	if s.sampled == 0 { // there is nothing to compare it with
 		s.began = now
 		s.remember(now, a.sums(s))
@@ -144,13 +160,18 @@ func (a *agent) step(s *steered, now time.Duration) {
 		machine := a.sums(s)
 		sample := s.sample(now, machine, a.backlog(s))
 		a.addUnread(s, &sample)
+		if s.unfollowed() {
+			s.bySYNs(&sample, sample.Backlog)
+		}
 		was := s.decision
 		s.decision = s.control.Step(sample)
 		s.inherit(&sample)
 		s.remember(now, machine)
 		a.note(s, was)
+		a.pace(s, &sample)
 		a.publish(observation{s.table.Name, sample, s.decision})
 	}
+	a.setPaces(s, now)
 	c := s.wanted()
 	if s.steeredAt != 0 && now-s.steeredAt < steerEvery && same(c, s.inForce) {
 		return

@@ -12,10 +12,10 @@ import (
 // connections.NAME.rate is about, when one policy follows another.
 func bucketsAfter(path string, old, next *policy.Policy) string {
 	if i := slices.IndexFunc(next.Connections, func(c policy.Connection) bool { return overrides(path, connectionTable, c.Name) }); i >= 0 {
-		return bucketAfter(next.Connections[i].Per, old.Connections[i].Rate, next.Connections[i].Rate)
+		return bucketAfter(next.Connections[i].Per, old.Connections[i].Rate.Rate, next.Connections[i].Rate.Rate)
 	}
 	if i := slices.IndexFunc(next.Requests, func(q policy.Request) bool { return overrides(path, requestTable, q.Name) }); i >= 0 {
-		return bucketAfter(next.Requests[i].Per, old.Requests[i].Rate, next.Requests[i].Rate)
+		return bucketAfter(next.Requests[i].Per, old.Requests[i].Rate.Rate, next.Requests[i].Rate.Rate)
 	}
 	return ""
 }

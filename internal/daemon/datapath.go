@@ -33,6 +33,9 @@ type Datapath interface {
 	Tick() error
 	Sweep() error
 	Clear(limit time.Duration) error
+	ReadPaced(datapath.PacedRule) (datapath.Counts, error)
+	SetPace(datapath.PacedRule, datapath.Pace) error
+	ReadService(service int) (datapath.Counts, error)
 	MapBytes() (uint64, error)
 	Journal() (map[string]string, error)
 	Record(key, value string) error

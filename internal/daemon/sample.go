@@ -39,6 +39,9 @@ type machineSums struct {
 
 // happening reports whether there was anything in the service since the last sample.
 func (s *steered) happening() bool {
+	if s.syns != s.lastSYNs || s.backlog > 0 {
+		return true
+	}
 	if s.room.InService > 0 || s.room.Waiting > 0 || s.room.Gathering > 0 {
 		return true
 	}
@@ -54,6 +57,7 @@ func (s *steered) happening() bool {
 // remember keeps the reading for the next sample to begin with.
 func (s *steered) remember(now time.Duration, machine machineSums) {
 	s.sampled, s.machine = now, machine
+	s.lastSYNs = s.syns
 	s.last, s.room = s.room, s.last // to use the memory of the older again
 }
 
@@ -222,6 +226,7 @@ func addWork(out *adapt.Sample, now, before machineSums, span float64) {
 	if ran < ownShare*out.Busy {
 		return
 	}
+	out.Runnable = ran + max(waited, 0)
 	if width := math.Round(now.work.Width); width >= 1 && width < out.Cores {
 		out.Cores, out.Busy = width, min(ran, width)
 	}

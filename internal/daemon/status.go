@@ -55,8 +55,8 @@ func (d *daemon) status() (api.Status, error) {
 		Trial:     e.trialStatus(),
 		Services:  e.services(stats, rooms, listeners),
 		Classes:   classes(e.current.policy),
-		Rules:     rules(e.current, stats),
-		Requests:  requestRules(e.current, stats),
+		Rules:     rules(e.current, stats, e.agent.rateNow),
+		Requests:  requestRules(e.current, stats, e.agent.rateNow),
 		Reasons:   stats.Reasons,
 		Overrides: api.List(slices.Clone(e.current.overrides)),
 		Sources:   api.SourcesStatus(sources),
@@ -127,19 +127,19 @@ func classes(p *policy.Policy) []api.ClassStatus {
 	return list
 }
 
-func rules(f *enforceable, stats datapath.Stats) []api.RuleStatus {
+func rules(f *enforceable, stats datapath.Stats, now rateNow) []api.RuleStatus {
 	list := make([]api.RuleStatus, len(f.policy.Connections))
 	for i, c := range f.policy.Connections {
-		list[i] = f.rule(connectionTable, ruled{c.Name, c.Action, c.Rate, c.Burst, c.Per, c.When, c.Class})
+		list[i] = f.rule(connectionTable, now, ruled{c.Name, c.Action, c.Rate, c.Burst, c.Per, c.When, c.Class})
 		list[i].Counts = counts(stats.Rules, i)
 	}
 	return list
 }
 
-func requestRules(f *enforceable, stats datapath.Stats) []api.RequestRuleStatus {
+func requestRules(f *enforceable, stats datapath.Stats, now rateNow) []api.RequestRuleStatus {
 	list := make([]api.RequestRuleStatus, len(f.policy.Requests))
 	for i, q := range f.policy.Requests {
-		list[i].RuleStatus = f.rule(requestTable, ruled{q.Name, q.Action, q.Rate, q.Burst, q.Per, q.When, q.Class})
+		list[i].RuleStatus = f.rule(requestTable, now, ruled{q.Name, q.Action, q.Rate, q.Burst, q.Per, q.When, q.Class})
 		list[i].Counts = counts(stats.Requests, i)
 		list[i].Block, list[i].Learn = q.Block.Seconds(), q.Learn.Seconds()
 		if q.Action == policy.ActionPolice {
@@ -149,11 +149,14 @@ func requestRules(f *enforceable, stats datapath.Stats) []api.RequestRuleStatus 
 	return list
 }
 
+// rateNow returns the rate of a rule that sets itself, per second, 0 for none.
+type rateNow func(table, rule string) float64
+
 // ruled is what rules of both tables say.
 type ruled struct {
 	name   string
 	action policy.Action
-	rate   policy.Rate
+	rate   policy.Limit
 	burst  int
 	per    policy.Per
 	when   policy.When
@@ -166,7 +169,7 @@ const (
 	requestTable    = "requests"
 )
 
-func (f *enforceable) rule(table string, r ruled) api.RuleStatus {
+func (f *enforceable) rule(table string, now rateNow, r ruled) api.RuleStatus {
 	s := api.RuleStatus{Name: r.name, Action: r.action.String()}
 	if r.when != policy.WhenAlways {
 		s.When = r.when.String()
@@ -176,6 +179,9 @@ func (f *enforceable) rule(table string, r ruled) api.RuleStatus {
 	}
 	if r.action == policy.ActionPolice {
 		s.Rate, s.Burst, s.Per = r.rate.String(), uint32(r.burst), perText(r.per)
+		if r.rate.Auto.On {
+			s.RateNow = now(table, r.name)
+		}
 	}
 	for _, o := range f.overrides {
 		s.Overridden = s.Overridden || overrides(o.Path, table, r.name)

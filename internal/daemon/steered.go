@@ -34,7 +34,14 @@ type steered struct {
 	inForce   datapath.Control
 	steeredAt time.Duration // 0: never
 	steps     api.StepsStatus
+
+	paces          *paces          // nil: no rate sets itself
+	syns, lastSYNs datapath.Counts // of a service whose connections are not followed
+	backlog        int             // then
 }
+
+// unfollowed reports whether nothing is known of what the service's connections carry.
+func (s *steered) unfollowed() bool { return !s.table.Room.Followed }
 
 // follow begins to steer what a policy asks for. It is called while the data path is between
 // this policy and the one before, nil for none. A service whose bounds are as they were goes on.
@@ -43,6 +50,7 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 	defer a.mu.Unlock()
 	was := a.services
 	a.services, a.fixed = nil, map[string]int{}
+	clear(a.paced) // rules may have other slots
 	defer a.forget(was)
 	for i := range now.Services {
 		s := newSteered(now, i)
@@ -53,6 +61,8 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 		old := slices.IndexFunc(was, func(o *steered) bool { return o.table.Name == s.table.Name })
 		if old >= 0 && was[old].goesOnAs(s) {
 			o := was[old]
+			s.paces.goOn(o.paces)
+			o.paces = s.paces
 			o.index, o.table, o.steeredAt, o.next = i, s.table, 0, 0
 			o.sampled = 0 // the classes may be others
 			a.services = append(a.services, o)
@@ -93,10 +103,12 @@ func newSteered(t *policy.Tables, i int) *steered {
 	case room.Adaptive:
 	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):
 		s.config.Floor, s.config.Ceiling = room.Limit, room.Limit
+	case room.Limit == 0 && asksForOverload(t):
+		s.config.Unlimited = true
 	default:
 		return nil
 	}
-	s.control = adapt.New(s.config)
+	s.control, s.paces = adapt.New(s.config), newPaces(t.Services[i].Auto)
 	s.decision = adapt.Decision{Limit: s.config.Ceiling, Safe: s.config.Ceiling, Signal: adapt.SignalIdle}
 	return s
 }

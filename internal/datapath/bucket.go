@@ -97,6 +97,9 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr) (Bucke
 	if err != nil {
 		return Bucket{}, err
 	}
+	if r.Paced != 0 {
+		return in.pacedBucket(r, t)
+	}
 	if r.PerSource == 0 {
 		var arrival uint64
 		if err := in.objects.RuleBuckets.Lookup(r.Bucket, &arrival); err != nil {

@@ -278,7 +278,7 @@ func (l *layout) writeRules(im *image) {
 
 func connectionCell(from *policy.RuleTable, s *slots) *narthexRule {
 	r := ruleCell(connectionLimit(from), from.Class, s, s.byRule[connectionKey(from)])
-	r.When = uint8(whens[from.When])
+	r.When, r.Paced = uint8(whens[from.When]), flag(from.Auto.On)
 	return r
 }
 

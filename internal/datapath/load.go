@@ -205,6 +205,7 @@ func (in *Instance) size(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Ma
 	spec.Maps[narthexMapRuleSlots].MaxEntries = capacity
 	spec.Maps[narthexMapRuleCounts].MaxEntries = capacity
 	spec.Maps[narthexMapRuleBuckets].MaxEntries = 2 * capacity
+	spec.Maps[narthexMapRulePaces].MaxEntries = capacity
 	services := in.roomCapacity(existing)
 	spec.Maps[narthexMapServiceSlots].MaxEntries = services
 	spec.Maps[narthexMapServiceCounts].MaxEntries = services
@@ -256,6 +257,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapReasonCounts:     o.ReasonCounts,
 		narthexMapRuleBuckets:      o.RuleBuckets,
 		narthexMapRuleCounts:       o.RuleCounts,
+		narthexMapRulePaces:        o.RulePaces,
 		narthexMapRuleSlots:        o.RuleSlots,
 		narthexMapServiceCounts:    o.ServiceCounts,
 		narthexMapServiceSlots:     o.ServiceSlots,

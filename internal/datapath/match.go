@@ -115,7 +115,7 @@ func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {
 
 func requestCell(from *policy.RequestRule, s *slots) *narthexRule {
 	r := ruleCell(requestLimit(from), from.Class, s, s.byRule[requestKey(from)])
-	r.When = uint8(whens[from.When])
+	r.When, r.Paced = uint8(whens[from.When]), flag(from.Auto.On)
 	return r
 }
 

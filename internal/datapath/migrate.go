@@ -13,6 +13,7 @@ import (
 // sentences what is lost. What changes until the links are switched follows in takeOver.
 func (o *objects) migrate() (notes []string, err error) {
 	copies := map[string]func(old *ebpf.Map) error{
+		narthexMapRulePaces:    func(*ebpf.Map) error { return nil }, // the daemon sets them anew
 		narthexMapRuleSlots:    func(old *ebpf.Map) error { return copyArray[narthexRuleSlot](old, o.RuleSlots) },
 		narthexMapRuleBuckets:  func(old *ebpf.Map) error { return copyArray[uint64](old, o.RuleBuckets) },
 		narthexMapRuleCounts:   func(*ebpf.Map) error { return nil }, // in takeOver

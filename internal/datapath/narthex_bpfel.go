@@ -367,6 +367,13 @@ const (
 	narthexOverOVER_LEN    narthexOver = 3
 )
 
+type narthexPace struct {
+	_         structs.HostLayout
+	Until     uint64
+	Interval  uint64
+	Tolerance uint64
+}
+
 type narthexPage struct {
 	_    structs.HostLayout
 	Cell [32768]struct {
@@ -702,7 +709,8 @@ type narthexRule struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	When      uint8
-	Pad       [2]uint8
+	Paced     uint8
+	Pad       uint8
 }
 
 type narthexRuleKind uint32
@@ -1060,6 +1068,7 @@ const (
 	narthexMapRooms               = "rooms"
 	narthexMapRuleBuckets         = "rule_buckets"
 	narthexMapRuleCounts          = "rule_counts"
+	narthexMapRulePaces           = "rule_paces"
 	narthexMapRuleSlots           = "rule_slots"
 	narthexMapScratch             = "scratch"
 	narthexMapSeats               = "seats"
@@ -1205,6 +1214,7 @@ type narthexMapSpecs struct {
 	Rooms            *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets      *ebpf.MapSpec `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.MapSpec `ebpf:"rule_counts"`
+	RulePaces        *ebpf.MapSpec `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
 	Seats            *ebpf.MapSpec `ebpf:"seats"`
@@ -1304,6 +1314,7 @@ type narthexMaps struct {
 	Rooms            *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets      *ebpf.Map `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.Map `ebpf:"rule_counts"`
+	RulePaces        *ebpf.Map `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.Map `ebpf:"rule_slots"`
 	Scratch          *ebpf.Map `ebpf:"scratch"`
 	Seats            *ebpf.Map `ebpf:"seats"`
@@ -1350,6 +1361,7 @@ func (m *narthexMaps) Close() error {
 		m.Rooms,
 		m.RuleBuckets,
 		m.RuleCounts,
+		m.RulePaces,
 		m.RuleSlots,
 		m.Scratch,
 		m.Seats,

@@ -64,9 +64,10 @@ func plainTables(p *Policy) *Tables {
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
-		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When}
+		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When, r.Rate.Auto}
 	}
 	for i := range t.Services {
+		t.Services[i].Auto = p.autoRules(i)
 		r := &t.Services[i].Room
 		r.Ruled = slices.ContainsFunc(p.Requests, func(q Request) bool { return q.seenIn(r.Protocol) })
 		r.Followed = r.Protocol == HTTP || r.Mark != 0 || r.Ruled || t.HasRoom(i)

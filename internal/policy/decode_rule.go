@@ -46,7 +46,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 		case "action":
 			scalar(d, n, key, &act, parseConnectionAction)
 		case "rate":
-			scalar(d, n, key, &c.Rate, parseRate)
+			d.rate(n, &c.Rate)
 		case "burst":
 			scalar(d, n, key, &c.Burst, parseBurst)
 		case "per":
@@ -61,6 +61,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 		return c
 	}
 	d.required(n, "a connection rule", seen, "name", "a word of your choice")
+	d.autoFits(seen, c.Rate, c.Per, &c.When)
 	d.ruleDoes(n, "a connection rule", seen, act, c.When)
 	d.whenFits(seen, c.When, act)
 	d.needsRate(seen, "burst", "per")
@@ -73,7 +74,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 }
 
 // actionOf returns what a rule does.
-func actionOf(act string, rate Rate) Action {
+func actionOf(act string, rate Limit) Action {
 	switch {
 	case act == "drop":
 		return ActionDrop
@@ -81,7 +82,7 @@ func actionOf(act string, rate Rate) Action {
 		return ActionReject
 	case act == "pass":
 		return ActionPass
-	case rate.Tokens != 0:
+	case rate.IsSet():
 		return ActionPolice
 	}
 	return ActionClassify
@@ -166,13 +167,14 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 		return r
 	}
 	d.required(n, "a request rule", seen, "name", "a word of your choice")
+	d.autoFits(seen, r.Rate, r.Per, &r.When)
 	d.ruleDoes(n, "a request rule", seen, act, r.When)
 	d.whenFits(seen, r.When, act)
 	d.requestFits(seen, r.Over, r.When)
 	r.Action = actionOf(act, r.Rate)
 	r.BurstSet = r.Burst != 0
-	if r.Rate.Tokens != 0 {
-		if !r.BurstSet {
+	if r.Rate.IsSet() {
+		if !r.BurstSet && r.Rate.Tokens != 0 {
 			r.Burst = r.Rate.defaultBurst()
 		}
 		if r.Over == "" {
@@ -208,7 +210,7 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
 	switch key {
 	case "rate":
-		scalar(d, n, key, &r.Rate, parseRate)
+		d.rate(n, &r.Rate)
 	case "burst":
 		scalar(d, n, key, &r.Burst, parseBurst)
 	case "per":

@@ -134,7 +134,7 @@ func (p *Policy) describeConnection(r *Connection) string {
 	case ActionPass:
 		return s + "pass, whatever limits there are"
 	case ActionPolice:
-		s += fmt.Sprintf("at most %s, burst %d, %s, ", r.Rate, r.Burst, r.Per)
+		s += fmt.Sprintf("at most %s, ", r.Rate.inWords(r.Burst, r.Per))
 	}
 	return s + "class " + p.ClassName(r.Class)
 }
@@ -208,7 +208,7 @@ func (p *Policy) describeOutcome(r *Request) string {
 		does = append(does, "pass, never held, never counted")
 	case ActionPolice:
 		beyond := map[Over]string{OverReject: "reject", OverDrop: "reset", OverDemote: "the lowest class"}[r.Over]
-		does = append(does, fmt.Sprintf("at most %s, burst %d, %s, beyond that %s", r.Rate, r.Burst, r.Per, beyond))
+		does = append(does, fmt.Sprintf("at most %s, beyond that %s", r.Rate.inWords(r.Burst, r.Per), beyond))
 	}
 	if r.Block > 0 {
 		does = append(does, "block the client for "+span(r.Block))

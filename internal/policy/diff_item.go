@@ -20,11 +20,13 @@ func (r *ruleItem) set(key, value string) {
 func (r *ruleItem) list(key string, values []string) { r.set(key, strings.Join(values, " ")) }
 
 // limit adds what both kinds of rules say of what they do.
-func (r *ruleItem) limit(action Action, rate Rate, burst int, per Per, when When) {
+func (r *ruleItem) limit(action Action, rate Limit, burst int, per Per, when When) {
 	r.set("action", action.String())
 	if action == ActionPolice {
 		r.set("rate", rate.String())
-		r.set("burst", fmt.Sprint(burst))
+		if burst > 0 {
+			r.set("burst", fmt.Sprint(burst))
+		}
 		r.set("per", map[bool]string{true: "rule", false: per.String()}[per == PerRule])
 	}
 	r.set("when", when.meaning())

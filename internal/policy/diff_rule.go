@@ -125,18 +125,18 @@ func (d *differ) moveEffect(table string, next []item, was []int, rule int, meet
 
 // Rating is what a rule says of its buckets.
 type Rating struct {
-	Rate  Rate
+	Rate  Limit
 	Burst int
 	Per   Per
 }
 
-func (r Rating) rated() bool { return r.Rate.Tokens != 0 }
+func (r Rating) rated() bool { return r.Rate.IsSet() }
 
 func (c *Connection) rating() Rating { return ratingOf(c.Action, c.Rate, c.Burst, c.Per) }
 
 func (q *Request) rating() Rating { return ratingOf(q.Action, q.Rate, q.Burst, q.Per) }
 
-func ratingOf(action Action, rate Rate, burst int, per Per) Rating {
+func ratingOf(action Action, rate Limit, burst int, per Per) Rating {
 	if action != ActionPolice {
 		return Rating{}
 	}
@@ -149,6 +149,10 @@ func (r Rating) Level(next Rating) string {
 	switch {
 	case !next.rated():
 		return ""
+	case r.Rate.Auto.On && next.Rate.Auto.On:
+		return "its rate goes on from where it is"
+	case r.Rate.Auto.On || next.Rate.Auto.On:
+		return "its bucket starts full"
 	case !r.rated(), (r.Per == PerRule) != (next.Per == PerRule), r.Per != next.Per:
 		return "its buckets start full"
 	case r.Per == PerRule:

@@ -79,8 +79,8 @@ type ClassMeaning struct {
 // BucketMeaning is a rate limit.
 type BucketMeaning struct {
 	Rate       string        `json:"rate"`
-	IntervalNs time.Duration `json:"interval_ns"` // for one token
-	Burst      int           `json:"burst"`
+	IntervalNs time.Duration `json:"interval_ns"` // for one token; 0: the rate sets itself
+	Burst      int           `json:"burst"`       // 0: it follows the rate
 }
 
 // ConnectionMeaning is one connection rule. Absent lists match everything.
@@ -226,7 +226,7 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 		Cookie: pairMap(r.Cookie), Header: pairMap(r.Header), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),
 	}
-	if r.Rate.Tokens != 0 && r.Per != PerRule {
+	if r.Rate.IsSet() && r.Per != PerRule {
 		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
 	}
 	if r.Class >= 0 {
@@ -243,8 +243,8 @@ func (w When) meaning() string {
 	return w.String()
 }
 
-func bucketMeaning(r Rate, burst int) *BucketMeaning {
-	if r.Tokens == 0 {
+func bucketMeaning(r Limit, burst int) *BucketMeaning {
+	if !r.IsSet() {
 		return nil
 	}
 	return &BucketMeaning{r.String(), r.Interval(), burst}

@@ -104,6 +104,8 @@ func (p *Policy) settings() []setting {
 		c := &p.Connections[i]
 		if c.Action == ActionPolice {
 			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
+		}
+		if c.Rate.Tokens != 0 {
 			l.add(fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
 		}
 	}
@@ -111,7 +113,9 @@ func (p *Policy) settings() []setting {
 		q := &p.Requests[i]
 		if q.Action == ActionPolice {
 			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
-			l.add(fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+			if q.Rate.Tokens != 0 {
+				l.add(fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+			}
 			l.add(string(q.Over), setTo(&q.Over, parseOver), "requests", q.Name, "over")
 		}
 	}
@@ -159,14 +163,18 @@ func orNever(d time.Duration) string {
 	return span(d)
 }
 
-// setRate changes a rate, and with it a burst that follows from the rate.
-func setRate(rate *Rate, burst *int, burstSet bool) func(string) error {
+// setRate changes a rate, and with it a burst that follows from the rate. One that sets itself is in
+// overload alone what it is set to: the rule's when stays.
+func setRate(rate *Limit, burst *int, burstSet bool) func(string) error {
 	return func(v string) error {
+		if v == "auto" && rate.Auto.On {
+			return nil
+		}
 		r, err := parseRate(v)
 		if err != nil {
 			return err
 		}
-		*rate = r
+		*rate = Limit{Rate: r}
 		if !burstSet {
 			*burst = r.defaultBurst()
 		}

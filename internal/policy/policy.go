@@ -160,9 +160,9 @@ type Connection struct {
 	To       []int       // indexes into Policy.Services, ascending; empty: all
 	Learned  []int       // indexes into Policy.Classes, as in the file; empty: not asked
 	Action   Action
-	Rate     Rate // zero unless Action is ActionPolice
-	Burst    int  // bucket depth in tokens; 0 unless Action is ActionPolice
-	BurstSet bool // Burst was given; else it follows from Rate
+	Rate     Limit // zero unless Action is ActionPolice
+	Burst    int   // bucket depth in tokens; 0 unless Action is ActionPolice, and where the rate sets itself
+	BurstSet bool  // Burst was given; else it follows from Rate
 	Per      Per
 	When     When
 	Class    int // index into Policy.Classes, or -1
@@ -180,8 +180,8 @@ type Request struct {
 	Cookie   []Pair // all must match
 	Header   []Pair // names in lower case, with hyphens for underscores; all must match
 	Action   Action
-	Rate     Rate // zero unless Action is ActionPolice
-	Burst    int  // tokens; 0 unless Action is ActionPolice
+	Rate     Limit // zero unless Action is ActionPolice
+	Burst    int   // tokens; 0 unless Action is ActionPolice, and where the rate sets itself
 	Per      Per
 	When     When
 	Over     Over

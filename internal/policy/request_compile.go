@@ -91,7 +91,7 @@ func (c *requestCompiler) addRules() {
 		r := &c.policy.Requests[i]
 		c.tables.Rules = append(c.tables.Rules, RequestRule{
 			Name: r.Name, Action: r.Action, Interval: r.Rate.Interval(), Burst: uint32(r.Burst),
-			Per: r.Per, Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When,
+			Per: r.Per, Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
 		})
 		c.addRule(i, c.asks(i, r))
 		if len(c.report.errors) > 0 {

@@ -140,6 +140,7 @@ type RequestRule struct {
 	// When says when the action is enforced, the bucket charged and the client blocked. The
 	// rule matches, gives its class and remembers clients in it in any case.
 	When When
+	Auto AutoRate // the rate sets itself: Interval and Burst are 0
 }
 
 // Bytes returns what the tables take in the data path.

@@ -24,7 +24,6 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveRequests(p, r, classes)
 	d.checkLearned(p)
 	d.checkProtocols(p)
-	d.warnNeverOverloaded(p)
 }
 
 // unique maps names to indexes and reports those that are there twice.

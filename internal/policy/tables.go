@@ -46,6 +46,22 @@ type ServiceTable struct {
 	// stands for no rule here, all others at no entry.
 	Trusted Roots
 	Room    RoomTable
+	Auto    []AutoRule // rules that are for the service and whose rates set themselves
+}
+
+// AutoRule is a rule whose rate sets itself.
+type AutoRule struct {
+	AutoRuleName
+	Index int // into Tables.Requests.Rules or Tables.Rules
+	Rank  int // of its class, as an index into Tables.Classes
+	When  When
+	Auto  AutoRate
+}
+
+// AutoRuleName tells rules of both tables.
+type AutoRuleName struct {
+	Name    string
+	Request bool // a request rule; else a connection rule
 }
 
 // Roots are where look-ups of sources start.
@@ -115,6 +131,7 @@ type RuleTable struct {
 	// When says when the action is enforced and the bucket charged. The rule matches and gives
 	// its class in any case.
 	When When
+	Auto AutoRate // the rate sets itself: Interval and Burst are 0
 }
 
 // Action is what a connection rule does with a SYN, or a request rule with a request.

@@ -108,30 +108,3 @@ func (o Overload) attributes() (list []attribute) {
 	add("flooded", o.Flooded.String(), o.Flooded.Tokens > 0)
 	return list
 }
-
-// warnNeverOverloaded warns of rules that ask for overload where there can be none.
-func (d *decoder) warnNeverOverloaded(p *Policy) {
-	limited := func(i int) bool { return p.Services[i].Concurrency.Mode != ConcurrencyUnlimited }
-	all := make([]int, len(p.Services))
-	for i := range all {
-		all[i] = i
-	}
-	warn := func(at Pos, kind, name string) {
-		d.warnf(at, `%s rule %q is never enforced: no service that it is for has a limit, so that none is ever overloaded; give one "concurrency: auto" or a number`, kind, name)
-	}
-	for _, c := range p.Connections {
-		to := c.To
-		if len(to) == 0 {
-			to = all
-		}
-		if c.When != WhenAlways && !slices.ContainsFunc(to, limited) {
-			warn(c.Pos, "connection", c.Name)
-		}
-	}
-	for _, q := range p.Requests {
-		seenIn := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !q.seenIn(p.Services[i].Protocol) })
-		if q.When != WhenAlways && len(seenIn) > 0 && !slices.ContainsFunc(seenIn, limited) {
-			warn(q.Pos, "request", q.Name)
-		}
-	}
-}

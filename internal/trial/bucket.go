@@ -34,13 +34,14 @@ func newBuckets() *buckets {
 }
 
 func connectionBucket(rule int, c *policy.Connection, from netip.Addr) bucket {
-	return newBucket(rule, c.Rate, c.Burst, c.Per, from)
+	return newBucket(rule, c.Rate.Rate, c.Burst, c.Per, from)
 }
 
 func requestBucket(rule int, q *policy.Request, from netip.Addr) bucket {
-	return newBucket(-1-rule, q.Rate, q.Burst, q.Per, from)
+	return newBucket(-1-rule, q.Rate.Rate, q.Burst, q.Per, from)
 }
 
+// newBucket has one that never is empty for a rate that sets itself: what it would be is not known.
 func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip.Addr) bucket {
 	b := bucket{key: sourceKey{rule: rule}, interval: int64(rate.Interval())}
 	b.tolerance = b.interval * int64(max(burst, 1)-1)

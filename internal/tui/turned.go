@@ -95,6 +95,10 @@ func (m *Model) ruleBlock(width int) block {
 
 func doesText(r api.RuleStatus) string {
 	switch {
+	case r.RateNow > 0:
+		return fmt.Sprintf("%s, %.3g/s", r.Rate, r.RateNow)
+	case r.Burst == 0 && r.Rate != "":
+		return r.Rate
 	case r.Rate != "":
 		return fmt.Sprintf("%s burst %d", r.Rate, r.Burst)
 	case r.Action == "classify":

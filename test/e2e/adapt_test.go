@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -25,10 +26,16 @@ const (
 // flood starts clients of a kind that ask again as soon as they are answered.
 func (r *room) flood(w who, clients int) *load.Run {
 	r.t.Helper()
+	return r.floodUntil(r.t.Context(), w, clients)
+}
+
+// floodUntil is flood, that ends with a context at the latest.
+func (r *room) floodUntil(ctx context.Context, w who, clients int) *load.Run {
+	r.t.Helper()
 	run, err := load.Closed{
 		Client:  load.Client{NS: r.client, Target: r.to, Sources: []netip.Addr{r.addr(w)}, Duration: floodFor},
 		Clients: clients,
-	}.Start(r.t.Context())
+	}.Start(ctx)
 	nettest.Check(r.t, err)
 	return run
 }

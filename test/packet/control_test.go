@@ -242,3 +242,67 @@ requests: [{name: never, path: /, action: reject, when: rejecting`)
 		c.replies(ok, ends)
 	}
 }
+
+// A rate that sets itself limits nothing until it is set, nothing when it is not renewed, and nothing
+// where there is no overload. Setting it anew leaves the bucket as it is.
+func TestPace(t *testing.T) {
+	s := share(t, `
+version: 1
+services: [{name: shop, listen: ["*:80"], protocol: tcp}]
+connections:
+  - {name: monitoring, from: [10.9.0.0/16], class: default}
+  - {name: strangers, from: [10.1.0.0/16], rate: auto}
+classes: [{name: default, priority: 1}]
+`)
+	rule := datapath.PacedRule{Index: 1}
+	pace := func(rate float64, grace time.Duration) {
+		nettest.Check(t, s.SetPace(rule, datapath.Pace{Rate: rate, Grace: grace}))
+	}
+	for i, h := range s.hooks {
+		check := func(what string, want int) {
+			t.Helper()
+			if got := passes(t, &h, "10.1.0.1", 30); got != want {
+				t.Errorf("%s, %s: %d of 30 passed, want %d", h.name, what, got, want)
+			}
+		}
+		pace(0, time.Hour)
+		s.steer(t, datapath.Control{Level: policy.WhenOverload})
+		check("never set", 30)
+		pace(1.0/60, time.Hour)
+		check("a token each minute", max(0, 1-i)) // the other hook has taken it
+		pace(1.0/60, time.Hour)
+		check("set again", 0)
+		s.steer(t, datapath.Control{})
+		check("without overload", 30)
+		s.steer(t, datapath.Control{Level: policy.WhenOverload})
+		check("with it again", 0)
+		pace(1.0/60, time.Nanosecond)
+		check("not renewed", 30)
+	}
+	if err := s.SetPace(datapath.PacedRule{Index: 7}, datapath.Pace{}); err == nil {
+		t.Error("the rate of a rule that there is not is set")
+	}
+	done, err := s.ReadPaced(rule)
+	if nettest.Check(t, err); done.Passed == 0 || done.Dropped == 0 {
+		t.Errorf("counted %+v", done)
+	}
+}
+
+// A request rule's, too, with its burst.
+func TestGatePace(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, `concurrency: auto}]
+requests: [{name: dynamic, path: /, rate: auto`)
+	r.steer(t, datapath.Control{Level: policy.WhenOverload})
+	for i, pace := range []float64{0, 20, 20, 20, 0} {
+		nettest.Check(t, r.SetPace(datapath.PacedRule{Request: true}, datapath.Pace{Rate: pace / 1000, Grace: time.Hour}))
+		c := r.client(t)
+		if i == 2 || i == 3 { // the first took the only token
+			c.send(c.says(get), rejects("rule")).is(t, tcxRedirect, nil)
+			c.isGone()
+			continue
+		}
+		c.asks(get, serves.and(known))
+		c.replies(ok, ends)
+	}
+}

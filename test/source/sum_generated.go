@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "cf5a94e41f3e659097bb96f827d6a3c6"
+const compiled = "9a878e329890c3d4f07a1bf38e5e8c3f"

@@ -177,14 +177,15 @@ type ClassStatus struct {
 
 // RuleStatus is one connection rule.
 type RuleStatus struct {
-	Name       string `json:"name"`
-	Action     string `json:"action"`          // police, classify, drop or pass
-	Rate       string `json:"rate,omitempty"`  // such as 50/s
-	Burst      uint32 `json:"burst,omitempty"` // bucket depth
-	Per        string `json:"per,omitempty"`   // who shares a bucket: rule, source or prefix lengths
-	When       string `json:"when,omitempty"`  // overload, rejecting or flooded: enforced from then on only; absent: always
-	Class      string `json:"class,omitempty"`
-	Overridden bool   `json:"overridden"`
+	Name       string  `json:"name"`
+	Action     string  `json:"action"`             // police, classify, drop or pass
+	Rate       string  `json:"rate,omitempty"`     // such as 50/s, or auto
+	RateNow    float64 `json:"rate_now,omitempty"` // of auto, per second; absent: it limits nothing at the moment
+	Burst      uint32  `json:"burst,omitempty"`    // bucket depth; absent of auto: it follows the rate
+	Per        string  `json:"per,omitempty"`      // who shares a bucket: rule, source or prefix lengths
+	When       string  `json:"when,omitempty"`     // overload, rejecting or flooded: enforced from then on only; absent: always
+	Class      string  `json:"class,omitempty"`
+	Overridden bool    `json:"overridden"`
 	Counts
 }
 

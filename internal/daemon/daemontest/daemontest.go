@@ -256,6 +256,15 @@ func (p *Path) ReadRoom(service int, into *datapath.RoomReading) error {
 	return nil
 }
 
+// ReadPaced returns nothing.
+func (p *Path) ReadPaced(datapath.PacedRule) (datapath.Counts, error) { return datapath.Counts{}, nil }
+
+// ReadService returns nothing.
+func (p *Path) ReadService(int) (datapath.Counts, error) { return datapath.Counts{}, nil }
+
+// SetPace does nothing.
+func (p *Path) SetPace(datapath.PacedRule, datapath.Pace) error { return nil }
+
 // Steer keeps the control.
 func (p *Path) Steer(service int, c datapath.Control) error {
 	p.kernel.mu.Lock()

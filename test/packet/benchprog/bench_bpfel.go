@@ -184,6 +184,13 @@ type BenchNote struct {
 	Text [128]uint8
 }
 
+type BenchPace struct {
+	_         structs.HostLayout
+	Until     uint64
+	Interval  uint64
+	Tolerance uint64
+}
+
 type BenchParked struct {
 	_    structs.HostLayout
 	Next uint32
@@ -692,6 +699,7 @@ const (
 	BenchMapRooms               = "rooms"
 	BenchMapRuleBuckets         = "rule_buckets"
 	BenchMapRuleCounts          = "rule_counts"
+	BenchMapRulePaces           = "rule_paces"
 	BenchMapRuleSlots           = "rule_slots"
 	BenchMapScratch             = "scratch"
 	BenchMapSeats               = "seats"
@@ -863,6 +871,7 @@ type BenchMapSpecs struct {
 	Rooms            *ebpf.MapSpec `ebpf:"rooms"`
 	RuleBuckets      *ebpf.MapSpec `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.MapSpec `ebpf:"rule_counts"`
+	RulePaces        *ebpf.MapSpec `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.MapSpec `ebpf:"rule_slots"`
 	Scratch          *ebpf.MapSpec `ebpf:"scratch"`
 	Seats            *ebpf.MapSpec `ebpf:"seats"`
@@ -964,6 +973,7 @@ type BenchMaps struct {
 	Rooms            *ebpf.Map `ebpf:"rooms"`
 	RuleBuckets      *ebpf.Map `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.Map `ebpf:"rule_counts"`
+	RulePaces        *ebpf.Map `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.Map `ebpf:"rule_slots"`
 	Scratch          *ebpf.Map `ebpf:"scratch"`
 	Seats            *ebpf.Map `ebpf:"seats"`
@@ -1011,6 +1021,7 @@ func (m *BenchMaps) Close() error {
 		m.Rooms,
 		m.RuleBuckets,
 		m.RuleCounts,
+		m.RulePaces,
 		m.RuleSlots,
 		m.Scratch,
 		m.Seats,
