@@ -21,6 +21,8 @@
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
+//	rates    rates that set themselves (rate: auto) in place of numbers, in the scenes of two figures
+//	         of the paper, while the server becomes half as fast, and then fast again
 //	drift    what becomes of the limit in a long overload
 //	daemon   the daemon's own CPU time
 //
@@ -73,6 +75,7 @@ func main() {
 		bench.PartOf("calm", suite.calm),
 		bench.PartOf("step", suite.step),
 		bench.PartOf("slower", suite.slower),
+		bench.PartOf("rates", suite.rates),
 		bench.PartOf("drift", suite.drift),
 		bench.PartOf("daemon", suite.daemon),
 	)}.Main()
