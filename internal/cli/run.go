@@ -47,6 +47,8 @@ nothing is attached that was not before.`,
 	flags.StringVar(&cfg.Policy, "policy", "", "policy file to enforce")
 	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
 	flags.StringVar(&cfg.Metrics, "metrics", "", "serve the dashboard and metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
+	flags.StringVar(&cfg.ReadGroup, "read-group", "", "group whose members may see everything on the control socket, and change nothing (default root alone)")
+	flags.StringVar(&cfg.WriteGroup, "write-group", "", "group whose members may change limits as well, as \"narthex set\" does (default root alone)")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
 	sizes := addSizes(cmd, &cfg)
 	without := flags.StringSlice("without", nil, "features that the kernel is taken not to have, for tests")

@@ -14,9 +14,9 @@ import (
 func setCommand(env Env) *cobra.Command {
 	var back bool
 	cmd := &cobra.Command{
-		Use:   "set PATH VALUE | set PATH --policy",
-		Short: "Change one limit now",
-		Long: `Change one limit at once, without the policy file:
+		Use:   "set PATH VALUE [PATH VALUE]... | set PATH --policy",
+		Short: "Change limits now",
+		Long: `Change a limit at once, without the policy file, or several, all or none:
 
   connections.RULE.rate, connections.RULE.burst
   requests.RULE.rate, .burst and .over (reject, drop or demote)
@@ -32,7 +32,7 @@ The change outlives the daemon. It ends with the next reload, or with
 A rule's own bucket keeps its tokens. Buckets per source keep their level when the
 rate is lowered or only the burst changes, and start full when the rate is raised.`,
 		Example: `  narthex set connections.everyone.rate 50/s
-  narthex set requests.cgi.rate 10/s
+  narthex set requests.cgi.rate 10/s connections.everyone.rate 40/s    # both or none
   narthex set services.shop.concurrency 8       # take over
   narthex set services.shop.concurrency auto    # hand back
   narthex set connections.everyone.rate --policy`,
@@ -43,22 +43,19 @@ rate is lowered or only the burst changes, and start full when the rate is raise
 		switch {
 		case back && len(args) != 1:
 			return errors.New("--policy takes a path and no value")
-		case !back && len(args) != 2:
+		case !back && (len(args) == 0 || len(args)%2 != 0):
 			return errors.New("a path and a value are needed")
 		}
 		return nil
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
+		if len(args)%2 != 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return settable(cmd.Context(), t, prefix)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req := api.SetRequest{Path: args[0], Policy: back}
-		if !back {
-			req.Value = args[1]
-		}
+		req := setRequest(args, back)
 		result, err := t.client().Set(cmd.Context(), req)
 		if err != nil {
 			return t.explain(err)
@@ -66,14 +63,30 @@ rate is lowered or only the burst changes, and start full when the rate is raise
 		if result.Trial {
 			fmt.Fprintln(env.Stdout, trialEnded)
 		}
-		_, err = fmt.Fprintf(env.Stdout, "%s is %s\n", req.Path, setText(req, result))
-		return err
+		for _, o := range req.All() {
+			fmt.Fprintf(env.Stdout, "%s is %s\n", o.Path, setText(o.Value, req, result))
+		}
+		return nil
 	}
 	return cmd
 }
 
-func setText(req api.SetRequest, result api.SetResult) string {
-	text := req.Value + " until the next reload"
+func setRequest(args []string, back bool) (req api.SetRequest) {
+	if len(args) <= 2 {
+		req = api.SetRequest{Path: args[0], Policy: back}
+		if !back {
+			req.Value = args[1]
+		}
+		return req
+	}
+	for ; len(args) > 1; args = args[2:] {
+		req.Values = append(req.Values, api.Override{Path: args[0], Value: args[1]})
+	}
+	return req
+}
+
+func setText(value string, req api.SetRequest, result api.SetResult) string {
+	text := value + " until the next reload"
 	switch {
 	case !result.Changed:
 		return "as in the policy: it was not overridden"

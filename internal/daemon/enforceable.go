@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +85,7 @@ func parse(file string, text []byte) (*enforceable, error) {
 // with returns the policy as written with these overrides and no others.
 func (f *enforceable) with(overrides []api.Override) (*enforceable, error) {
 	p := f.asWritten.Clone()
-	for _, o := range overrides {
+	for _, o := range ratesFirst(overrides) {
 		if err := p.Override(o.Path, o.Value); err != nil {
 			return nil, err
 		}
@@ -103,13 +104,22 @@ func (f *enforceable) with(overrides []api.Override) (*enforceable, error) {
 	return &next, nil
 }
 
-// override returns the overrides with one more, or with another value of it.
-func (f *enforceable) override(path, value string) []api.Override {
-	return append(f.withoutOverride(path), api.Override{Path: path, Value: value})
+// ratesFirst is the order in which overrides fit: a rate that sets itself has no burst, one that was set has.
+func ratesFirst(overrides []api.Override) []api.Override {
+	rate := func(o api.Override) int {
+		if strings.HasSuffix(o.Path, ".rate") {
+			return 0
+		}
+		return 1
+	}
+	ordered := slices.Clone(overrides)
+	slices.SortStableFunc(ordered, func(a, b api.Override) int { return rate(a) - rate(b) })
+	return ordered
 }
 
-func (f *enforceable) withoutOverride(path string) []api.Override {
-	return slices.DeleteFunc(slices.Clone(f.overrides), func(o api.Override) bool { return o.Path == path })
+// without returns the overrides but for that of a path.
+func without(overrides []api.Override, path string) []api.Override {
+	return slices.DeleteFunc(slices.Clone(overrides), func(o api.Override) bool { return o.Path == path })
 }
 
 func (f *enforceable) overridden(path string) bool {

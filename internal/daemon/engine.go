@@ -157,31 +157,42 @@ func (e *engine) set(req api.SetRequest, by string) (api.SetResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer memory.spend()()
-	overrides := e.current.withoutOverride(req.Path)
-	if !req.Policy {
-		overrides = e.current.override(req.Path, req.Value)
-	} else if !e.current.overridden(req.Path) {
+	if len(req.Values) > 0 && (req.Path != "" || req.Value != "" || req.Policy) {
+		return api.SetResult{}, usagef("values go with none of the others")
+	}
+	if req.Policy && !e.current.overridden(req.Path) {
 		return e.nothingToEnd(req.Path)
+	}
+	overrides := e.current.overrides
+	for _, o := range req.All() {
+		if overrides = without(overrides, o.Path); !req.Policy {
+			overrides = append(overrides, o)
+		}
 	}
 	next, err := e.current.with(overrides)
 	if err != nil {
 		return api.SetResult{}, &api.Error{Usage: true, Message: err.Error()}
 	}
 	before := e.current.policy
-	buckets := bucketsAfter(req.Path, before, next.policy)
+	var buckets string
+	if len(req.Values) == 0 {
+		buckets = bucketsAfter(req.Path, before, next.policy)
+	}
 	if err := e.apply(next, e.snap, e.plan); err != nil {
 		return api.SetResult{}, err
 	}
-	e.agent.auditSet(before, next.policy, req.Path, by)
-	e.noteChange("set "+req.Path, by)
-	trialEnded := e.endTrial("set " + req.Path + " by " + by)
-	if req.Policy {
-		err = e.dp.Erase(keyOverride + req.Path)
-	} else {
-		err = e.dp.Record(keyOverride+req.Path, req.Value)
-	}
-	if err != nil {
-		return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", req.Path, err)
+	e.noteChange("set "+req.Paths(), by)
+	trialEnded := e.endTrial("set " + req.Paths() + " by " + by)
+	for _, o := range req.All() {
+		e.agent.auditSet(before, next.policy, o.Path, by)
+		if req.Policy {
+			err = e.dp.Erase(keyOverride + o.Path)
+		} else {
+			err = e.dp.Record(keyOverride+o.Path, o.Value)
+		}
+		if err != nil {
+			return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", o.Path, err)
+		}
 	}
 	return api.SetResult{Changed: true, Trial: trialEnded, Buckets: buckets, Overrides: api.List(slices.Clone(next.overrides))}, nil
 }

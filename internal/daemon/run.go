@@ -23,20 +23,22 @@ import (
 
 // Config says what to run.
 type Config struct {
-	Instance string
-	Policy   string             // path of the policy file
-	NetNS    string             // name or path of a network namespace, empty for that of the process
-	RunDir   string             // where the lock is
-	Socket   string             // path of the control socket
-	Metrics  string             // address for metrics, empty for none
-	Keep     bool               // leave the policy enforced at the end
-	Without  []datapath.Feature // what the kernel is taken not to have, for tests
-	Sources  int                // per-source buckets; 0, as with the next three, for the default
-	Slots    int                // requests that can wait at once
-	SlotSize int                // bytes of the longest that can
-	Flows    int                // connections that can be followed at once
-	Version  string
-	Log      *slog.Logger
+	Instance   string
+	Policy     string             // path of the policy file
+	NetNS      string             // name or path of a network namespace, empty for that of the process
+	RunDir     string             // where the lock is
+	Socket     string             // path of the control socket
+	Metrics    string             // address for metrics, empty for none
+	ReadGroup  string             // whose members may see everything on the control socket; empty: none
+	WriteGroup string             // whose members may change limits as well
+	Keep       bool               // leave the policy enforced at the end
+	Without    []datapath.Feature // what the kernel is taken not to have, for tests
+	Sources    int                // per-source buckets; 0, as with the next three, for the default
+	Slots      int                // requests that can wait at once
+	SlotSize   int                // bytes of the longest that can
+	Flows      int                // connections that can be followed at once
+	Version    string
+	Log        *slog.Logger
 
 	Reload <-chan os.Signal // each asks for a reload
 
@@ -59,6 +61,7 @@ type daemon struct {
 	log     *slog.Logger
 	started time.Time
 	engine  *engine
+	groups  groups
 	control net.Listener
 	metrics net.Listener // nil if there are no metrics
 	stop    chan api.StopRequest
@@ -112,18 +115,27 @@ func Run(ctx context.Context, cfg Config) (err error) {
 
 // listen opens the sockets, before anything is changed that would have to be taken back.
 func (d *daemon) listen() (err error) {
+	if d.groups.read, err = findGroup("read-group", d.cfg.ReadGroup); err != nil {
+		return err
+	}
+	if d.groups.write, err = findGroup("write-group", d.cfg.WriteGroup); err != nil {
+		return err
+	}
 	if d.cfg.Metrics != "" {
 		d.metrics, err = net.Listen("tcp", metricsAddress(d.cfg.Metrics))
 		if err != nil {
 			return fmt.Errorf("listen for metrics on %q: %w: name another address with --metrics", d.cfg.Metrics, err)
 		}
 	}
-	control, err := listenControl(d.cfg.Socket, d.cfg.Instance)
+	control, err := listenControl(d.cfg.Socket, d.cfg.Instance, d.groups.openTo())
 	if err != nil {
 		d.closeListeners()
 		return err
 	}
 	d.control = control
+	if d.groups.openTo() != groupless.openTo() {
+		d.control = newBounded(control, controlConnections)
+	}
 	return nil
 }
 

@@ -173,7 +173,7 @@ func (m *machine) crash(r *running, cfg Config) {
 	if err := <-r.ended; err != nil {
 		m.t.Fatal(err)
 	}
-	dead, err := listenControl(cfg.Socket, "test")
+	dead, err := listenControl(cfg.Socket, "test", 0o600)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -483,6 +483,34 @@ func TestRunLogsWhatIsLeftOut(t *testing.T) {
 	if hash := regexp.MustCompile(`hash=(\w+)`).FindStringSubmatch(text.String()); len(hash) < 2 || len(hash[1]) != 12 {
 		t.Errorf("hash %q, want 12 digits", hash)
 	}
+}
+
+// Several limits are set at one moment, or none.
+func TestSetSeveral(t *testing.T) {
+	m := newMachine(t, "eth0")
+	r := m.start(m.config(m.write("p.yaml", onePolicy)))
+	set := func(values ...api.Override) error {
+		_, err := r.client.Set(t.Context(), api.SetRequest{Values: values})
+		return err
+	}
+	overrides := func() []api.Override {
+		s, err := r.client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Overrides
+	}
+	burst, rate := api.Override{Path: "connections.everyone.burst", Value: "9"}, api.Override{Path: "connections.everyone.rate", Value: "7/s"}
+	if err := set(rate, burst); err != nil || !cmp.Equal(overrides(), []api.Override{burst, rate}) {
+		t.Errorf("set %v, %v", overrides(), err)
+	}
+	if err := set(api.Override{Path: burst.Path, Value: "3"}, api.Override{Path: rate.Path, Value: "x"}); err == nil || !cmp.Equal(overrides(), []api.Override{burst, rate}) {
+		t.Errorf("one of two is wrong: %v, error %v", overrides(), err)
+	}
+	if _, err := r.client.Set(t.Context(), api.SetRequest{Path: rate.Path, Value: "3/s", Values: []api.Override{burst}}); err == nil {
+		t.Error("a path beside values is taken")
+	}
+	r.end()
 }
 
 func TestBucketsAfterASet(t *testing.T) {

@@ -189,7 +189,7 @@ func (d *daemon) startServers() {
 	control.RegisterOnShutdown(d.events.stop)
 	control.RegisterOnShutdown(d.live.stop)
 	control.RegisterOnShutdown(d.engine.agent.end)
-	control.ConnContext = withPeer
+	control.ConnContext = d.groups.withPeer
 	d.startServer(control, d.control)
 	if d.metrics != nil {
 		handler := d.cfg.MetricsHandler(d.status)

@@ -5,12 +5,14 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/daemon/openapi"
 	"narthex/internal/policy"
 )
 
@@ -21,6 +23,9 @@ const (
 	writeLimit     = time.Minute // a reload of the largest policy answers late
 	idleLimit      = 30 * time.Second
 )
+
+// controlConnections is how many the control socket has at once, where others than root may connect to it.
+const controlConnections = 256
 
 // The same for metrics and the dashboard, which anybody on the machine may ask for.
 const (
@@ -78,16 +83,26 @@ func (d *daemon) api() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, usagef("there is no %s %s", r.Method, r.URL.Path))
 	})
+	mux.HandleFunc("GET "+openapi.PathDescription, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openapi.Description) // the client has gone: nothing to tell it
+	})
 	return onlyAllowedPeers(mux)
 }
 
 func onlyAllowedPeers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !peerOf(r).allowed {
+		may, needs := peerOf(r).may, openapi.AccessTo(r.Method, r.URL.Path)
+		switch {
+		case may == openapi.AccessNone:
 			fail(w, http.StatusForbidden, errors.New("no permission to use this socket: run this command as root"))
-			return
+		case may < needs:
+			fail(w, http.StatusForbidden, fmt.Errorf("no permission to do this: your group may %s: run this command as root", map[openapi.Access]string{
+				openapi.AccessRead: "see everything and change nothing", openapi.AccessWrite: "change limits, and no more",
+			}[may]))
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 

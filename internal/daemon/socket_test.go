@@ -13,14 +13,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"narthex/internal/daemon/api"
+	"narthex/internal/daemon/openapi"
 )
 
 func TestControlSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.sock")
-	first, err := listenControl(path, "test")
+	first, err := listenControl(path, "test", 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,18 +39,18 @@ func TestControlSocket(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("in the folder: %v, %v; want the socket alone", entries, err)
 	}
-	if _, err := listenControl(path, "test"); err == nil || !strings.Contains(err.Error(), "another process listens on") {
+	if _, err := listenControl(path, "test", 0o600); err == nil || !strings.Contains(err.Error(), "another process listens on") {
 		t.Errorf("a socket in use: error %v", err)
 	}
 	first.Close()
-	second, err := listenControl(path, "test")
+	second, err := listenControl(path, "test", 0o600)
 	if err != nil {
 		t.Fatalf("a dead socket is not replaced: %v", err)
 	}
 	second.Close()
 
 	long := filepath.Join(dir, strings.Repeat("x", len(unix.RawSockaddrUnix{}.Path)))
-	if _, err := listenControl(long, "test"); err == nil || !strings.Contains(err.Error(), "name a shorter one with --socket") {
+	if _, err := listenControl(long, "test", 0o600); err == nil || !strings.Contains(err.Error(), "name a shorter one with --socket") {
 		t.Errorf("a long path: error %v", err)
 	}
 }
@@ -61,7 +65,7 @@ func TestControlSocketAfterAKill(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(left, temporaryName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := listenControl(path, "test")
+	listener, err := listenControl(path, "test", 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,7 @@ func TestControlSocketAfterAKill(t *testing.T) {
 
 func TestControlSocketMakesNoFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
-	_, err := listenControl(filepath.Join(dir, "a.sock"), "test")
+	_, err := listenControl(filepath.Join(dir, "a.sock"), "test", 0o600)
 	want := fmt.Sprintf("there is no folder %q for the control socket: make it or name another path with --socket", dir)
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -111,7 +115,7 @@ func TestPeerIsCheckedOnEveryConnection(t *testing.T) {
 	}
 
 	path := filepath.Join(t.TempDir(), "s")
-	listener, err := listenControl(path, "test")
+	listener, err := listenControl(path, "test", 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +128,8 @@ func TestPeerIsCheckedOnEveryConnection(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		peer, _ := withPeer(t.Context(), conn).Value(peerKey{}).(peer)
-		allowed := peer.allowed
+		peer, _ := groupless.withPeer(t.Context(), conn).Value(peerKey{}).(peer)
+		allowed := peer.may == openapi.AccessRoot
 		accepted <- allowed
 	}()
 	conn, err := net.Dial("unix", path)
@@ -136,6 +140,74 @@ func TestPeerIsCheckedOnEveryConnection(t *testing.T) {
 	if !<-accepted {
 		t.Error("our own user is refused")
 	}
+}
+
+// Members of the groups may do what these are for, and nobody else anything.
+func TestGroups(t *testing.T) {
+	g := groups{read: 100, write: 200}
+	for _, tt := range []struct {
+		of   []uint32
+		want openapi.Access
+	}{{nil, openapi.AccessNone}, {[]uint32{7}, openapi.AccessNone}, {[]uint32{7, 100}, openapi.AccessRead}, {[]uint32{200, 100}, openapi.AccessWrite}} {
+		if got := g.access(tt.of); got != tt.want {
+			t.Errorf("a member of %d may %s, want %s", tt.of, got, tt.want)
+		}
+	}
+	if got := groupless.access([]uint32{0, 100, 1<<32 - 1}); got != openapi.AccessNone || groupless.openTo() != 0o600 || g.openTo() != 0o666 {
+		t.Errorf("without groups a member may %s", got)
+	}
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for _, tt := range []struct {
+		may          openapi.Access
+		method, path string
+		code         int
+	}{
+		{openapi.AccessRead, "GET", "/v1/status", 204}, {openapi.AccessRead, "POST", "/v1/explain", 204}, {openapi.AccessRead, "POST", "/v1/set", 403},
+		{openapi.AccessWrite, "POST", "/v1/set", 204}, {openapi.AccessWrite, "POST", "/v1/reload", 403}, {openapi.AccessWrite, "POST", "/v1/stop", 403},
+		{openapi.AccessWrite, "POST", "/v1/shadow", 403}, {openapi.AccessRead, "GET", "/v1/shadow", 204}, {openapi.AccessRoot, "POST", "/v1/stop", 204},
+		{openapi.AccessNone, "GET", "/v1/status", 403},
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(tt.method, tt.path, nil)
+		onlyAllowedPeers(next).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer{"x", tt.may})))
+		if w.Code != tt.code {
+			t.Errorf("%s %s by who may %s: %d, want %d", tt.method, tt.path, tt.may, w.Code, tt.code)
+		}
+	}
+	if _, err := findGroup("read-group", "no-such-group"); err == nil || !strings.Contains(err.Error(), "groupadd") {
+		t.Errorf("error %v", err)
+	}
+	if n, err := findGroup("read-group", "root"); n != 0 || err != nil {
+		t.Errorf("group root is %d, %v", n, err)
+	}
+}
+
+// What the control socket offers is what the description says.
+func TestDescription(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", cfg.Socket) },
+	}}
+	for _, e := range openapi.Endpoints {
+		if e.Path == api.PathStop {
+			continue // its body would be empty, which is refused after it was found
+		}
+		req, err := http.NewRequest(e.Method, "http://narthex"+e.Path+"?once=1", strings.NewReader("?"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		resp, err := client.Do(req.WithContext(ctx))
+		if err != nil {
+			t.Errorf("%s %s: %v", e.Method, e.Path, err)
+		} else if resp.Body.Close(); resp.StatusCode == http.StatusNotFound {
+			t.Errorf("there is no %s %s", e.Method, e.Path)
+		}
+		cancel()
+	}
+	r.end()
 }
 
 func TestAPIRefuses(t *testing.T) {

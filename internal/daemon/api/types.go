@@ -5,6 +5,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"narthex/internal/datapath"
@@ -227,11 +228,29 @@ type ReloadResult struct {
 	Notes    []string     `json:"notes"`
 }
 
-// SetRequest is the body of POST /v1/set.
+// SetRequest is the body of POST /v1/set: one limit, or several at once, all or none.
 type SetRequest struct {
-	Path   string `json:"path"`
-	Value  string `json:"value"`
-	Policy bool   `json:"policy"` // end the override, back to the policy's value
+	Path   string     `json:"path,omitempty"`
+	Value  string     `json:"value,omitempty"`
+	Policy bool       `json:"policy,omitempty"` // end the override of path, back to the policy's value
+	Values []Override `json:"values,omitempty"` // in place of the others
+}
+
+// All lists what is to be set.
+func (r SetRequest) All() []Override {
+	if len(r.Values) > 0 {
+		return r.Values
+	}
+	return []Override{{r.Path, r.Value}}
+}
+
+// Paths names what is to be set, in words.
+func (r SetRequest) Paths() string {
+	var paths []string
+	for _, o := range r.All() {
+		paths = append(paths, o.Path)
+	}
+	return strings.Join(paths, ", ")
 }
 
 // SetResult is the answer to it.
