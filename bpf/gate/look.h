@@ -113,6 +113,12 @@ static __always_inline bool has_stalled(const struct room *r, const struct flow 
   return r->waiting && progress_time(now) - f->progressed >= found->stall && keeps_worker(f, found);
 }
 
+/* Whether the server may have begun to answer, and works on that: the little that has passed does not say
+ * whether it is an interim answer. */
+static __always_inline bool may_answer(const struct flow *f) {
+  return f->ends == END_LAST_BYTE && f->reply.state == ANSWER_HEAD && f->reply.at;
+}
+
 /* Under the lock. */
 static __always_inline void look_at_service(struct room *r, struct flow *f, const struct finding *found,
                                             __u64 now) {
@@ -123,13 +129,13 @@ static __always_inline void look_at_service(struct room *r, struct flow *f, cons
       end_service(r, f, now);
   } else if (f->flags & FLOW_ANSWERED) {
     look_at_answer(r, f, found, now);
-  } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has)) {
+  } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has) &&
+             !may_answer(f)) {
     if (!before(found->has, f->body) || f->lacks >= MOST_LACKS)
       pause(r, f);
   }
   bool lacks = found->arrived && before(found->has, f->body);
   f->lacks = lacks ? f->lacks + (f->lacks < MOST_LACKS) : 0;
-  f->moves = 0;
 }
 
 /* How long a request that the stack has dropped keeps its place: shortly, where it can take its turn as if it
@@ -185,6 +191,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, f, found, now);
+  f->moves = 0;
   f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
   if (found->stall) {
     found->stalled = has_stalled(r, f, found, now);

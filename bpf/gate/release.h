@@ -80,6 +80,20 @@ static __always_inline __u64 waited_since(const struct flow *f, __u64 now) {
   return (__s64)(now - f->since) > 0 ? now - f->since : 0;
 }
 
+/* The server answers a request that has paused again, whose rest waited. Where its place is kept until it has
+ * written the last of that, whoever looks at the flow sees when that is. Returns whether it is to be watched
+ * from now on. Under the lock. */
+static __always_inline bool resume_answered(struct room *r, struct flow *f, __u64 now) {
+  bool paused = f->state == FLOW_PAUSED, watched = f->watched;
+  if (paused)
+    f->state = FLOW_IDLE;
+  if (!paused || f->ends != END_LAST_BYTE)
+    return false;
+  enter_again(r, f, now);
+  f->watched = 1;
+  return !watched;
+}
+
 /* Makes the release of the request in the slot the flow's. */
 static __always_inline int commit_release(struct scene *sc, const struct pick *k, struct flow *f,
                                           const struct slot *slot) {
@@ -108,6 +122,7 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
   if (mine && commitment == COMMIT_NONE) { /* it was answered while it was in our hands */
     take_back(r, f, begin);
     f->node = 0;
+    w->watch = resume_answered(r, f, now);
   }
   bpf_spin_unlock(&r->lock);
   return commitment;
@@ -228,13 +243,14 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
   }
   bool ready = f && is_ready(sock, f, slot->sequence);
   __u32 end = end_of_slot(slot);
+  w->watch = 0;
   int commitment = ready ? commit_release(sc, k, f, slot) : COMMIT_NONE;
+  if (w->watch)
+    watch_slot(w, slot, end);
   if (commitment != COMMIT_NONE) {
     w->key = slot->key;
     load_attribution(w, slot);
     report(w, EVENT_RELEASE, 0, 0);
-    if (w->watch)
-      watch_slot(w, slot, end);
     renew_slot(slot, sock);
     return send_in(skb, sc, k->node, slot, commitment == COMMIT_KEEP ? f : NULL);
   }

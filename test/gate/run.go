@@ -278,12 +278,27 @@ func (w *world) check() {
 	if !w.changed && w.lenient() && census.waiting > 0 {
 		w.fail("%d wait where nothing is held", census.waiting)
 	}
-	if !w.changed && !w.lenient() && r.limit > 0 && census.in_service > r.limit {
+	if !w.changed && !w.lenient() && r.limit > 0 && int(census.in_service) > int(r.limit)+w.beyond() {
 		w.fail("%d are in service, the limit is %d", census.in_service, r.limit)
 	}
 	if !w.changed && census.waiting+census.gathering > r.queue_size+16 {
 		w.fail("%d wait, the queue has room for %d", census.waiting, r.queue_size)
 	}
+}
+
+// beyond is how many requests may be in service beyond the limit.
+func (w *world) beyond() (n int) {
+	for _, c := range w.conns {
+		if k, ok := w.flow(&c.key); ok && c.beyond && int(k.state) == served {
+			n++
+		}
+	}
+	for _, l := range w.left {
+		if l.beyond {
+			n++
+		}
+	}
+	return n
 }
 
 // checkServer looks whether the server has more to do than it may, or has something to do that
@@ -293,14 +308,14 @@ func (w *world) checkServer() {
 	if w.lenient() || w.changed || r.epoch < longEpoch { // it may work on what was given up
 		return
 	}
-	busy := 0
+	var busy []int
 	for _, c := range w.conns {
-		if (c.busy() || r.ends == C.END_LAST_BYTE && c.answering()) && !c.exempt() {
-			busy++
+		if (c.busy() || r.ends == C.END_LAST_BYTE && c.answering() && !c.beyond) && !c.exempt() {
+			busy = append(busy, c.number)
 		}
 	}
-	if r.limit > 0 && busy > int(r.limit) {
-		w.fail("the server works on %d requests, the limit is %d", busy, r.limit)
+	if r.limit > 0 && len(busy) > int(r.limit) {
+		w.fail("the server works on %d requests, the limit is %d: connections %d", len(busy), r.limit, busy)
 	}
 	entered := 0
 	room := w.room()

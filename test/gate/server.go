@@ -214,6 +214,7 @@ func (w *world) reply(c *conn, d *dice) {
 	if f.tunnel {
 		text, c.tunnel, c.closing = switched, true, false
 	}
+	c.beyond = early && w.hasPaused(c)
 	if f.whole {
 		c.done += f.end
 	} else {
@@ -235,6 +236,13 @@ func (w *world) reply(c *conn, d *dice) {
 		w.begins(c)
 		w.look(c)
 	}
+}
+
+// hasPaused says whether the request at hand has given its place up, for its client leaves out its body. Nobody
+// can keep a server from answering that all the same, which takes its place again, be there room or not.
+func (w *world) hasPaused(c *conn) bool {
+	k, ok := w.flow(&c.key)
+	return ok && (int(k.state) == paused || int(k.state) == held)
 }
 
 // goOn says the rest of the answer at hand.

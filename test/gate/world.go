@@ -77,6 +77,7 @@ type conn struct {
 	closing  bool   // the connection ends with that
 	broken   bool   // it has reset the connection
 	interim  bool   // it has sent an interim answer to the request at hand
+	beyond   bool   // it answers one that has paused
 	tunnel   bool
 }
 
@@ -139,6 +140,7 @@ type world struct {
 type corpse struct {
 	number C.__u32
 	cookie C.__u64
+	beyond bool
 }
 
 // tick is another moment each time: who spoke last is known.
@@ -372,7 +374,7 @@ func (w *world) do(a *action) {
 	case doClosed:
 		C.world_closed(u32(c.number))
 		w.took(nil)
-		w.left = append(w.left, corpse{u32(c.number), w.native.w.socket[c.number].cookie})
+		w.left = append(w.left, corpse{u32(c.number), w.native.w.socket[c.number].cookie, c.beyond})
 		if c.serverClosed {
 			w.bury()
 		}
@@ -414,7 +416,7 @@ func (w *world) state(c *conn) string {
 	if !ok {
 		return "no flow; " + room
 	}
-	return fmt.Sprintf("state %d flags %#x next %d body %d slot %d–%d; %s", k.state, k.flags, int32(uint32(k.next)-c.isn-1),
+	return fmt.Sprintf("state %d watched %d flags %#x next %d body %d slot %d–%d; %s", k.state, k.watched, k.flags, int32(uint32(k.next)-c.isn-1),
 		int32(uint32(k.body)-c.isn-1), int32(uint32(k.slot_start)-c.isn-1), int32(uint32(k.slot_end)-c.isn-1), room)
 }
 

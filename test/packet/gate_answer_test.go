@@ -111,6 +111,33 @@ func TestGateOldAnswers(t *testing.T) {
 	c.answers(layers.TCP{ACK: true, PSH: true, Seq: c.Ack + 100, Ack: c.Next}, "its beginning went another way", ends).is(t, tcxNext, nil)
 }
 
+// Where nobody knows where an answer ends, its place is free when the client, who has got all that was said,
+// asks for something else. If it is not known either where the next answer begins, the connection ends.
+func TestGateEndlessAnswers(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: 1", "service_ends: last_byte")
+	t.Run("no HTTP", func(t *testing.T) {
+		c := r.client(t)
+		c.asks(get, serves.and(known))
+		c.replies("\x00\x01\x02", nothing)
+		next := c.says(get)
+		next.Ack--
+		c.drops(next, dropsFor("pipelined"))
+		c.asks(get, ends.and(serves))
+		c.replies("\x03", nothing)
+		c.answers(layers.TCP{ACK: true, FIN: true, Seq: c.Ack, Ack: c.Next}, "", ends)
+	})
+	t.Run("too long", func(t *testing.T) {
+		c := r.client(t)
+		c.asks(get, serves.and(known))
+		c.replies("HTTP/1.1 200 OK\r\nContent-Length: 2000000000\r\n\r\n", nothing)
+		next := c.says(get)
+		next.Ack--
+		c.drops(next, dropsFor("pipelined"))
+		c.send(c.says(get), dropsFor("unfollowed").and(ends, change{"flows": -1}))
+	})
+}
+
 // A tunnel is one request until it ends.
 func TestGateTunnel(t *testing.T) {
 	g := newGate(t)

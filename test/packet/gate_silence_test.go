@@ -160,6 +160,42 @@ func TestGateAnswersThePaused(t *testing.T) {
 	}
 }
 
+// With last_byte a server that has begun to answer works on the request, whether its body has come or not: the
+// place is kept as soon as anything is said, and taken again as soon as that is no interim answer.
+func TestGateAnswersEarly(t *testing.T) {
+	g := newGate(t)
+	const begun, answer = "HTTP/1.1 200", " OK\r\nContent-Length: 3\r\n\r\nabc"
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1", "service_ends: last_byte")
+		t.Run("in service "+base, func(t *testing.T) {
+			c := r.clientAt(t, base)
+			c.asks(postTen, serves.and(known))
+			c.replies("HTTP/1.1 1", nothing)
+			c.looks(nothing)
+			c.replies("00 Continue\r\n\r\n", nothing)
+			c.looks(pauses)
+			c.replies(begun[:11], nothing)
+			c.replies(begun[11:], serves)
+			c.looks(nothing)
+			c.replies(answer, ends)
+		})
+		t.Run("its rest waits "+base, func(t *testing.T) {
+			c, first := r.clientAt(t, base), r.clientAt(t, base)
+			c.asks(postTen, serves.and(known))
+			c.looks(pauses)
+			first.asks(get, serves.and(known))
+			c.send(c.says("0123456789"), waits).is(t, tcxNext, unpadded(c.frame(c.bare())))
+			c.replies(begun, givesUp.and(passesFor("pipelined"), serves, change{"flows": 1}))
+			c.passes(c.says("0123456789"), nothing)
+			c.Next += 10
+			c.replies(answer[:len(answer)-1], nothing)
+			c.looks(nothing)
+			first.replies(ok, ends)
+			c.replies(answer[len(answer)-1:], ends)
+		})
+	}
+}
+
 // Who has no body to send, or has an answer, is not paused.
 func TestGateDoesNotPause(t *testing.T) {
 	g := newGate(t)

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "9a878e329890c3d4f07a1bf38e5e8c3f"
+const compiled = "dd5d2745cd41ff6ea6040c956c8c75bf"

@@ -175,12 +175,21 @@ static __always_inline void forget_slot(struct scene *sc) {
     free_node(sc->pool, node);
 }
 
-/* A request that waits, and begins at a sequence number, is answered: it is over, if it was the
- * rest of one that had paused, or else it has come too early and is left to come again. Under
- * the lock. */
+/* The server answers a request that has paused: it works on it, whether there is room or not. Under the lock.
+ */
+static __always_inline void enter_again(struct room *r, struct flow *f, __u64 now) {
+  class_of(r, f->class)->arrived++;
+  class_of(r, f->class)->admitted++;
+  f->state = FLOW_SERVED;
+  f->since = now;
+  f->epoch = enter(r, f->class);
+}
+
+/* What waits, and begins at a sequence number, waits no more, for the server answers: the rest of a request
+ * that had paused is paused again, a request has come too early and is left to come again. Under the lock. */
 static __always_inline void take_back(struct room *r, struct flow *f, __u32 begin) {
   class_of(r, f->class)->gave_up++;
-  f->state = FLOW_IDLE;
+  f->state = f->start == begin ? FLOW_IDLE : FLOW_PAUSED;
   if (f->start != begin)
     return;
   f->next = f->body = begin;

@@ -119,6 +119,20 @@ static __always_inline int on_missed(struct scene *sc) {
   return STEP_IDLE;
 }
 
+/* A request behind an answer that has begun. Where nobody knows where that ends, it is over when its client,
+ * who has got all that was said of it, asks for something else. */
+static __always_inline int on_early(struct __sk_buff *skb, struct scene *sc) {
+  struct work *w = sc->w;
+  __u32 state = w->flow.reply.state;
+  bool endless = state == ANSWER_LOST || state == ANSWER_UNKNOWN;
+  if (!endless || !(w->flow.flags & FLOW_ANSWERED) || w->flow.flags & FLOW_CLOSES)
+    return drop(REASON_PIPELINED);
+  find_socket(skb, &w->key, &w->socket);
+  if (!takes_data(&w->socket) || before(w->s.ack, w->socket.written))
+    return drop(REASON_PIPELINED);
+  return state == ANSWER_LOST ? STEP_UNFOLLOWED : on_missed(sc);
+}
+
 /* Bytes behind those that are known of the request in service. */
 __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -139,7 +153,7 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w) {
   if (flags & FLOW_LOST)
     return drop(REASON_GAP);
   if (!before(w->s.seq, next))
-    return drop(REASON_PIPELINED);
+    return on_early(skb, &sc);
   return note_moves(&sc) ? pass_until(skb, w, next) : drop(REASON_RACE);
 }
 

@@ -143,8 +143,10 @@ static __always_inline int answer_news(struct __sk_buff *skb, struct work *w) {
   __u32 ends = w->flow.ends;
   if (opens_tunnel(w))
     return NEWS_TUNNEL;
-  if (a->state == ANSWER_HEAD)
-    return ends == END_FIRST_BYTE && a->at == STATUS_SIZE && !answer_is_interim(a) ? NEWS_OVER : NEWS_READ;
+  if (a->state == ANSWER_HEAD && (a->at < STATUS_SIZE || answer_is_interim(a)))
+    return NEWS_READ;
+  if (a->state == ANSWER_HEAD && ends != END_FIRST_BYTE)
+    return ends == END_LAST_BYTE ? NEWS_BEGUN : NEWS_READ;
   if (ends == END_CLOSE)
     return w->flow.flags & FLOW_CLOSES ? NEWS_BEGUN : NEWS_TUNNEL;
   if (ends == END_FIRST_BYTE || (ends == END_AUTO && !server_closes(w)))
@@ -201,59 +203,15 @@ static __always_inline int on_interim_while_held(struct scene *sc, struct flow *
   return mine ? TCX_NEXT : STEP_STALE;
 }
 
-/* The server goes on with its answer to the request before the one that waits, which so came
- * too early. A rejection would fall into that answer: the request is left to come again, unless
- * we have acknowledged it. If it is the rest of a request that has paused, this is its answer. */
-static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
-  struct room *r = sc->room;
-  __u32 node = 0;
-  struct slot *slot = slot_of(sc->w->flow.node);
-  if (!slot || sc->w->flow.protocol != PROTOCOL_HTTP)
-    return TCX_NEXT;
-  __u32 begin = slot->sequence;
-  bool rest = begin != sc->w->flow.start;
-  if (rest && read_news(skb, sc->w) <= NEWS_READ)
-    return on_interim_while_held(sc, f);
-  if (sc->w->flow.flags & FLOW_ACKED)
-    return TCX_NEXT;
-  bpf_spin_lock(&r->lock);
-  bool mine = is_as_seen(f, &sc->w->flow);
-  struct node_link *l = link_of(sc->pool, f->node);
-  if (mine && rest)
-    keep_answer(f, &sc->w->flow);
-  if (mine && l->state == NODE_WAITING && !l->busy) {
-    node = part_node(r, sc->pool, f);
-    take_back(r, f, begin);
-  } else if (mine) { /* it is in another CPU's hands, which will see to it */
-    f->flags |= FLOW_ANSWERED;
-  }
-  bpf_spin_unlock(&r->lock);
-  if (node) {
-    free_node(sc->pool, node);
-    count_reason(REASON_PIPELINED, false, false);
-  }
-  return mine ? TCX_NEXT : STEP_STALE;
-}
-
 /* The answer has begun, and keeps the place of its request. Returns whether the flow is to be watched from
  * now on. Under the lock. */
 static __always_inline bool begin_answer(struct flow *f, const struct work *w) {
   f->flags |= FLOW_ANSWERED;
-  if (f->protocol == PROTOCOL_HTTP && server_closes(w))
+  if (f->protocol == PROTOCOL_HTTP && w->flow.reply.state != ANSWER_HEAD && server_closes(w))
     f->flags |= FLOW_CLOSES;
   bool watch = !f->watched && wants_watch(f, f->next);
   f->watched |= watch;
   return watch;
-}
-
-/* The server answers a request that has paused: it works on it, whether there is room or not. Under the lock.
- */
-static __always_inline void enter_again(struct room *r, struct flow *f, __u64 now) {
-  class_of(r, f->class)->arrived++;
-  class_of(r, f->class)->admitted++;
-  f->state = FLOW_SERVED;
-  f->since = now;
-  f->epoch = enter(r, f->class);
 }
 
 /* Applies the news to the flow. Under the lock. */
@@ -270,6 +228,45 @@ static __always_inline void apply_news(struct room *r, struct flow *f, struct wo
     w->watch = begin_answer(f, w);
   else if (news == NEWS_OVER)
     end_service(r, f, w->now);
+}
+
+/* The server goes on with its answer to the request before the one that waits, which so came
+ * too early. A rejection would fall into that answer: the request is left to come again, unless
+ * we have acknowledged it. If it is the rest of a request that has paused, this is its answer. */
+static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
+  struct room *r = sc->room;
+  __u32 node = 0;
+  struct slot *slot = slot_of(sc->w->flow.node);
+  if (!slot || sc->w->flow.protocol != PROTOCOL_HTTP)
+    return TCX_NEXT;
+  __u32 begin = slot->sequence;
+  bool rest = begin != sc->w->flow.start;
+  int news = rest ? read_news(skb, sc->w) : NEWS_OVER;
+  if (news <= NEWS_READ)
+    return on_interim_while_held(sc, f);
+  if (sc->w->flow.flags & FLOW_ACKED)
+    return TCX_NEXT;
+  sc->w->watch = 0;
+  sc->w->now = bpf_ktime_get_ns();
+  bpf_spin_lock(&r->lock);
+  bool mine = is_as_seen(f, &sc->w->flow);
+  struct node_link *l = link_of(sc->pool, f->node);
+  if (mine && rest)
+    keep_answer(f, &sc->w->flow);
+  if (mine && l->state == NODE_WAITING && !l->busy) {
+    node = part_node(r, sc->pool, f);
+    take_back(r, f, begin);
+    apply_news(r, f, sc->w, news);
+  } else if (mine) { /* it is in another CPU's hands, which will see to it */
+    f->flags |= FLOW_ANSWERED;
+  }
+  bpf_spin_unlock(&r->lock);
+  if (node) {
+    free_node(sc->pool, node);
+    count_reason(REASON_PIPELINED, false, false);
+    watch_flow(sc->w, sc->w->flow.next);
+  }
+  return mine ? TCX_NEXT : STEP_STALE;
 }
 
 /* Takes in what the segment says. False: the flow has gone on since it was copied. */
