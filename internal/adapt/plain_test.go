@@ -47,6 +47,15 @@ var plains = []plain{
 	{"8 processes, 2 ms and 20 ms of waiting", processes(8, 0.002, 0.02, 1), 10, 0.022, []int{6, 7, 8, 9, 10, 12}, []int{16, 64, 200, 1000}, 0.003, false, 0.95, false, false},
 	{"8 processes, 5 ms", processes(8, 0.005, 0, 2), 10, 0.005, []int{1, 2, 3, 4, 8, 9}, []int{16, 64, 200}, 0.0025, false, 0.95, false, false},
 	{"one thread, 1 ms", nodes(0.001, 1), 10, 0.001, []int{1, 2, 3, 4}, []int{16, 64, 200, 1000}, 0.001, false, 0.95, false, false},
+	{"one thread, every hundredth takes 20 ms, others 0.5", func() *server {
+		n := 0
+		return &server{cores: 1, loop: true, request: func(*rand.Rand) []stage {
+			if n++; n%100 == 0 {
+				return []stage{{onCPU, 0.02}}
+			}
+			return []stage{{onCPU, 0.0005}}
+		}}
+	}, 10, 0.001, []int{1, 2, 3}, []int{16, 64, 200, 1000}, 0.001, false, 0.93, false, false}, // with a limit of 1 it waits for each next one
 	{"a loop that waits 50 ms", func() *server {
 		return &server{cores: 1, loop: true, request: func(r *rand.Rand) []stage {
 			return []stage{{onCPU, 0.0005}, {delay, 0.05}, {onCPU, lognormal(r, 0.0005, 0.5)}}

@@ -187,7 +187,7 @@ func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 	if f.trial > 0 {
 		f.acc.add(s)
 		f.hasten(&f.acc)
-		f.judge(s)
+		f.judge(s, q)
 		return
 	}
 	if f.ref.t > 0.2 {

@@ -46,13 +46,23 @@ func (f *search) try(to float64, s *Sample, c Config) bool {
 func (f *search) ramp() float64 { return min(1, 1.2*f.ref.in/max(f.ref.served, 1)) }
 
 // judge ends a trial as soon as it is clear what it brings.
-func (f *search) judge(s *Sample) {
+func (f *search) judge(s *Sample, q *inside) {
 	u, was := f.acc.utilisation(s), f.ref.utilisation(s)
 	gain, se := f.acc.gain(&f.ref, f.noise.index())
+	// What it leaves untaken cannot make it do more, and its processors have enough to do: whatever it completes.
+	plenty := f.dir == down && was >= busyFully && u >= busyFully && q.taken() > 0
 	if f.acc.t < f.enough() {
+		if plenty {
+			return
+		}
 		if was >= busyFully && u < idlePlain || f.dir == down && f.acc.t > 0.1-1e-9 && gain+3*se < -0.4 {
 			f.reject(s, se) // it is plain already
 		}
+		return
+	}
+	if plenty {
+		f.before, f.lowered = f.base, 0
+		f.accept(0, 0)
 		return
 	}
 	late := f.acc.t >= f.patience()

@@ -210,18 +210,24 @@ func (s *steered) addMachine(out *adapt.Sample, now machineSums) {
 		out.Busy = max(used, out.Cores-idle)
 	}
 	out.Busy = min(out.Busy, out.Cores)
-	addWork(out, now, before, span)
+	s.addWork(out, now, before)
 }
 
 // ownShare is how much of what processors do the server's own threads must do, so that these tell how
 // busy it is: what does its work may be other processes.
 const ownShare = 0.4
 
-// addWork adds what the server's own threads did, which others on its processors do not change.
-func addWork(out *adapt.Sample, now, before machineSums, span float64) {
+// late is how much the kernel counts late of what a thread does: one of its ticks, at 100 Hz.
+const late = 10 * time.Millisecond
+
+// addWork adds what the server's own threads did, which others on its processors do not change. What is more than its
+// processors can do in the time was done before, and counted late.
+func (s *steered) addWork(out *adapt.Sample, now, before machineSums) {
 	if !now.worked || !before.worked || now.work.Ran < before.work.Ran {
+		s.owed = 0
 		return
 	}
+	span := out.Span.Seconds()
 	ran, waited := (now.work.Ran-before.work.Ran).Seconds()/span, (now.work.Waited-before.work.Waited).Seconds()/span
 	if ran < ownShare*out.Busy {
 		return
@@ -230,5 +236,7 @@ func addWork(out *adapt.Sample, now, before machineSums, span float64) {
 	if width := math.Round(now.work.Width); width >= 1 && width < out.Cores {
 		out.Cores, out.Busy = width, min(ran, width)
 	}
-	out.Wanted = min(ran+max(waited, 0), out.Cores)
+	wanted := ran + max(waited, 0) + s.owed.Seconds()/span
+	out.Wanted = min(wanted, out.Cores)
+	s.owed = min(time.Duration((wanted-out.Wanted)*float64(out.Span)), late)
 }

@@ -27,6 +27,7 @@ type steered struct {
 	last      datapath.RoomReading
 	machine   machineSums // at the last sample
 	place     *whereabouts
+	owed      time.Duration         // what threads ran beyond what they can in a sample, for the next
 	unread    time.Duration         // when what servers have not read may be looked for next
 	began     time.Duration         // when the first sample did
 	inherited *datapath.RoomReading // control in force that counts until there is a better one
