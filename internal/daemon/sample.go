@@ -233,10 +233,10 @@ func (s *steered) addWork(out *adapt.Sample, now, before machineSums) {
 		return
 	}
 	out.Runnable = ran + max(waited, 0)
+	ran += s.owed.Seconds() / span
 	if width := math.Round(now.work.Width); width >= 1 && width < out.Cores {
 		out.Cores, out.Busy = width, min(ran, width)
 	}
-	wanted := ran + max(waited, 0) + s.owed.Seconds()/span
-	out.Wanted = min(wanted, out.Cores)
-	s.owed = min(time.Duration((wanted-out.Wanted)*float64(out.Span)), late)
+	s.owed = min(time.Duration(max(ran-out.Cores, 0)*float64(out.Span)), late)
+	out.Wanted = min(ran+max(waited, 0), out.Cores)
 }

@@ -169,3 +169,26 @@ func TestWork(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkCountedLate has a thread that always runs, of which the kernel counts a part in the next sample.
+func TestWorkCountedLate(t *testing.T) {
+	const ms = time.Millisecond
+	s := &steered{}
+	before := machineSums{worked: true}
+	for i, ran := range []time.Duration{48, 100, 147, 200, 250, 300, 350} {
+		now := machineSums{worked: true, work: host.Work{Ran: ran * ms, Width: 1}}
+		out := adapt.Sample{Span: 50 * ms, Cores: 2, Busy: 1}
+		s.addWork(&out, now, before)
+		if i >= 3 && (out.Busy != 1 || out.Wanted != 1 || out.Cores != 1) {
+			t.Errorf("after %v ms: %v of %v cores busy, %v wanted", int(ran), out.Busy, out.Cores, out.Wanted)
+		}
+		before = now
+	}
+	now := before
+	now.work.Ran += 25 * ms
+	out := adapt.Sample{Span: 50 * ms, Cores: 2, Busy: 1}
+	s.addWork(&out, now, before)
+	if out.Busy > 0.7 {
+		t.Errorf("%v of a core busy, want half of one and what was late", out.Busy)
+	}
+}
