@@ -4,7 +4,8 @@
 #pragma once
 #include "headers/kernel.h"
 
-/* What rules ask of a request. Headers and cookies that rules name are further fields. */
+/* What rules ask of a request. Headers, cookies and parameters that rules name are further fields, as is the
+ * number of parameters. */
 enum field {
   FIELD_HOST = 0,
   FIELD_PATH = 1,
@@ -12,6 +13,7 @@ enum field {
   FIELD_SNI = 3,
   FIELD_ALPN = 4,
   FIELD_NAMED = 5, /* the first of those */
+  FIELD_PAIRS = 6, /* the first of names that rules want absent: theirs, and behind it that of its absence */
 };
 
 #define MAX_FIELDS 128
@@ -21,6 +23,10 @@ enum field {
 
 /* Bytes of a value that is compared at most: what fits a slot. */
 #define MAX_TEXT 16384
+
+/* Of the parameters of a query so many are counted. Their number is compared as a text of as many bytes. */
+#define MAX_PARAMETERS 64
+#define PARAMETER_BYTE '1'
 
 /* What a key of the hash table is of. */
 enum match_kind {
@@ -33,6 +39,7 @@ enum match_kind {
   MATCH_EDGE = 6,   /* node of the graph, pattern */
   MATCH_HEADER = 7, /* name in lower case */
   MATCH_COOKIE = 8, /* name */
+  MATCH_QUERY = 9,  /* name of a parameter */
 };
 
 /* An entry of the hash table. Four are a cell, from which a key may be up to MATCH_CELLS - 1 cells
@@ -40,8 +47,7 @@ enum match_kind {
 struct match_entry {
   __u64 key;
   __u32 rule; /* first rule that asks for this alone, or NO_MATCH; of OUTPUT: the word */
-  __u32 to; /* pattern, 0: none; of OUTPUT: next state with a word; of EDGE: node; of HEADER and COOKIE: field
-             */
+  __u32 to;   /* pattern, 0: none; of OUTPUT: next state with a word; of EDGE: node; of names: field */
 };
 
 #define MATCH_WAYS 4
@@ -76,7 +82,8 @@ struct match_field {
   __u16 longest_suffix;
   __u8 exact;   /* 1: there are patterns without a star */
   __u8 words;   /* 1: there are words to look for */
-  __u8 pad[40]; /* 0 */
+  __u8 folded;  /* field of the same value in small letters; 0: none */
+  __u8 pad[39]; /* 0 */
 };
 
 /* A node of the graph that rules with several fields are paths through. */
@@ -92,21 +99,23 @@ struct match {
   __u64 seed;  /* secret, with which hashes begin */
   __u32 rules; /* cell of the first rule; one a cell, in file order */
   __u32 rule_count;
-  __u32 entries;  /* cell of the hash table, which begins a page unless it fits into one */
-  __u32 mask;     /* of its cells: a power of 2, less 1 */
-  __u32 fields;   /* cell of the first struct match_field; one a cell */
-  __u32 patterns; /* cell of pattern 0; eight a cell */
-  __u32 nodes;    /* cell of the graph's root; two a cell */
-  __u32 classes;  /* cell of a byte's class in the automaton; 256 bytes */
-  __u32 states;   /* cell of the automaton: states[state * width + class], of 32 bits, 16 a cell */
-  __u16 width;    /* classes of bytes */
-  __u8 headers;   /* 1: rules name headers */
-  __u8 cookies;   /* 1: rules name cookies */
-  __u8 graph;     /* 1: there are rules with several fields, or with none */
-  __u8 asks;      /* bits: fields below FIELD_NAMED that rules ask for */
-  __u8 pad[2];    /* 0 */
-  __u32 letters;  /* bits: first letters, of 5 bits each, of the names of headers that rules name */
-  __u8 pad2[4];   /* 0 */
+  __u32 entries;   /* cell of the hash table, which begins a page unless it fits into one */
+  __u32 mask;      /* of its cells: a power of 2, less 1 */
+  __u32 fields;    /* cell of the first struct match_field; one a cell */
+  __u32 patterns;  /* cell of pattern 0; eight a cell */
+  __u32 nodes;     /* cell of the graph's root; two a cell */
+  __u32 classes;   /* cell of a byte's class in the automaton; 256 bytes */
+  __u32 states;    /* cell of the automaton: states[state * width + class], of 32 bits, 16 a cell */
+  __u16 width;     /* classes of bytes */
+  __u8 headers;    /* 1: rules name headers */
+  __u8 cookies;    /* 1: rules name cookies */
+  __u8 graph;      /* 1: there are rules with several fields, or with none */
+  __u8 asks;       /* bits: fields below FIELD_NAMED that rules ask for */
+  __u8 query;      /* 1: rules name parameters of the query, or ask how many there are */
+  __u8 parameters; /* field of their number; 0: none */
+  __u32 letters;   /* bits: first letters, of 5 bits each, of the names of headers that rules name */
+  __u8 pairs;      /* the end of the fields from FIELD_PAIRS on that are pairs; 0: there are none */
+  __u8 pad2[3];    /* 0 */
 };
 
 /* In an entry of the automaton: words end in the state, see MATCH_OUTPUT. */

@@ -46,6 +46,21 @@ __noinline int walk_edge(struct reading *r, __u32 pattern) {
   return 0;
 }
 
+/* Notes of the names that rules want absent those that are. */
+static __always_inline void note_absent(struct reading *r) {
+  for (int i = 0; i < MAX_FIELDS / 64; i++)
+    r->present[i] |= ~r->present[i] << 1 & r->absent[i];
+}
+
+/* What an absent name has is the one pattern that its field can have, which has the field's number. */
+static __always_inline void hit_absent(struct reading *r, __u32 field) {
+  field = text_opaque(field) & (MAX_FIELDS - 1);
+  if (r->absent[field / 64] >> (field & 63) & 1) {
+    r->hit[field][0] = field;
+    r->hits[field] = 1;
+  }
+}
+
 /* Takes the next field of the node. False: there is none. */
 static __always_inline bool walk_field(struct reading *r) {
   for (int i = 0; i < MAX_FIELDS / 64; i++) {
@@ -55,6 +70,7 @@ static __always_inline bool walk_field(struct reading *r) {
     r->walk.left[i] = left & (left - 1);
     r->walk.field = i * 64 + lowest_bit(left);
     r->walk.hit = 0;
+    hit_absent(r, r->walk.field);
     return true;
   }
   return false;

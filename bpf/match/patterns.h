@@ -38,12 +38,16 @@ struct reading {
   struct text text;
   struct tls_names names;
   __u64 present[MAX_FIELDS / 64];  /* bits: fields that have hits */
+  __u64 absent[MAX_FIELDS / 64];   /* bits: fields that have one if the field before has none */
   __u32 hit[MAX_FIELDS][MAX_HITS]; /* patterns */
   __u8 hits[MAX_FIELDS];
   __u8 asks; /* as in struct match */
   __u8 graph;
   __u8 client;         /* enum reading_client */
   __u8 said;           /* 1: an earlier X-Forwarded-For has said something */
+  __u8 folded;         /* field of the value at hand in small letters; 0: none */
+  __u8 parameters;     /* field of the number of parameters; MAX_FIELDS: nobody asks for it */
+  __u8 pad[2];         /* 0 */
   __u32 trusted[2];    /* entries of the trusted proxies' look-up, of IPv4 and IPv6 */
   struct address from; /* who sends it, as trusted proxies say */
   struct forwarded forwarded;
@@ -316,6 +320,7 @@ __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
   struct search s = {kind, field, f.suffixes, f.suffix_count, NO_MATCH, 0};
   if (front) {
     r->words = f.words;
+    r->folded = f.folded;
     r->longest_suffix = f.longest_suffix;
     s = (struct search){kind, field, f.prefixes, f.prefix_count, f.rule, f.pattern};
   }

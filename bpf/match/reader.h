@@ -8,19 +8,35 @@
 
 /* What read_values() comes to beside the number of a field whose value is complete. */
 #define READ_FORWARDED (MAX_FIELDS + 1)
-#define READ_ON (MAX_FIELDS + 2)   /* the piece goes on */
-#define READ_NEXT (MAX_FIELDS + 3) /* the next piece is wanted */
-#define READ_END (MAX_FIELDS + 4)
-#define READ_BAD (MAX_FIELDS + 5)
+#define READ_ON (MAX_FIELDS + 2)     /* the piece goes on */
+#define READ_NEXT (MAX_FIELDS + 3)   /* the next piece is wanted */
+#define READ_FOLDED (MAX_FIELDS + 4) /* the value at hand is asked for in small letters, too */
+#define READ_END (MAX_FIELDS + 5)
+#define READ_BAD (MAX_FIELDS + 6)
 
-/* A name is complete: of a header, or of a cookie (HEAD_CRUMB). If rules ask for it, the value behind it is
- * read next. */
+/* A name is complete: of a header, a cookie (HEAD_CRUMB) or a parameter (HEAD_KEY). If rules ask for it, the
+ * value behind it is read next. */
 __noinline int on_name(struct reading *r, __u32 value) {
   if (!r)
     return 0;
-  r->field = match_name(r, value == HEAD_NAME ? MATCH_HEADER : MATCH_COOKIE);
-  if (r->field < MAX_FIELDS)
+  r->field = match_name(r, value == HEAD_NAME  ? MATCH_HEADER
+                           : value == HEAD_KEY ? MATCH_QUERY
+                                               : MATCH_COOKIE);
+  if (r->field < MAX_FIELDS || value == HEAD_KEY)
     head_want(&r->head, &r->text, value);
+  return 0;
+}
+
+/* The query has ended: makes a text of as many bytes as it had pieces, so that a beginning is a least number.
+ */
+__noinline int on_pieces(struct reading *r) {
+  if (!r)
+    return 0;
+  __u64 hash = text_hash(&r->text, 0), factor = r->text.factor;
+  __u32 n = BOUND(r->head.pieces, MAX_PARAMETERS);
+  for (__u32 i = 0; i < MAX_PARAMETERS && i < n; i++)
+    hash = text_put(&r->text, i, hash, PARAMETER_BYTE, factor);
+  r->text.length = n;
   return 0;
 }
 
@@ -41,9 +57,15 @@ static __always_inline __u32 field_of(struct reading *r, __u32 value) {
     break;
   case HEAD_VALUE:
   case HEAD_COOKIE:
+  case HEAD_PARAMETER:
     return r->field;
+  case HEAD_PIECES:
+    if (r->parameters < MAX_FIELDS)
+      on_pieces(r);
+    return r->parameters;
   case HEAD_NAME:
   case HEAD_CRUMB:
+  case HEAD_KEY:
     on_name(r, value);
     return MAX_FIELDS;
   }
@@ -84,12 +106,22 @@ __noinline int load_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
 /* Prepares for a request of which no rules ask anything. */
 static __always_inline void reading_clear(struct reading *r) {
   __builtin_memset(&r->head, 0, sizeof(r->head));
-  r->asks = r->graph = 0;
+  r->asks = r->graph = r->folded = 0;
+  r->parameters = MAX_FIELDS;
   r->client = CLIENT_NONE;
   r->best = NO_MATCH;
   r->complex = 0;
   for (int i = 0; i < MAX_FIELDS / 64; i++)
-    r->present[i] = 0;
+    r->present[i] = r->absent[i] = 0;
+}
+
+/* Which fields are of names that are absent: every second one between the first pair and the last. */
+static __always_inline void reading_pairs(struct reading *r, __u32 end) {
+  for (__u32 i = 0; i < MAX_FIELDS / 64; i++) {
+    __u32 from = i ? 0 : FIELD_PAIRS, to = end < 64 * i ? 0 : end - 64 * i;
+    __u64 below = to < 64 ? (1ULL << (to & 63)) - 1 : ~0ULL;
+    r->absent[i] = HTTP_EACH(0xaa) & below & ~0ULL << from;
+  }
 }
 
 #define LETTER_BIT(letter) (1U << HTTP_LETTER(letter))
@@ -107,6 +139,11 @@ __noinline int reading_begin(struct reading *r) {
     r->head.letters = m.letters | (m.cookies ? LETTER_BIT('c') : 0);
     r->asks = m.asks;
     r->graph = m.graph;
+    r->head.query = m.query;
+    if (m.parameters)
+      r->parameters = m.parameters;
+    if (m.pairs)
+      reading_pairs(r, m.pairs);
   }
   if (r->asks & 1 << FIELD_HOST)
     r->head.letters |= LETTER_BIT('h');
@@ -155,17 +192,26 @@ static __always_inline int read_values(struct work *w, struct reading *r) {
   return pos < end ? READ_ON : READ_NEXT;
 }
 
+/* Makes the value at hand one in small letters. Returns the field that it then is of. */
+__noinline int fold_value(struct reading *r) {
+  if (!r)
+    return READ_BAD;
+  for (__u32 i = 0, at = 0; i < MAX_TEXT / FOLD_RUN && at < r->text.length; i++)
+    at = text_fold_some(&r->text, at);
+  return r->folded & (MAX_FIELDS - 1);
+}
+
 /* One reading: of the next piece if `value`, what the last one came to, says so, up to a value that rules ask
  * for. Returns what it comes to. */
 __noinline int read_step(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node, __u32 value) {
   if (!w || !r || (value == READ_NEXT && !next_piece(skb, w, r, node)))
     return READ_BAD;
-  value = forget(read_values(w, r), r->text.factor);
+  value = forget(value == READ_FOLDED ? fold_value(r) : read_values(w, r), r->text.factor);
   if (value < MAX_FIELDS)
     match_value(r, value);
   else if (value == READ_FORWARDED)
     on_forwarded(r);
-  return value;
+  return value < MAX_FIELDS && r->folded ? READ_FOLDED : value;
 }
 
 /* Readings of one turn. */
@@ -185,8 +231,10 @@ static __always_inline bool read_head(struct __sk_buff *skb, struct work *w, str
   for (int i = 0; i < MAX_READINGS / READING_TURN && value < READ_END; i++)
     value = read_turn(skb, w, r, node, value);
   r->complex |= value < READ_END;
-  if (value == READ_END && r->graph)
+  if (value == READ_END && r->graph) {
+    note_absent(r);
     walk_graph(r);
+  }
   return value != READ_BAD;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reads what the head of an HTTP/1.x request says, value by value: method, host, path, headers and
- * cookies. The head has been framed (http.h): its lines are lines, its header names are tokens.
+/* Reads what the head of an HTTP/1.x request says, value by value: method, host, path, query,
+ * headers and cookies. The head has been framed (http.h): its lines are lines, its header names are tokens.
  * Calls no helper: it is compiled natively, too, and compared with plain Go. */
 #pragma once
 #include "parse/text.h"
@@ -14,7 +14,9 @@ struct head_reader {
   __u8 flags;     /* enum head_flag */
   __u8 cookies;   /* 1: cookies are looked up */
   __u8 forwarded; /* 1: X-Forwarded-For is */
-  __u8 pad[7];    /* 0 */
+  __u8 query;     /* 1: the query is read */
+  __u16 pieces;   /* of it, that are not empty */
+  __u8 pad[4];    /* 0 */
 };
 
 enum head_flag {
@@ -34,7 +36,10 @@ enum head_value {
   HEAD_FORWARDED,
   HEAD_CRUMB, /* name of a cookie: likewise */
   HEAD_COOKIE,
-  HEAD_BAD, /* readers could take it for different things */
+  HEAD_KEY, /* name of a parameter: likewise */
+  HEAD_PARAMETER,
+  HEAD_PIECES, /* the query has ended: there were so many pieces */
+  HEAD_BAD,    /* readers could take it for different things */
   HEAD_END,
 };
 
@@ -57,6 +62,9 @@ enum head_place {
   HEAD_AT_CRUMB,
   HEAD_AT_COOKIE,
   HEAD_AT_NO_COOKIE, /* in one that does not matter */
+  HEAD_AT_PIECE,     /* before a parameter */
+  HEAD_AT_KEY,
+  HEAD_AT_PARAMETER,
   HEAD_AT_END,
 };
 
@@ -164,7 +172,37 @@ static __always_inline int head_path(struct head_reader *h, struct text *t, stru
   bool ended = path_turn(t, r);
   if (t->bad)
     return HEAD_BAD;
-  return ended ? head_done(h, HEAD_AT_REST, HEAD_PATH) : HEAD_NONE;
+  if (!ended)
+    return HEAD_NONE;
+  bool queried = h->query && http_byte(r) == '?';
+  r->pos += queried;
+  return head_done(h, queried ? HEAD_AT_PIECE : HEAD_AT_REST, HEAD_PATH);
+}
+
+/* Before a parameter, or the end of the query. */
+static __always_inline int head_piece(struct head_reader *h, struct text *t, struct http_reader *r) {
+  __u8 b = http_byte(r);
+  text_begin(t, h->seed);
+  if (b == '&') {
+    r->pos++;
+    return HEAD_NONE;
+  }
+  if (text_kinds[b] & TEXT_STOP_SPACE)
+    return head_done(h, HEAD_AT_REST, HEAD_PIECES);
+  h->pieces++;
+  h->place = HEAD_AT_KEY;
+  return HEAD_NONE;
+}
+
+/* In the name of a parameter, or in its value, which is read in any case: an escape in it may be bad. */
+static __always_inline int head_parameter(struct head_reader *h, struct text *t, struct http_reader *r) {
+  bool key = h->place == HEAD_AT_KEY, ended = query_turn(t, r, key ? TEXT_STOP_KEY : TEXT_STOP_QUERY);
+  if (t->bad)
+    return HEAD_BAD;
+  if (!ended)
+    return HEAD_NONE;
+  r->pos += key && http_byte(r) == '=';
+  return head_done(h, key ? HEAD_AT_PARAMETER : HEAD_AT_PIECE, key ? HEAD_KEY : HEAD_PARAMETER);
 }
 
 static __always_inline int head_rest(struct head_reader *h, struct http_reader *r) {
@@ -301,7 +339,8 @@ static __always_inline int head_no_cookie(struct head_reader *h, struct http_rea
 /* The value is wanted whose name has just come. */
 static __always_inline void head_want(struct head_reader *h, struct text *t, int name) {
   text_begin(t, h->seed);
-  h->place = name == HEAD_CRUMB ? HEAD_AT_COOKIE : HEAD_AT_BLANK;
+  if (name != HEAD_KEY)
+    h->place = name == HEAD_CRUMB ? HEAD_AT_COOKIE : HEAD_AT_BLANK;
 }
 
 static __always_inline int head_in_target(struct head_reader *h, struct text *t, struct http_reader *r) {
@@ -341,6 +380,11 @@ static __always_inline int head_in_header(struct head_reader *h, struct text *t,
   return h->place == HEAD_AT_BLANK ? head_blank(h, r) : head_value(h, t, r);
 }
 
+static __always_inline int head_in_query(struct head_reader *h, struct text *t, struct http_reader *r) {
+  int value = h->place == HEAD_AT_PIECE ? head_piece(h, t, r) : HEAD_NONE;
+  return h->place == HEAD_AT_PIECE || value ? value : head_parameter(h, t, r);
+}
+
 /* Goes on to the next line, and to its name's end, as far as the bytes at hand go; or in a header. */
 static __always_inline int head_in_lines(struct head_reader *h, struct text *t, struct http_reader *r) {
   int value = HEAD_NONE;
@@ -370,8 +414,10 @@ __noinline int head_turn(struct head_reader *h, struct text *t, const struct htt
     value = head_path(h, t, &r);
   else if (h->place < HEAD_AT_JAR)
     value = head_in_lines(h, t, &r);
-  else if (h->place < HEAD_AT_END)
+  else if (h->place < HEAD_AT_PIECE)
     value = head_in_cookies(h, t, &r);
+  else if (h->place < HEAD_AT_END)
+    value = head_in_query(h, t, &r);
   else
     value = HEAD_END;
   return value << HEAD_VALUE_SHIFT | (__u16)r.pos;

@@ -122,20 +122,25 @@ enum text_stop {
   TEXT_STOP_CRUMB = 32,  /* also that and an equals sign */
   TEXT_LOWER = 64,       /* beside a stop: letters become lower-case ones */
   TEXT_CAPITAL = 128,    /* of text_kinds alone: a capital letter */
+  TEXT_STOP_QUERY = 256, /* also what a query does not take as it is */
+  TEXT_STOP_KEY = 512,   /* also that and an equals sign */
 };
 
-#define TEXT_STOP_ALL 63
+#define TEXT_STOP_ALL (63 | TEXT_STOP_QUERY | TEXT_STOP_KEY)
+#define TEXT_STOP_BOTH (TEXT_STOP_QUERY | TEXT_STOP_KEY)
 
-static const __u8 text_kinds[256] = {
+static const __u16 text_kinds[256] = {
     ['\r'] = TEXT_STOP_ALL,
     ['\n'] = TEXT_STOP_ALL,
-    [' '] = TEXT_STOP_PATH | TEXT_STOP_SPACE,
-    ['%'] = TEXT_STOP_PATH,
+    [' '] = TEXT_STOP_PATH | TEXT_STOP_SPACE | TEXT_STOP_BOTH,
+    ['%'] = TEXT_STOP_PATH | TEXT_STOP_BOTH,
     ['/'] = TEXT_STOP_PATH,
-    ['#'] = TEXT_STOP_PATH,
+    ['#'] = TEXT_STOP_PATH | TEXT_STOP_BOTH,
+    ['&'] = TEXT_STOP_BOTH,
+    ['+'] = TEXT_STOP_BOTH,
     ['?'] = TEXT_STOP_PATH,
     [';'] = TEXT_STOP_PATH | TEXT_STOP_COOKIE | TEXT_STOP_CRUMB,
-    ['='] = TEXT_STOP_CRUMB,
+    ['='] = TEXT_STOP_CRUMB | TEXT_STOP_KEY,
     [':'] = TEXT_STOP_NAME,
     ['_'] = TEXT_STOP_NAME,
     ['A' ... 'Z'] = TEXT_CAPITAL,
@@ -200,7 +205,8 @@ __noinline int text_copy(struct text *t, const struct http_chunk *c, __u32 span,
   __u32 capitals = stop & TEXT_LOWER ? TEXT_CAPITAL : 0, i = 0;
   TEXT_UNROLLED
   for (; i < TEXT_RUN; i++) {
-    __u8 b = x.from[i], kind = text_kinds[b];
+    __u8 b = x.from[i];
+    __u32 kind = text_kinds[b];
     if (i >= x.count || kind & stop)
       break;
     text_next(&x, i, b | (kind & capitals) / 4, factor);
@@ -303,20 +309,14 @@ static __always_inline void path_byte(struct text *t, __u8 b) {
     text_add(t, b);
 }
 
-/* A byte in or behind an escape. */
-static __always_inline void path_escape(struct text *t, __u8 b) {
+/* A byte in or behind an escape. True: the escape ends with it, and stands for the byte in t->digit. */
+static __always_inline bool text_escape(struct text *t, __u8 b) {
   __u32 digit = http_hex(b);
-  if (digit > 15) {
-    t->bad = 1;
-  } else if (t->place == TEXT_AT_ESCAPE) {
-    t->digit = digit;
-    t->place = TEXT_AT_DIGIT;
-  } else {
-    digit |= t->digit << 4;
-    t->place = TEXT_AT_PLAIN;
-    t->bad |= !digit;
-    path_byte(t, digit);
-  }
+  bool second = t->place == TEXT_AT_DIGIT;
+  t->bad |= digit > 15;
+  t->digit = second ? t->digit << 4 | digit : digit;
+  t->place = second ? TEXT_AT_PLAIN : TEXT_AT_DIGIT;
+  return second;
 }
 
 /* Whether the byte is not of the path any more: query, fragment, or what comes behind the target. */
@@ -342,13 +342,55 @@ static __always_inline bool path_turn(struct text *t, struct http_reader *r) {
     return true;
   }
   r->pos++;
-  if (t->place != TEXT_AT_PLAIN)
-    path_escape(t, b);
-  else if (b == '%')
+  if (t->place == TEXT_AT_PLAIN && b == '%') {
     t->place = TEXT_AT_ESCAPE;
-  else
+  } else if (t->place == TEXT_AT_PLAIN) {
     path_byte(t, b);
+  } else if (text_escape(t, b)) {
+    t->bad |= !t->digit;
+    path_byte(t, t->digit);
+  }
   return false;
+}
+
+/* Goes on with the name of a parameter of a query, or with its value (WHATWG URL Standard,
+ * application/x-www-form-urlencoded). True: it has ended before r->pos. */
+static __always_inline bool query_turn(struct text *t, struct http_reader *r, __u32 stop) {
+  if (t->place == TEXT_AT_PLAIN)
+    text_run(t, r, stop);
+  if (http_used_up(r))
+    return false;
+  __u8 b = http_byte(r);
+  if (t->place != TEXT_AT_PLAIN) {
+    r->pos++;
+    if (text_escape(t, b))
+      text_add(t, t->digit);
+  } else if (b == '%' || b == '+') {
+    r->pos++;
+    if (b == '+')
+      text_add(t, ' ');
+    else
+      t->place = TEXT_AT_ESCAPE;
+  } else {
+    t->bad |= b == '#'; /* some servers cut fragments off */
+    return text_kinds[b] & stop;
+  }
+  return false;
+}
+
+/* Letters that are folded at once. */
+#define FOLD_RUN 32
+
+/* Makes capital letters small ones, from the byte at a place on, as far as some go. Returns where to. */
+__noinline int text_fold_some(struct text *t, __u32 at) {
+  if (!t)
+    return 0;
+  __u64 hash = text_hash(t, at), factor = t->factor;
+  for (int i = 0; i < FOLD_RUN && at < t->length; i++) {
+    hash = text_put(t, at, hash, text_lower(text_byte(t, at)), factor);
+    at++;
+  }
+  return at;
 }
 
 /* What hosts are of: names, or addresses between brackets. */

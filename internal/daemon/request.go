@@ -84,12 +84,16 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 		d.Refused = err.Error()
 		return v, true
 	}
+	if x.Tables.Requests != nil && x.Tables.Requests.Query {
+		d.Refused = string(head.Query.Refused)
+	}
 	d.Method, d.Path, d.Host = head.Method, head.Path, head.Host
 	v = policy.RequestView{
 		Method: head.Method, HasMethod: true,
 		Path: head.Path, HasPath: head.Path != "",
 		Host: head.Host, HasHost: head.Host != "",
 		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
+		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
 	}
 	return v, true
 }

@@ -42,6 +42,7 @@ func placeMatch(t *policy.RequestTables, cell int) *matchImage {
 	m.narthexMatch = narthexMatch{
 		Seed: t.Seed, RuleCount: uint32(len(t.Rules)), Mask: uint32(len(t.Entries)/entriesPerCell - 1), Width: uint16(t.Width),
 		Headers: flag(t.Headers), Cookies: flag(t.Cookies), Graph: flag(t.Graph), Asks: asked(t.Fields), Letters: t.Letters,
+		Query: flag(t.Query), Parameters: uint8(t.Parameters), Pairs: uint8(t.Pairs),
 		Rules:    take(len(t.Rules), 1),
 		Fields:   take(len(t.Fields), 1),
 		Patterns: take(len(t.Patterns), patternsPerCell),
@@ -109,7 +110,7 @@ func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {
 		Rule: f.Rule, Pattern: f.Pattern,
 		Prefixes: m.lengths + f.Prefixes/uint32(lengthsPerCell), PrefixCount: f.PrefixCount,
 		Suffixes: m.lengths + f.Suffixes/uint32(lengthsPerCell), SuffixCount: f.SuffixCount,
-		LongestSuffix: f.LongestSuffix, Exact: flag(f.Exact), Words: flag(f.Words),
+		LongestSuffix: f.LongestSuffix, Exact: flag(f.Exact), Words: flag(f.Words), Folded: uint8(f.Folded),
 	}
 }
 

@@ -75,6 +75,7 @@ func readMatch(im *image, m narthexMatch, like *policy.RequestTables) *policy.Re
 	t := &policy.RequestTables{
 		Seed: m.Seed, Width: int(m.Width), Letters: m.Letters,
 		Headers: m.Headers == 1, Cookies: m.Cookies == 1, Graph: m.Graph == 1,
+		Query: m.Query == 1, Parameters: int(m.Parameters), Pairs: int(m.Pairs),
 	}
 	for i := range (m.Mask + 1) * uint32(entriesPerCell) {
 		e := at[narthexMatchEntry](im, m.Entries, i)

@@ -17,9 +17,10 @@ type Request struct {
 	Host    string // normalised; "" if there is none
 	Headers []Field
 	Cookies []Field
+	Query   Query
 }
 
-// Field is a header, with its name as HeaderName has it, or a cookie.
+// Field is a header, with its name as HeaderName has it, a cookie or a parameter of a query.
 type Field struct {
 	Name, Value string
 }

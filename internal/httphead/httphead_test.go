@@ -142,7 +142,7 @@ func TestRead(t *testing.T) {
 		{"\r\n\r\nGET / HTTP/1.0\r\n\r\nbody", &Request{Method: "GET", Path: "/"}},
 		{
 			"M-GET /a?b HTTP/1.1\r\nHost: \tA.example:80 \r\nX-Plan:  free\t\r\nx-PLAN:\r\n\r\n",
-			&Request{Method: "M-GET", Path: "/a", Host: "a.example", Headers: []Field{{"host", "A.example:80"}, {"x-plan", "free"}, {"x-plan", ""}}},
+			&Request{Method: "M-GET", Path: "/a", Host: "a.example", Headers: []Field{{"host", "A.example:80"}, {"x-plan", "free"}, {"x-plan", ""}}, Query: Query{Parameters: []Field{{"b", ""}}}},
 		},
 		{
 			"GET / HTTP/1.1\r\nCookie: a=1; b = \"x\" ;c;=d;e=;a=2=3\r\ncookie:f=g\r\n\r\n",
@@ -159,8 +159,8 @@ func TestRead(t *testing.T) {
 			"GET HTTP://B.example:8080 HTTP/1.1\r\nHost: b.EXAMPLE\r\nx_y: z\r\n\r\n",
 			&Request{Method: "GET", Path: "/", Host: "b.example", Headers: []Field{{"host", "b.EXAMPLE"}, {"x-y", "z"}}},
 		},
-		{"GET https://b/x/./y?z HTTP/1.1\r\n\r\n", &Request{Method: "GET", Path: "/x/y", Host: "b"}},
-		{"GET http://b?/x HTTP/1.1\r\n\r\n", &Request{Method: "GET", Path: "/", Host: "b"}},
+		{"GET https://b/x/./y?z HTTP/1.1\r\n\r\n", &Request{Method: "GET", Path: "/x/y", Host: "b", Query: Query{Parameters: []Field{{"z", ""}}}}},
+		{"GET http://b?/x HTTP/1.1\r\n\r\n", &Request{Method: "GET", Path: "/", Host: "b", Query: Query{Parameters: []Field{{"/x", ""}}}}},
 		{"GET / HTTP/1.1\r\nHost:\r\n\r\n", &Request{Method: "GET", Path: "/", Headers: []Field{{"host", ""}}}},
 
 		{"GET http://b#/x HTTP/1.1\r\n\r\n", nil},
@@ -207,6 +207,29 @@ func TestRead(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want it refused", tt.head, got, err)
 		case tt.want != nil && (err != nil || !reflect.DeepEqual(got, tt.want)):
 			t.Errorf("%q: got %+v, %v, want %+v", tt.head, got, err, tt.want)
+		}
+	}
+}
+
+func TestReadQuery(t *testing.T) {
+	for _, tt := range []struct {
+		target string
+		want   Query
+	}{
+		{"/a", Query{}},
+		{"/a?", Query{}},
+		{"/a?&&", Query{}},
+		{"/a?b", Query{Parameters: []Field{{"b", ""}}}},
+		{"?b=", Query{Parameters: []Field{{"b", ""}}}},
+		{"/a?b=c=d&e+f=g%20+h&&b=%2B%C3%a4", Query{Parameters: []Field{{"b", "c=d"}, {"e f", "g  h"}, {"b", "+\xc3\xa4"}}}},
+		{"/a??=x&=&a=?/", Query{Parameters: []Field{{"?", "x"}, {"", ""}, {"a", "?/"}}}},
+		{"/a?b%00=\xff;c", Query{Parameters: []Field{{"b\x00", "\xff;c"}}}},
+		{"/a?b=%4&c", Query{Parameters: []Field{{"b", ""}, {"c", ""}}, Refused: "an invalid escape in the query"}},
+		{"/a?b=%", Query{Parameters: []Field{{"b", ""}}, Refused: "an invalid escape in the query"}},
+		{"/a?b#c", Query{Parameters: []Field{{"b#c", ""}}, Refused: "a fragment, which some servers cut off"}},
+	} {
+		if got := ReadQuery(tt.target); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%q: %+v, want %+v", tt.target, got, tt.want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ func (q *Request) readTarget(target string) error {
 	var err error
 	switch {
 	case target[0] == '/':
+		q.Query = ReadQuery(target)
 		q.Path, err = Path(target)
 		return err
 	case target == "*":
@@ -35,6 +36,7 @@ func (q *Request) readTarget(target string) error {
 	if err := q.readAuthority(rest[:end]); err != nil {
 		return err
 	}
+	q.Query = ReadQuery(rest[end:])
 	q.Path, err = Path(rest[end:])
 	return err
 }
@@ -134,8 +136,49 @@ func Path(raw string) (string, error) {
 	return string(path), nil
 }
 
-// decode decodes each %XX once.
+// Query is what a target says behind its first "?".
+type Query struct {
+	Parameters []Field
+	Refused    Refused // why it is refused where rules ask for queries; empty: it is not
+}
+
+// ReadQuery reads the query of a target: what stands between "&" is a parameter each, unless it is empty. What
+// stands behind its first "=" is its value.
+func ReadQuery(target string) (q Query) {
+	_, query, _ := strings.Cut(target, "?")
+	if strings.Contains(query, "#") {
+		q.Refused = "a fragment, which some servers cut off"
+	}
+	for piece := range strings.SplitSeq(query, "&") {
+		if piece == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(piece, "=")
+		q.Parameters = append(q.Parameters, Field{q.text(name), q.text(value)})
+	}
+	return q
+}
+
+// text decodes a name or a value.
+func (q *Query) text(s string) string {
+	text, err := unescape(strings.ReplaceAll(s, "+", " "))
+	if err != nil {
+		q.Refused = "an invalid escape in the query"
+	}
+	return text
+}
+
+// decode decodes each %XX of a path once.
 func decode(s string) (string, error) {
+	text, err := unescape(s)
+	if err == nil && strings.Contains(text, "\x00") {
+		return "", Refused("NUL in the path")
+	}
+	return text, err
+}
+
+// unescape decodes each %XX once.
+func unescape(s string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '%' {
@@ -145,11 +188,7 @@ func decode(s string) (string, error) {
 		if len(s)-i < 3 || digit(s[i+1]) < 0 || digit(s[i+2]) < 0 {
 			return "", Refused("an invalid escape in the path")
 		}
-		c := digit(s[i+1])<<4 | digit(s[i+2])
-		if c == 0 {
-			return "", Refused("NUL in the path")
-		}
-		b.WriteByte(byte(c))
+		b.WriteByte(byte(digit(s[i+1])<<4 | digit(s[i+2])))
 		i += 2
 	}
 	return b.String(), nil

@@ -77,15 +77,19 @@ func plainTables(p *Policy) *Tables {
 
 // seenIn reports whether a service of that protocol shows what a request rule asks for.
 func (q *Request) seenIn(p Protocol) bool {
-	http := len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header) > 0
 	tls := len(q.SNI)+len(q.ALPN) > 0
 	switch p {
 	case HTTP:
 		return !tls
 	case TLS:
-		return !http
+		return !q.asksHTTP()
 	}
 	return false
+}
+
+// asksHTTP reports whether a rule asks for something that is seen in HTTP alone.
+func (q *Request) asksHTTP() bool {
+	return len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header)+len(q.Query)+q.Parameters > 0 || !q.Without.empty()
 }
 
 // socketPriority returns the SO_PRIORITY of the i-th of n classes. The kernel's priorities

@@ -12,7 +12,9 @@ import (
 // decoder turns YAML nodes into values and reports what does not fit.
 type decoder struct {
 	diagnostics
-	starry int // patterns with more than two stars so far
+	starry   int         // patterns with more than two stars so far
+	brackets []bracketed // patterns with classes
+	newer    bool        // there is what came together with classes, or later
 }
 
 func position(n *yaml.Node) Pos { return Pos{max(n.Line, 1), max(n.Column, 1)} }
@@ -108,6 +110,7 @@ func (d *decoder) key(key *yaml.Node, what string, seen map[string]*yaml.Node) b
 var elsewhere = map[string]map[string]string{
 	"a connection rule": {
 		"path": "request", "host": "request", "method": "request", "cookie": "request", "header": "request",
+		"query": "request", "parameters": "request", "without": "request",
 		"sni": "request", "alpn": "request", "over": "request", "block": "request", "learn": "request",
 	},
 	"a request rule": {"from": "connection", "from_port": "connection", "to": "connection", "learned": "connection"},

@@ -171,6 +171,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	d.ruleDoes(n, "a request rule", seen, act, r.When)
 	d.whenFits(seen, r.When, act)
 	d.requestFits(seen, r.Over, r.When)
+	d.withoutFits(n, &r.Request)
 	r.Action = actionOf(act, r.Rate)
 	r.BurstSet = r.Burst != 0
 	if r.Rate.IsSet() {
@@ -203,6 +204,12 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 		r.Cookie = d.pairs(n, key, parseToken)
 	case "header":
 		r.Header = d.pairs(n, key, parseHeaderName)
+	case "query":
+		r.Query, d.newer = d.query(n), true
+	case "parameters":
+		r.Parameters, d.newer = d.parameters(n), true
+	case "without":
+		r.Without, d.newer = d.without(n), true
 	}
 }
 
@@ -242,7 +249,7 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over, when When) 
 		if tls == "alpn" && seen["sni"] != nil {
 			break
 		}
-		for _, key := range []string{"path", "host", "method", "cookie", "header"} {
+		for _, key := range []string{"path", "host", "method", "cookie", "header", "query", "parameters", "without"} {
 			if seen[tls] != nil && seen[key] != nil {
 				d.errorAt(seen[key], `%q is seen in TLS and %q in HTTP, so no request can match both; make it two rules`, tls, key)
 			}

@@ -185,11 +185,23 @@ func (p *Policy) describeRequest(r *Request) string {
 	ask("method", r.Method)
 	ask("server name", r.SNI)
 	ask("application protocol", r.ALPN)
-	for _, c := range r.Cookie {
-		ask("cookie "+c.Name, c.Values)
+	for kind, pairs := range [][]Pair{r.Cookie, r.Header, r.Query} {
+		what := []string{"cookie ", "header ", "parameter "}[kind]
+		for _, p := range pairs {
+			patterns := p.Values
+			for _, f := range p.Folded {
+				patterns = append(patterns[:len(patterns):len(patterns)], f+" without case")
+			}
+			ask(what+p.Name, patterns)
+		}
 	}
-	for _, h := range r.Header {
-		ask("header "+h.Name, h.Values)
+	if r.Parameters > 0 {
+		asks = append(asks, fmt.Sprintf("at least %s", count(r.Parameters, "parameter")))
+	}
+	for kind, names := range r.Without.lists() {
+		if len(names) > 0 {
+			asks = append(asks, "without "+[]string{"header ", "cookie ", "parameter "}[kind]+inWords(names, "and"))
+		}
 	}
 	if len(asks) == 0 {
 		asks = []string{"every request"}

@@ -19,6 +19,14 @@ func (r *ruleItem) set(key, value string) {
 
 func (r *ruleItem) list(key string, values []string) { r.set(key, strings.Join(values, " ")) }
 
+// pairs adds patterns by name.
+func (r *ruleItem) pairs(what string, pairs []Pair) {
+	for _, p := range pairs {
+		r.list(what+" "+p.Name, p.Values)
+		r.list(what+" "+p.Name+" without case", p.Folded)
+	}
+}
+
 // limit adds what both kinds of rules say of what they do.
 func (r *ruleItem) limit(action Action, rate Limit, burst int, per Per, when When) {
 	r.set("action", action.String())
@@ -79,11 +87,14 @@ func (d *differ) requestItems(p *Policy) []item {
 		r.list("method", q.Method)
 		r.list("sni", q.SNI)
 		r.list("alpn", q.ALPN)
-		for _, c := range q.Cookie {
-			r.list("cookie "+c.Name, c.Values)
+		r.pairs("cookie", q.Cookie)
+		r.pairs("header", q.Header)
+		r.pairs("query", q.Query)
+		if q.Parameters > 0 {
+			r.set("parameters", fmt.Sprintf("at least %d", q.Parameters))
 		}
-		for _, h := range q.Header {
-			r.list("header "+h.Name, h.Values)
+		for kind, names := range q.Without.lists() {
+			r.list("without "+pairKinds[kind], names)
 		}
 		r.limit(q.Action, q.Rate, q.Burst, q.Per, q.When)
 		if q.Action == ActionPolice {

@@ -40,15 +40,22 @@ const mostGlob = 1 << 16
 
 // globsMeet reports whether a text matches two patterns. Of long ones it takes it that one does.
 func globsMeet(p, q string) bool {
-	if !strings.Contains(p, "*") {
+	if !strings.ContainsAny(p, "*[") {
 		return globMatches(q, p)
 	}
-	if !strings.Contains(q, "*") {
+	if !strings.ContainsAny(q, "*[") {
 		return globMatches(p, q)
 	}
 	if len(p)*len(q) > mostGlob {
 		return true
 	}
+	a, err := elements(p)
+	b, wrong := elements(q)
+	return err == nil && wrong == nil && elementsMeet(a, b)
+}
+
+// elementsMeet reports whether a text matches both.
+func elementsMeet(p, q []element) bool {
 	// reach[j]: what is left of p from i on and of q from j on have a text in common.
 	reach, next := make([]bool, len(q)+1), make([]bool, len(q)+1)
 	for i := len(p); i >= 0; i-- {
@@ -56,15 +63,25 @@ func globsMeet(p, q string) bool {
 			switch {
 			case i == len(p) && j == len(q):
 				next[j] = true
-			case i < len(p) && p[i] == '*':
+			case i < len(p) && p[i].star:
 				next[j] = reach[j] || j < len(q) && next[j+1]
-			case j < len(q) && q[j] == '*':
+			case j < len(q) && q[j].star:
 				next[j] = next[j+1] || i < len(p) && reach[j]
 			default:
-				next[j] = i < len(p) && j < len(q) && p[i] == q[j] && reach[j+1]
+				next[j] = i < len(p) && j < len(q) && p[i].meets(&q[j]) && reach[j+1]
 			}
 		}
 		reach, next = next, reach
 	}
 	return reach[0]
+}
+
+// meets reports whether there is a byte of both.
+func (e *element) meets(o *element) bool {
+	for i := range len(e.set) {
+		if strings.IndexByte(o.set, e.set[i]) >= 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -43,7 +43,7 @@ var connectionForm = form{
 var requestForm = form{
 	what: "a request rule", oneOf: does,
 	doc: "A rule on requests. All its keys must match; a list matches if one entry does. It needs an action, a rate or a class. Patterns are globs: " +
-		"* stands for any run of characters, / among them; one that begins with * is written in quotes.",
+		"* stands for any run of characters, / among them, [2-9] for one of a class, \\[ for a bracket; one that begins with * or [ is written in quotes.",
 	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}, "over": {"rate"}, "learn": {"class"}},
 	keys: []key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
@@ -60,6 +60,15 @@ var requestForm = form{
 			doc: "Cookies by name, with patterns of their values; all must be there. What anybody can write is no proof of who they are.",
 		},
 		{name: "header", value: headerPairs(), defText: "any", examples: []any{map[string]string{"x-plan": "free"}}, doc: "Headers by name, without case, with patterns of their values; all must be there."},
+		{
+			name: "query", value: queryValue(), defText: "any", examples: []any{map[string]string{"f.author": "*", "page": "[2-9]*"}},
+			doc: "Parameters of the query by name, with patterns of their values, decoded, + a space; all must be there. A list of names: they are there.",
+		},
+		{name: "parameters", value: object(&parametersForm), defText: "any", examples: []any{map[string]int{"min": 6}}, doc: "How many parameters the query has, empty ones not counted."},
+		{
+			name: "without", value: object(&withoutForm), defText: "nothing", examples: []any{map[string]string{"header": "referer", "cookie": "session"}},
+			doc: "What must not be there, by name. What is there and empty is there.",
+		},
 		{
 			name: "action", value: oneOf(requestActions),
 			doc: "drop: the client gets a reset. reject: it gets what the service's reject says. pass: never held, never counted. An action goes with neither rate nor class.",
@@ -90,6 +99,33 @@ var perForm = form{
 		{name: "v4", value: whole(1, 32), def: PerSource.V4, doc: "Length of the IPv4 prefix that shares a bucket."},
 		{name: "v6", value: whole(1, 128), def: PerSource.V6, doc: "Length of the IPv6 prefix that shares a bucket."},
 	},
+}
+
+var patternForm = form{
+	what: "a pattern", doc: "A pattern, or several, and how they are compared.",
+	keys: []key{
+		{name: "pattern", required: true, value: listOf(globValue()), doc: "Patterns of the value."},
+		{name: "ignore_case", value: boolValue(), def: false, doc: "true: letters of ASCII match without case."},
+	},
+}
+
+var parametersForm = form{
+	what: "parameters",
+	keys: []key{{name: "min", required: true, value: whole(1, MaxPieces), doc: "The least number."}},
+}
+
+var withoutForm = form{
+	what: "without", filled: true,
+	keys: []key{
+		{name: "header", value: distinctOf(tokenValue()), defText: "any", doc: "Headers by name, without case."},
+		{name: "cookie", value: distinctOf(tokenValue()), defText: "any", doc: "Cookies by name."},
+		{name: "query", value: distinctOf(parameterValue()), defText: "any", doc: "Parameters of the query by name."},
+	},
+}
+
+// queryValue is patterns of parameters by name, or names.
+func queryValue() *schema {
+	return anyOf(pairsOf(parameterForm), distinctOf(parameterValue()).AnyOf[0], distinctOf(parameterValue()).AnyOf[1])
 }
 
 // perValue says who shares a bucket.

@@ -115,14 +115,28 @@ type RequestMeaning struct {
 	ALPN   []string            `json:"alpn,omitempty"`
 	Cookie map[string][]string `json:"cookie,omitempty"`
 	Header map[string][]string `json:"header,omitempty"`
-	Action string              `json:"action"`
-	Bucket *BucketMeaning      `json:"bucket,omitempty"`
-	Per    *PerMeaning         `json:"per,omitempty"`  // absent: one bucket for the rule
-	When   string              `json:"when,omitempty"` // absent: always
-	Over   Over                `json:"over,omitempty"`
-	Block  float64             `json:"block_seconds,omitempty"`
-	Class  string              `json:"class,omitempty"`
-	Learn  float64             `json:"learn_seconds,omitempty"`
+	Query  map[string][]string `json:"query,omitempty"`
+	// Of patterns that match without case.
+	CookieFolded map[string][]string `json:"cookie_ignore_case,omitempty"`
+	HeaderFolded map[string][]string `json:"header_ignore_case,omitempty"`
+	QueryFolded  map[string][]string `json:"query_ignore_case,omitempty"`
+	Parameters   int                 `json:"min_parameters,omitempty"`
+	Without      *WithoutMeaning     `json:"without,omitempty"`
+	Action       string              `json:"action"`
+	Bucket       *BucketMeaning      `json:"bucket,omitempty"`
+	Per          *PerMeaning         `json:"per,omitempty"`  // absent: one bucket for the rule
+	When         string              `json:"when,omitempty"` // absent: always
+	Over         Over                `json:"over,omitempty"`
+	Block        float64             `json:"block_seconds,omitempty"`
+	Class        string              `json:"class,omitempty"`
+	Learn        float64             `json:"learn_seconds,omitempty"`
+}
+
+// WithoutMeaning is what a request must not have, by name.
+type WithoutMeaning struct {
+	Header []string `json:"header,omitempty"`
+	Cookie []string `json:"cookie,omitempty"`
+	Query  []string `json:"query,omitempty"`
 }
 
 // TablesMeaning is the size of the tables that connection rules compile to.
@@ -221,10 +235,20 @@ func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 }
 
 func (p *Policy) requestMeaning(r *Request) RequestMeaning {
+	plain := func(pairs []Pair) map[string][]string {
+		return pairMap(pairs, func(p *Pair) []string { return p.Values })
+	}
+	folded := func(pairs []Pair) map[string][]string {
+		return pairMap(pairs, func(p *Pair) []string { return p.Folded })
+	}
 	m := RequestMeaning{
 		Name: r.Name, Line: r.Pos.Line, Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
-		Cookie: pairMap(r.Cookie), Header: pairMap(r.Header), Action: r.Action.String(),
+		Cookie: plain(r.Cookie), Header: plain(r.Header), Query: plain(r.Query), Parameters: r.Parameters,
+		CookieFolded: folded(r.Cookie), HeaderFolded: folded(r.Header), QueryFolded: folded(r.Query), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),
+	}
+	if !r.Without.empty() {
+		m.Without = (*WithoutMeaning)(&r.Without)
 	}
 	if r.Rate.IsSet() && r.Per != PerRule {
 		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
@@ -250,10 +274,13 @@ func bucketMeaning(r Limit, burst int) *BucketMeaning {
 	return &BucketMeaning{r.String(), r.Interval(), burst}
 }
 
-func pairMap(pairs []Pair) map[string][]string {
+// pairMap returns patterns by name.
+func pairMap(pairs []Pair, of func(*Pair) []string) map[string][]string {
 	m := make(map[string][]string, len(pairs))
-	for _, p := range pairs {
-		m[p.Name] = p.Values
+	for i := range pairs {
+		if patterns := of(&pairs[i]); len(patterns) > 0 {
+			m[pairs[i].Name] = patterns
+		}
 	}
 	return m
 }

@@ -29,6 +29,7 @@ func (d *decoder) patterns(n *yaml.Node, what string, parse func(string) (string
 		}
 		out = append(out, p)
 		d.countStars(e, what, p)
+		d.noteBrackets(e, what, p)
 		if what == "path" {
 			d.pathCanMatch(e, p)
 		}
@@ -73,7 +74,7 @@ func parseGlob(s string) (string, error) {
 	if at := strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }); at >= 0 {
 		return "", fmt.Errorf("%s has a control character at byte %d, which no request carries; remove it", quote(s), at+1)
 	}
-	return s, nil
+	return s, checkGlob(s)
 }
 
 func parsePath(s string) (string, error) {
@@ -108,10 +109,13 @@ func parseHost(s string) (string, error) {
 	if !hostForm.MatchString(s) {
 		return "", fmt.Errorf("%s is not a pattern of host names; write one as %q", quote(s), "*.example.com")
 	}
-	return parseGlob(strings.ToLower(s))
+	return parseGlob(strings.ToLower(addressForm.ReplaceAllString(s, `\$1`)))
 }
 
-var methodForm = regexp.MustCompile("^[A-Z0-9*!#$%&'+.^_`|~-]+$")
+// addressForm is an address of IPv6 in brackets, which are no class.
+var addressForm = regexp.MustCompile(`^(\[[0-9A-Fa-f.*]*:[0-9A-Fa-f:.*]*\])`)
+
+var methodForm = regexp.MustCompile(`^[]A-Z0-9*!#$%&'+.^_` + "`" + `|~[\\-]+$`)
 
 func parseMethod(s string) (string, error) {
 	if methodForm.MatchString(s) {
@@ -149,39 +153,4 @@ func parseHeaderName(s string) (string, error) {
 		return "", fmt.Errorf("%q has a key of its own; write host: PATTERN", s)
 	}
 	return s, nil
-}
-
-// pairs decodes a mapping of names to patterns.
-func (d *decoder) pairs(n *yaml.Node, what string, parse func(string) (string, error)) []Pair {
-	if !d.plain(n) {
-		return nil
-	}
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		d.errorAt(n, "%s is empty; write patterns by name, as {name: pattern}, or remove the key", what)
-		return nil
-	}
-	if n.Kind != yaml.MappingNode {
-		d.errorAt(n, "%s is a mapping of names to patterns, as {name: pattern}, not %s", what, kindOf(n))
-		return nil
-	}
-	out := make([]Pair, 0, len(n.Content)/2)
-	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		if !d.key(key, what, nil) {
-			continue
-		}
-		name, err := parse(key.Value)
-		if err != nil {
-			d.errorAt(key, "%s: %v", what, err)
-			continue
-		}
-		if first := seen[name]; first != nil {
-			d.errorAt(key, "%s: %s is given twice, first at line %d; remove one", what, quote(name), first.Line)
-			continue
-		}
-		seen[name] = key
-		out = append(out, Pair{name, d.patterns(n.Content[i+1], what, parseGlob)})
-	}
-	return out
 }

@@ -170,25 +170,29 @@ type Connection struct {
 
 // Request is a request rule: it acts on what a request says.
 type Request struct {
-	Pos      Pos
-	Name     string
-	Path     []string // patterns, as are the others; empty: not asked
-	Host     []string // lower case
-	Method   []string
-	SNI      []string // lower case
-	ALPN     []string
-	Cookie   []Pair // all must match
-	Header   []Pair // names in lower case, with hyphens for underscores; all must match
-	Action   Action
-	Rate     Limit // zero unless Action is ActionPolice
-	Burst    int   // tokens; 0 unless Action is ActionPolice, and where the rate sets itself
-	Per      Per
-	When     When
-	Over     Over
-	Block    time.Duration // 0: none
-	Class    int           // index into Policy.Classes, or -1
-	Learn    time.Duration // 0: none
-	BurstSet bool          // Burst was given; else it follows from Rate
+	Pos    Pos
+	Name   string
+	Path   []string // patterns, as are the others; empty: not asked
+	Host   []string // lower case
+	Method []string
+	SNI    []string // lower case
+	ALPN   []string
+	Cookie []Pair // all must match
+	Header []Pair // names in lower case, with hyphens for underscores; all must match
+	Query  []Pair // parameters of the query; all must match
+	// Parameters is how many the query must have at least; 0: not asked.
+	Parameters int
+	Without    Without
+	Action     Action
+	Rate       Limit // zero unless Action is ActionPolice
+	Burst      int   // tokens; 0 unless Action is ActionPolice, and where the rate sets itself
+	Per        Per
+	When       When
+	Over       Over
+	Block      time.Duration // 0: none
+	Class      int           // index into Policy.Classes, or -1
+	Learn      time.Duration // 0: none
+	BurstSet   bool          // Burst was given; else it follows from Rate
 }
 
 // When says when a rule is enforced. It matches and gives its class in any case.
@@ -213,11 +217,22 @@ func (w When) String() string {
 // standing for none.
 func (w When) At(level When) bool { return w <= level }
 
-// Pair is a cookie or header that a request must have.
+// Pair is a cookie, header or parameter that a request must have: one of its patterns must match.
 type Pair struct {
 	Name   string
-	Values []string // patterns, one of which must match
+	Values []string // patterns
+	Folded []string // patterns that match without case
 }
+
+// Without is what a request must not have, by name.
+type Without struct {
+	Header, Cookie, Query []string
+}
+
+// pairKinds are the keys of what has names, in the order of lists of them.
+var pairKinds = []string{"header", "cookie", "query"}
+
+func (w *Without) empty() bool { return len(w.Header)+len(w.Cookie)+len(w.Query) == 0 }
 
 // Clone returns a copy that shares nothing with p that Override changes.
 func (p *Policy) Clone() *Policy {

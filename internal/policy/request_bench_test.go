@@ -50,8 +50,8 @@ func hostsAndPaths(hosts, paths int) *Policy {
 func headersAndCookies() *Policy {
 	var rules []Request
 	for i := range 50 {
-		header := Pair{fmt.Sprint("x-header-", i), []string{"on", fmt.Sprintf("v%d*", i)}}
-		cookie := Pair{fmt.Sprint("cookie", i), []string{"*", fmt.Sprintf("*-%d", i)}}
+		header := Pair{Name: fmt.Sprint("x-header-", i), Values: []string{"on", fmt.Sprintf("v%d*", i)}}
+		cookie := Pair{Name: fmt.Sprint("cookie", i), Values: []string{"*", fmt.Sprintf("*-%d", i)}}
 		rules = append(rules, Request{Header: []Pair{header}, Path: []string{"/a/*"}}, Request{Cookie: []Pair{cookie}})
 	}
 	return requestPolicy(rules...)

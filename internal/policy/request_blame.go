@@ -11,6 +11,11 @@ const tooLarge = "the tables of the request rules would be too large: "
 
 // blameChain says that too many prefixes, or suffixes, hold within one another.
 func (c *requestCompiler) blameChain(field int, kind MatchKind, chain []*spot) {
+	if field == c.tables.Parameters && field != 0 {
+		c.report.errorf(c.policy.Requests[chain[len(chain)-1].by].Pos,
+			"parameters: rules with further keys ask for more than %d different least numbers; use fewer", maxChain)
+		return
+	}
 	how, text := "begin", func(s *spot) string { return s.text + "*" }
 	if kind == MatchSuffix {
 		how, text = "end", func(s *spot) string { return "*" + reversed(s.text) }
@@ -69,7 +74,7 @@ func (p *conjunction) ways() int {
 
 // blameEntries says that there are too many patterns.
 func (c *requestCompiler) blameEntries() {
-	var n [MatchCookie + 1]int
+	var n [MatchQuery + 1]int
 	for i := range c.pending {
 		n[c.pending[i].kind]++
 	}

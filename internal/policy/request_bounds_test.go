@@ -38,27 +38,29 @@ func TestCompileRequestsIsBounded(t *testing.T) {
 		{"words", times(16, func(i int) Request { return alone("*" + strings.Repeat("a", i+1) + "*") }), ""},
 		{"words within words", times(17, func(i int) Request { return alone("*" + strings.Repeat("a", i+1) + "*") }),
 			`drawn.yaml:17:1: 17 texts between stars are each other's ends, up to "aaaaaaaaaaaaaaaaa" ("r16", "r15", "r14" and 14 more); at most 16 can be`},
-		{"names", times(123, func(i int) Request { return Request{Header: []Pair{{fmt.Sprint("x-", i), []string{"*"}}}} }), ""},
+		{"names", times(123, func(i int) Request {
+			return Request{Header: []Pair{{Name: fmt.Sprint("x-", i), Values: []string{"*"}}}}
+		}), ""},
 		{"a name too many", times(62, func(i int) Request {
-			return Request{Header: []Pair{{fmt.Sprint("x-", i), []string{"*"}}}, Cookie: []Pair{{fmt.Sprint("c", i), []string{"*"}}}}
-		}), `drawn.yaml:62:1: request rule "r61" names cookie "c61", and rules before it name 123 headers and cookies; together they are at most 123`},
+			return Request{Header: []Pair{{Name: fmt.Sprint("x-", i), Values: []string{"*"}}}, Cookie: []Pair{{Name: fmt.Sprint("c", i), Values: []string{"*"}}}}
+		}), `drawn.yaml:62:1: request rule "r61" asks for cookie c61, and rules before it for as many headers, cookies and parameters as there can be, 123`},
 		{"rules that follow a path", times(64, func(i int) Request {
-			return Request{Path: []string{"/"}, Cookie: []Pair{{fmt.Sprint("c", i), []string{"*"}}}}
+			return Request{Path: []string{"/"}, Cookie: []Pair{{Name: fmt.Sprint("c", i), Values: []string{"*"}}}}
 		}), ""},
 		{"patterns that match the same", times(16, func(i int) Request { return with(fmt.Sprintf("*%c*", 'a'+i)) }), ""},
 		{"too many of them", append(times(16, func(i int) Request { return with(fmt.Sprintf("*%c*", 'a'+i)) }), with("/abcdefghijklmnop")),
 			`drawn.yaml:17:1: requests that rule "r16" matches have too many patterns of other rules at once, and would be rejected for that`},
-		{"too many with ends", append(times(33, func(i int) Request { return alone(fmt.Sprintf("*%c*x", 'A'+i)) }), alone("/ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`a")),
+		{"too many with ends", append(times(33, func(i int) Request { return alone(strings.Replace(fmt.Sprintf("*%c*x", 'A'+i), "[", "\\[", 1)) }), alone("/ABCDEFGHIJKLMNOPQRSTUVWXYZ\\[\\]^_`a")),
 			`drawn.yaml:34:1: requests that rule "r33" matches have too many patterns`},
 		{"many ways through the graph", []Request{{
 			Host: []string{"h", "h*", "*h", "*"}, Path: []string{"/a", "/a*", "*a", "*"}, Method: []string{"M", "M*", "*M", "*"},
-			Header: []Pair{{"x", []string{"a", "a*", "*a", "*"}}}, Cookie: []Pair{{"c", []string{"a", "a*", "*a", "*"}}, {"d", []string{"d"}}},
+			Header: []Pair{{Name: "x", Values: []string{"a", "a*", "*a", "*"}}}, Cookie: []Pair{{Name: "c", Values: []string{"a", "a*", "*a", "*"}}, {Name: "d", Values: []string{"d"}}},
 		}, {
-			Host: []string{"h"}, Path: []string{"/a"}, Method: []string{"M"}, Header: []Pair{{"x", []string{"a"}}}, Cookie: []Pair{{"c", []string{"a"}}},
+			Host: []string{"h"}, Path: []string{"/a"}, Method: []string{"M"}, Header: []Pair{{Name: "x", Values: []string{"a"}}}, Cookie: []Pair{{Name: "c", Values: []string{"a"}}},
 		}}, `drawn.yaml:2:1: requests that rule "r1" matches have too many patterns`},
 		{"long lists", []Request{{
 			Host: times(5000, func(i int) string { return fmt.Sprint("h", i) }), Path: times(5000, func(i int) string { return fmt.Sprint("/p", i) }),
-			Method: times(500, func(i int) string { return fmt.Sprint("M", i) }), Header: []Pair{{"x", times(500, func(i int) string { return fmt.Sprint("v", i) })}},
+			Method: times(500, func(i int) string { return fmt.Sprint("M", i) }), Header: []Pair{{Name: "x", Values: times(500, func(i int) string { return fmt.Sprint("v", i) })}},
 		}}, ""},
 		{"lists of many rules that cross", times(3000, func(i int) Request {
 			return Request{

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
+	"strings"
 )
 
 // CompileRequests turns the request rules of a policy into tables, whose hashes begin with
@@ -19,7 +20,7 @@ func CompileRequests(p *Policy, seed uint64) (*RequestTables, []Warning, error) 
 	c := newRequestCompiler(p, d)
 	// A small secret is a weak one: its first byte can cancel that of a text out.
 	place := func() { c.place(mix(seed ^ hashStep)) }
-	for _, step := range []func(){c.addRules, c.automaton, c.number, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
+	for _, step := range []func(){c.addPairs, c.addRules, c.automaton, c.number, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
 		step()
 		if len(d.errors) > 0 {
 			return nil, nil, d.err()
@@ -46,7 +47,7 @@ type requestCompiler struct {
 	report  *diagnostics
 	tables  *RequestTables
 	fields  []*fieldSpots
-	names   [2]map[string]int // fields of headers and of cookies
+	names   [3]map[string]int // fields of headers, of cookies and of parameters
 	words   map[string]*spot  // by text
 	texts   []string          // of words, in the order of their first use
 	outputs []output          // of the automaton
@@ -57,7 +58,7 @@ type requestCompiler struct {
 func newRequestCompiler(p *Policy, d *diagnostics) *requestCompiler {
 	c := &requestCompiler{
 		policy: p, report: d, tables: &RequestTables{},
-		names: [2]map[string]int{{}, {}}, words: map[string]*spot{},
+		names: [3]map[string]int{{}, {}, {}}, words: map[string]*spot{},
 	}
 	for _, name := range []string{FieldHost: "host", FieldPath: "path", FieldMethod: "method", FieldSNI: "sni", FieldALPN: "alpn"} {
 		c.addField(name, 0, "")
@@ -74,10 +75,12 @@ func (c *requestCompiler) addField(name string, kind MatchKind, key string) int 
 	return len(c.fields) - 1
 }
 
-// ask is what a rule asks of one field: one of the spots.
+// ask is what a rule asks of one value: one of the spots. Some may be of the field of the same
+// value in small letters.
 type ask struct {
-	field int
-	spots []*spot
+	field  int
+	spots  []*spot
+	absent bool
 }
 
 // conjunction is a rule that asks for several fields, by their numbers, or for none.
@@ -105,7 +108,7 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 	var out []ask
 	add := func(field int, patterns []string) {
 		if len(patterns) > 0 {
-			out = append(out, ask{field, c.spotsOf(rule, field, patterns)})
+			out = append(out, ask{field: field, spots: c.spotsOf(rule, field, patterns)})
 		}
 	}
 	add(FieldHost, r.Host)
@@ -113,34 +116,99 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 	add(FieldMethod, r.Method)
 	add(FieldSNI, r.SNI)
 	add(FieldALPN, r.ALPN)
-	for _, h := range r.Header {
-		add(c.named(rule, "header", MatchHeader, h.Name), h.Values)
+	for kind, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
+		for _, p := range pairs {
+			out = append(out, c.askPair(rule, MatchHeader+MatchKind(kind), &p))
+		}
 	}
-	for _, h := range r.Cookie {
-		add(c.named(rule, "cookie", MatchCookie, h.Name), h.Values)
+	if r.Parameters > 0 {
+		add(c.parameters(rule), []string{strings.Repeat(piece, r.Parameters) + "*"})
+	}
+	for kind, names := range r.Without.lists() {
+		for _, name := range names {
+			any := c.fields[c.names[kind][name]+1].any
+			any.field = c.names[kind][name] + 1
+			out = append(out, ask{any.field, []*spot{any}, true})
+		}
 	}
 	slices.SortFunc(out, func(a, b ask) int { return a.field - b.field })
 	return out
 }
 
-// named returns the field of a header or cookie.
-func (c *requestCompiler) named(rule int, what string, kind MatchKind, name string) int {
+// piece stands for each parameter in the text of their number.
+const piece = "1"
+
+// lists returns the names of headers, of cookies and of parameters.
+func (w *Without) lists() [][]string { return [][]string{w.Header, w.Cookie, w.Query} }
+
+// askPair returns what a rule asks of a header, cookie or parameter.
+func (c *requestCompiler) askPair(rule int, kind MatchKind, p *Pair) ask {
+	field := c.named(rule, kind, p.Name)
+	a := ask{field: field, spots: c.spotsOf(rule, field, p.Values)}
+	if len(p.Folded) == 0 {
+		return a
+	}
+	f := c.fields[field]
+	if f.folded == 0 {
+		f.folded = c.newField(rule, f.name, 0, "")
+		c.fields[f.folded].small = true
+	}
+	a.spots = append(a.spots, c.spotsOf(rule, f.folded, p.Folded)...)
+	return a
+}
+
+// addPairs gives their fields to the names that rules want absent, before all others.
+func (c *requestCompiler) addPairs() {
+	for i := range c.policy.Requests {
+		for kind, names := range c.policy.Requests[i].Without.lists() {
+			for _, name := range names {
+				if _, there := c.names[kind][name]; there {
+					continue
+				}
+				if len(c.fields) == FieldNamed {
+					c.addField("", 0, "") // pairs begin with an even number
+				}
+				field := c.named(i, MatchHeader+MatchKind(kind), name)
+				c.newField(i, c.fields[field].name, 0, "")
+				c.fields[field].any.flags |= PatternEdge // it says that the name is there
+				c.tables.Pairs = len(c.fields)
+			}
+		}
+	}
+}
+
+// parameters returns the field of the number of parameters.
+func (c *requestCompiler) parameters(rule int) int {
+	if c.tables.Parameters == 0 {
+		c.tables.Parameters = c.newField(rule, "parameters", 0, "")
+	}
+	return c.tables.Parameters
+}
+
+// named returns the field of a header, cookie or parameter.
+func (c *requestCompiler) named(rule int, kind MatchKind, name string) int {
 	fields := c.names[kind-MatchHeader]
 	if f, ok := fields[name]; ok {
 		return f
 	}
-	if len(c.fields) == MaxFields {
-		r := &c.policy.Requests[rule]
-		c.report.errorf(r.Pos, "request rule %q names %s %q, and rules before it name %d headers and cookies; together they are at most %d: let rules ask for fewer different ones",
-			r.Name, what, name, MaxFields-FieldNamed, MaxFields-FieldNamed)
-		return MaxFields - 1
-	}
-	fields[name] = c.addField(what+" "+name, kind, name)
+	what := map[MatchKind]string{MatchHeader: "header", MatchCookie: "cookie", MatchQuery: "parameter"}[kind]
+	fields[name] = c.newField(rule, what+" "+name, kind, name)
 	return fields[name]
 }
 
+// newField adds a field for a rule, if there is room for one.
+func (c *requestCompiler) newField(rule int, name string, kind MatchKind, key string) int {
+	if len(c.fields) == MaxFields {
+		r := &c.policy.Requests[rule]
+		c.report.errorf(r.Pos, "request rule %q asks for %s, and rules before it for as many headers, cookies and parameters as there can be, %d; one in \"without\" counts twice, one with patterns of both kinds of \"ignore_case\", too: let rules ask for fewer different ones",
+			r.Name, name, MaxFields-FieldNamed)
+		return MaxFields - 1
+	}
+	return c.addField(name, kind, key)
+}
+
 func (c *requestCompiler) addRule(rule int, asks []ask) {
-	if len(asks) != 1 {
+	if len(asks) != 1 || asks[0].absent {
 		for _, a := range asks {
 			for _, s := range a.spots {
 				s.flags |= PatternEdge

@@ -88,9 +88,9 @@ func (g *graph) fork(n uint32, set []cursor) (order []*spot, next map[*spot][]cu
 	next = map[*spot][]cursor{}
 	for _, at := range set {
 		ask := &g.c.paths[at.path].asks[at.met]
-		g.c.tables.Nodes[n].Fields[ask.field/64] |= 1 << (ask.field % 64)
 		g.work += len(ask.spots)
 		for _, s := range ask.spots {
+			g.c.tables.Nodes[n].Fields[s.field/64] |= 1 << (s.field % 64)
 			if next[s] == nil {
 				order = append(order, s)
 			}

@@ -2,10 +2,7 @@
 
 package policy
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // RequestView is what rules see of a request, or of a TLS connection, after it has been
 // decoded and cleaned as the data path does it.
@@ -14,9 +11,15 @@ type RequestView struct {
 	HasMethod, HasPath, HasHost, HasSNI bool
 	ALPN                                []string
 	Headers, Cookies                    []NameValue // names of headers in lower case, with hyphens for underscores
+	Query                               []NameValue // parameters
+	Parameters                          int         // pieces of the query that are not empty
+	// Cut says that the head goes on: a header or cookie that is not there may follow.
+	Cut bool
+
+	onlyAbsent *Without // of an example: what is absent; of what else there is nothing nobody knows
 }
 
-// NameValue is a header or cookie of a request.
+// NameValue is a header, a cookie or a parameter of a request.
 type NameValue struct {
 	Name, Value string
 }
@@ -34,14 +37,30 @@ func (q *Request) matches(v *RequestView) bool {
 			return false
 		}
 	}
-	for _, h := range q.Header {
-		if !anyMatches(h.Values, named(v.Headers, h.Name)) {
+	return q.Parameters <= v.Parameters && pairsMatch(q.Header, v.Headers) && pairsMatch(q.Cookie, v.Cookies) &&
+		pairsMatch(q.Query, v.Query) && (q.Without.empty() || v.HasMethod && v.lacks(&q.Without))
+}
+
+// pairsMatch reports whether all of the pairs match what there is.
+func pairsMatch(pairs []Pair, list []NameValue) bool {
+	return !slices.ContainsFunc(pairs, func(p Pair) bool {
+		values := named(list, p.Name)
+		return !anyMatches(p.Values, values) && !anyFolded(p.Folded, values)
+	})
+}
+
+// lacks reports whether the request has nothing of what is listed.
+func (q *RequestView) lacks(w *Without) bool {
+	there := [][]NameValue{q.Headers, q.Cookies, q.Query}
+	for kind, names := range w.lists() {
+		if q.Cut && len(names) > 0 && pairKinds[kind] != "query" {
 			return false
 		}
-	}
-	for _, c := range q.Cookie {
-		if !anyMatches(c.Values, named(v.Cookies, c.Name)) {
-			return false
+		for _, name := range names {
+			unknown := q.onlyAbsent != nil && !slices.Contains(q.onlyAbsent.lists()[kind], name)
+			if unknown || len(named(there[kind], name)) > 0 {
+				return false
+			}
 		}
 	}
 	return true
@@ -86,18 +105,9 @@ func anyMatches(patterns, values []string) bool {
 	})
 }
 
-// globMatches reports whether a pattern matches all of a text: "*" is any run of bytes.
-func globMatches(pattern, text string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	text, ok := strings.CutPrefix(text, parts[0])
-	if last == 0 || !ok {
-		return ok && text == ""
-	}
-	for _, word := range parts[1:last] {
-		if _, text, ok = strings.Cut(text, word); !ok {
-			return false
-		}
-	}
-	return strings.HasSuffix(text, parts[last])
+// anyFolded is anyMatches without case.
+func anyFolded(patterns, values []string) bool {
+	return slices.ContainsFunc(values, func(v string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { return foldMatches(p, v) })
+	})
 }

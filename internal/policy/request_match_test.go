@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// view makes a request of words: METHOD, /path, host:H, sni:S, alpn:P, header:N=V, cookie:N=V.
+// view makes a request of words: METHOD, /path, host:H, sni:S, alpn:P, header:N=V, cookie:N=V, query:N=V.
 func view(words ...string) *RequestView {
 	v := &RequestView{}
 	for _, w := range words {
@@ -26,6 +26,9 @@ func view(words ...string) *RequestView {
 			v.ALPN = append(v.ALPN, value)
 		case key == "header":
 			v.Headers = append(v.Headers, NameValue{name, pair})
+		case key == "query":
+			v.Query = append(v.Query, NameValue{name, pair})
+			v.Parameters++
 		case key == "cookie":
 			v.Cookies = append(v.Cookies, NameValue{name, pair})
 		}
@@ -60,6 +63,21 @@ func TestMatchRequest(t *testing.T) {
 		{`host: "*"`, [][]string{{"host:a"}}, [][]string{{"/"}}},
 		{`method: [GET, "P*"]`, [][]string{{"GET"}, {"POST"}, {"P"}}, [][]string{{"get"}, {"GETS"}, {"HEAD"}}},
 		{`header: {X-Plan: free}`, [][]string{{"header:x-plan=free"}, {"header:x-plan=paid", "header:x-plan=free"}}, [][]string{{"header:x-plan=Free"}, {"header:x-plan="}, {"cookie:x-plan=free"}, {"header:x=free"}}},
+		{`query: {q: "a*"}`, [][]string{{"query:q=a"}, {"query:q=b", "query:q=ab"}}, [][]string{{"/a"}, {"query:r=a"}, {"header:q=a"}, {"query:Q=a"}}},
+		{`query: {page: "[2-9]*"}`, [][]string{{"query:page=2"}, {"query:page=91"}}, [][]string{{"query:page=1"}, {"query:page=12"}, {"query:page="}}},
+		{`query: [a, b]`, [][]string{{"query:a=", "query:b=1"}}, [][]string{{"query:a="}, {"query:b="}}},
+		{`query: a, parameters: {min: 3}`, [][]string{{"query:a=", "query:b=", "query:b="}, {"query:a", "query:b", "query:c", "query:d"}}, [][]string{{"query:b", "query:c", "query:d"}, {"query:a=", "query:b="}}},
+		{`parameters: {min: 2}`, [][]string{{"query:a=", "query:a="}}, [][]string{{"query:a="}, {"/"}}},
+		{`without: {header: referer}`, [][]string{{"GET"}, {"GET", "header:x=1", "cookie:referer=1"}}, [][]string{{"GET", "header:referer="}, {"sni:a"}}},
+		{`without: {header: [x, y], cookie: s, query: q}`, [][]string{{"GET"}, {"GET", "query:r="}}, [][]string{{"GET", "header:x="}, {"GET", "header:y=1"}, {"GET", "cookie:s="}, {"GET", "query:q="}}},
+		{`header: {x: {pattern: ["Pro*", "[a-c]"], ignore_case: true}}`, [][]string{{"header:x=PROFI"}, {"header:x=pro"}, {"header:x=B"}, {"header:x=b"}}, [][]string{{"header:x=xpro"}, {"header:x=d"}, {"header:y=pro"}}},
+		{`header: {x: [A, {pattern: b, ignore_case: true}]}`, [][]string{{"header:x=A"}, {"header:x=B"}, {"header:x=b"}}, [][]string{{"header:x=a"}}},
+		{`header: {x: {pattern: A, ignore_case: false}}`, [][]string{{"header:x=A"}}, [][]string{{"header:x=a"}}},
+		{`path: "/[ab]*[0-9]x"`, [][]string{{"/a1x"}, {"/byy9x"}}, [][]string{{"/c1x"}, {"/ax"}, {"/aax"}}},
+		{`path: '/\[a]\b'`, [][]string{{`/[a]\b`}}, [][]string{{"/a"}, {`/\[a]\b`}}},
+		{`path: "/[]a-]*[*]"`, [][]string{{"/]*"}, {"/-x*"}, {"/ab*"}}, [][]string{{"/]x"}, {"/b*"}}},
+		{`host: "[::1]"`, [][]string{{"host:[::1]"}}, [][]string{{"host::"}, {"host:1"}}},
+		{`host: "[A-C].example"`, [][]string{{"host:a.example"}, {"host:c.example"}}, [][]string{{"host:d.example"}}},
 		{`header: {x: "*"}`, [][]string{{"header:x="}, {"header:x=1"}}, [][]string{{"header:y="}, {"cookie:x=1"}}},
 		{`cookie: {s: "*"}`, [][]string{{"cookie:s="}, {"cookie:s=1"}}, [][]string{{"cookie:S=1"}, {"header:s=1"}, {"/"}}},
 		{`cookie: {s: "?*"}`, [][]string{{"cookie:s=?"}}, [][]string{{"cookie:s="}, {"cookie:s=1"}}},
@@ -104,7 +122,7 @@ func TestMatchRequest(t *testing.T) {
 // TestFirstRuleDecides checks the order of rules that match the same in different ways.
 func TestFirstRuleDecides(t *testing.T) {
 	rules := []Request{
-		{Path: []string{"/x"}}, {Path: []string{"/a*"}, Host: []string{"h"}}, {Path: []string{"/ab*"}}, {Cookie: []Pair{{"c", []string{"*"}}}}, {Path: []string{"*b"}}, {Path: []string{"/*"}}, {},
+		{Path: []string{"/x"}}, {Path: []string{"/a*"}, Host: []string{"h"}}, {Path: []string{"/ab*"}}, {Cookie: []Pair{{Name: "c", Values: []string{"*"}}}}, {Path: []string{"*b"}}, {Path: []string{"/*"}}, {},
 	}
 	tests := []struct {
 		words []string

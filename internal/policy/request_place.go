@@ -34,16 +34,18 @@ func (c *requestCompiler) addEntries() {
 			s := f.words[pair]
 			c.pending = append(c.pending, pendingEntry{kind: MatchWord, a: pair[0].number, b: pair[1].number, rule: s.rule, to: s.number})
 		}
-		if i >= FieldNamed {
+		if f.kind != 0 {
 			c.pending = append(c.pending, pendingEntry{kind: f.kind, text: f.key, rule: NoMatch, to: uint32(i)})
 			if f.kind == MatchHeader {
 				t.Headers = true
 				t.Letters |= 1 << (f.key[0] & 31)
 			}
 			t.Cookies = t.Cookies || f.kind == MatchCookie
+			t.Query = t.Query || f.kind == MatchQuery
 		}
 		t.Fields[i].Exact, t.Fields[i].Words = len(f.exact.list) > 0, len(f.steps) > 0
 	}
+	t.Query = t.Query || t.Parameters > 0
 	for _, o := range c.outputs {
 		c.pending = append(c.pending, pendingEntry{kind: MatchOutput, a: o.state, rule: o.word.number, to: o.next})
 	}

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,9 @@ func drawGlob(t *rapid.T) string {
 	if rapid.IntRange(0, 9).Draw(t, "form") == 0 {
 		return rapid.SampledFrom([]string{"*", "**", "/", "/a", "/a*a", "/a*", "*a", "*/*", "/*a*a*a", "*a*b*a*b*", "*ab*", "*b*ab", "/ab*ba"}).Draw(t, "pattern")
 	}
-	return drawText(t, "ab/**", 7) + rapid.SampledFrom([]string{"", "a", "*"}).Draw(t, "end")
+	g := drawText(t, "ab/**", 7) + rapid.SampledFrom([]string{"", "a", "*"}).Draw(t, "end")
+	class := rapid.SampledFrom([]string{"", "", "", "[ab]", "[a-cA]", "[/*]", `\[`}).Draw(t, "class")
+	return strings.Replace(g, "b", cmp.Or(class, "b"), 2)
 }
 
 func drawText(t *rapid.T, letters string, most int) string {
@@ -49,15 +52,24 @@ func drawRequests(t *rapid.T) *Policy {
 				*to = drawGlobs(t)
 			}
 		}
-		for _, to := range []*[]Pair{&r.Header, &r.Cookie} {
+		for kind, to := range []*[]Pair{&r.Header, &r.Cookie, &r.Query} {
 			for _, name := range []string{"x", "y"} {
-				if rapid.IntRange(0, often+2).Draw(t, "asks") != 0 {
-					continue
-				}
-				if values := drawGlobs(t); values != nil {
-					*to = append(*to, Pair{name, values})
+				switch rapid.IntRange(0, often+4).Draw(t, "asks") {
+				case 0:
+					if values := drawGlobs(t); values != nil {
+						*to = append(*to, Pair{Name: name, Values: values})
+					}
+				case 1:
+					if values := drawGlobs(t); values != nil {
+						*to = append(*to, Pair{Name: name, Values: drawGlobs(t), Folded: values})
+					}
+				case 2:
+					*r.Without.list(kind) = append(*r.Without.list(kind), name)
 				}
 			}
+		}
+		if rapid.IntRange(0, often+2).Draw(t, "asks") == 0 {
+			r.Parameters = rapid.IntRange(1, 5).Draw(t, "parameters")
 		}
 		p.Requests = append(p.Requests, r)
 	}
@@ -75,8 +87,8 @@ func drawValue(t *rapid.T, p *Policy) string {
 		for _, list := range [][]string{r.Path, r.Host, r.Method, r.SNI, r.ALPN} {
 			all = append(all, list...)
 		}
-		for _, pair := range append(r.Header, r.Cookie...) {
-			all = append(all, pair.Values...)
+		for _, pair := range slices.Concat(r.Header, r.Cookie, r.Query) {
+			all = append(append(all, pair.Values...), pair.Folded...)
 		}
 	}
 	if len(all) == 0 {
@@ -84,11 +96,14 @@ func drawValue(t *rapid.T, p *Policy) string {
 	}
 	glob := rapid.SampledFrom(all).Draw(t, "like")
 	var b strings.Builder
-	for i, part := range strings.Split(glob, "*") {
+	for i, part := range rapid.SampledFrom(expand(glob)).Draw(t, "text") {
 		if i > 0 {
 			b.WriteString(drawText(t, "ab/", 3))
 		}
 		b.WriteString(part)
+	}
+	if rapid.IntRange(0, 5).Draw(t, "case") == 0 {
+		return strings.ToUpper(b.String())
 	}
 	return b.String()
 }
@@ -107,13 +122,18 @@ func drawView(t *rapid.T, p *Policy) *RequestView {
 	for range rapid.IntRange(0, 2).Draw(t, "protocols") {
 		q.ALPN = append(q.ALPN, drawValue(t, p))
 	}
-	for _, to := range []*[]NameValue{&q.Headers, &q.Cookies} {
+	for _, to := range []*[]NameValue{&q.Headers, &q.Cookies, &q.Query} {
 		for range rapid.IntRange(0, 3).Draw(t, "pairs") {
 			*to = append(*to, NameValue{rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), drawValue(t, p)})
 		}
 	}
+	q.Parameters = len(q.Query) + rapid.IntRange(0, 3).Draw(t, "parameters")
+	q.Cut = rapid.IntRange(0, 7).Draw(t, "cut") == 0
 	return q
 }
+
+// list returns the names of one kind.
+func (w *Without) list(kind int) *[]string { return []*[]string{&w.Header, &w.Cookie, &w.Query}[kind] }
 
 // TestRequestTables compares the tables with what rule by rule is found.
 func TestRequestTables(t *testing.T) { rapid.Check(t, checkRequestTables) }
@@ -147,6 +167,7 @@ func FuzzRequestTables(f *testing.F) {
 	f.Add("/a*a\n/a*\n*b\n", "GET /a host:h", uint64(1))
 	f.Add("/a* /ab* host:x host:*y\nGET P* cookie:s=* header:x=*a*b*c*\n*", "POST /abc host:xy cookie:s= header:x=abc header:x=1", uint64(2))
 	f.Add("/*ab*ba*ab /*ba* GET\nsni:*.a alpn:h2\nalpn:*", "sni:x.a alpn:h3 alpn:h2 /abba", uint64(0))
+	f.Add("/a query:x=[a-c]* header:without=x\nquery:without=y cookie:without=s GET\nquery:x=\\[*\n/a*", "GET /a query:x=b header:y= query:x=[", uint64(5))
 	f.Add("/a*b*c host:a\n/*b*c host:*\n*b*bc*c*\n**c**\n/*a*a*a", "/abcbcc host:a", uint64(3))
 	f.Fuzz(func(t *testing.T, rules, request string, seed uint64) {
 		p := requestPolicy(rulesOf(rules)...)
@@ -168,7 +189,12 @@ func rulesOf(text string) []Request {
 		v, r := view(), Request{}
 		for _, w := range strings.Fields(line) {
 			one := view(w)
-			v.Headers, v.Cookies = append(v.Headers, one.Headers...), append(v.Cookies, one.Cookies...)
+			v.Headers, v.Cookies, v.Query = append(v.Headers, one.Headers...), append(v.Cookies, one.Cookies...), append(v.Query, one.Query...)
+			if kind, name, ok := strings.Cut(w, ":without="); ok && name != "" {
+				if at := slices.Index(pairKinds, kind); at >= 0 {
+					*r.Without.list(at) = append(*r.Without.list(at), name)
+				}
+			}
 			for _, f := range []struct {
 				to    *[]string
 				value string
@@ -178,7 +204,7 @@ func rulesOf(text string) []Request {
 				}
 			}
 		}
-		r.Header, r.Cookie = lists(v.Headers), lists(v.Cookies)
+		r.Header, r.Cookie, r.Query = lists(v.Headers), lists(v.Cookies), lists(v.Query)
 		out = append(out, r)
 	}
 	return out
@@ -189,7 +215,7 @@ func lists(values []NameValue) []Pair {
 	var out []Pair
 	for _, v := range values {
 		if v.Name != "" && v.Value != "" && !slices.ContainsFunc(out, func(p Pair) bool { return p.Name == v.Name }) {
-			out = append(out, Pair{v.Name, slices.DeleteFunc(named(values, v.Name), func(s string) bool { return s == "" })})
+			out = append(out, Pair{Name: v.Name, Values: slices.DeleteFunc(named(values, v.Name), func(s string) bool { return s == "" })})
 		}
 	}
 	return out

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"slices"
-	"strings"
 )
 
 // spot is a point up to which patterns are the same.
@@ -13,6 +12,7 @@ type spot struct {
 	rule   uint32 // first rule that asks for this alone, or NoMatch
 	number uint32 // 0: none
 	flags  uint16
+	field  int    // that it is of
 	by     int    // first rule that uses it
 	up     uint32 // of an affix: the next shorter with a flag
 	to     uint32 // of an affix: the longest up to it that has a flag
@@ -26,6 +26,8 @@ type fieldSpots struct {
 	kind               MatchKind
 	key                string // of a header or cookie: its name
 	any                *spot  // the empty prefix
+	folded             int    // field of the same value in small letters; 0: none
+	small              bool   // it is such a field
 	exact              spotSet
 	prefixes, suffixes spotSet
 	tails, words       map[[2]*spot]*spot // by state and suffix, state and word
@@ -56,21 +58,27 @@ func (s *spotSet) at(text string, rule int) *spot {
 func (c *requestCompiler) spotsOf(rule, field int, patterns []string) []*spot {
 	out := make([]*spot, 0, len(patterns))
 	seen := make(map[*spot]bool, len(patterns))
+	f := c.fields[field]
 	for _, p := range patterns {
-		if s := c.spotOf(rule, c.fields[field], p); !seen[s] {
-			seen[s] = true
-			out = append(out, s)
+		for _, g := range expand(p) {
+			if f.small {
+				g = g.folded()
+			}
+			if s := c.spotOf(rule, f, g); !seen[s] {
+				seen[s] = true
+				s.field = field
+				out = append(out, s)
+			}
 		}
 	}
 	return out
 }
 
 // spotOf returns the spot at which a pattern ends.
-func (c *requestCompiler) spotOf(rule int, f *fieldSpots, pattern string) *spot {
-	parts := splitGlob(pattern)
+func (c *requestCompiler) spotOf(rule int, f *fieldSpots, parts glob) *spot {
 	last := len(parts) - 1
 	if last == 0 {
-		return f.exact.at(pattern, rule)
+		return f.exact.at(parts[0], rule)
 	}
 	at := f.any
 	if parts[0] != "" {
@@ -115,28 +123,33 @@ func join(spots map[[2]*spot]*spot, order *[][2]*spot, a, b *spot, rule int) *sp
 	return s
 }
 
-// splitGlob splits a pattern at its stars; several in a row are one.
-func splitGlob(pattern string) []string {
-	parts := strings.Split(pattern, "*")
-	out := parts[:1]
-	for i, p := range parts[1:] {
-		if p != "" || i == len(parts)-2 {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 func reversed(s string) string {
 	b := []byte(s)
 	slices.Reverse(b)
 	return string(b)
 }
 
+// isAbsence reports whether a field is that of a name's absence.
+func (c *requestCompiler) isAbsence(field int) bool {
+	return field >= FieldPairs && field < c.tables.Pairs && (field-FieldPairs)%2 == 1
+}
+
+// numberAbsent gives the patterns of absence the numbers of their fields.
+func (c *requestCompiler) numberAbsent() {
+	c.tables.Patterns = append(c.tables.Patterns, make([]MatchPattern, max(0, c.tables.Pairs-1))...)
+	for i, f := range c.fields {
+		if c.isAbsence(i) {
+			f.any.number = uint32(i)
+			c.tables.Patterns[i].Flags = PatternEdge
+		}
+	}
+}
+
 // number gives numbers to the patterns that others refer to: those with a flag, words,
 // and what words lead to.
 func (c *requestCompiler) number() {
 	c.tables.Patterns = []MatchPattern{{}}
+	c.numberAbsent()
 	give := func(s *spot) {
 		c.tables.Patterns = append(c.tables.Patterns, MatchPattern{Length: uint16(len(s.text)), Flags: s.flags})
 		s.number = uint32(len(c.tables.Patterns) - 1)
@@ -151,8 +164,10 @@ func (c *requestCompiler) number() {
 	for _, text := range c.texts {
 		give(c.words[text])
 	}
-	for _, f := range c.fields {
-		flagged(f.any)
+	for i, f := range c.fields {
+		if !c.isAbsence(i) {
+			flagged(f.any)
+		}
 		flagged(f.exact.list...)
 		flagged(f.prefixes.list...)
 		flagged(f.suffixes.list...)

@@ -33,7 +33,7 @@ func (c *requestCompiler) coverOf(rule, most int) map[int]bool {
 	cover := map[int]bool{}
 	for e := newExample(&c.policy.Requests[rule]); ; {
 		at := c.tables.Match(e.view())
-		if most--; at == rule || most < 0 {
+		if most--; at == rule || at < 0 || most < 0 {
 			return nil
 		}
 		cover[at] = true
@@ -46,15 +46,22 @@ func (c *requestCompiler) coverOf(rule, most int) map[int]bool {
 // example goes through the ways to match a rule: one entry of each of its lists.
 type example struct {
 	rule  *Request
-	lists [][]string // of the fixed fields, then of headers and cookies
+	lists [][]string // of the fixed fields, then of headers, cookies and parameters
 	at    []int
 }
 
 func newExample(r *Request) *example {
-	e := &example{rule: r, lists: [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN}}
-	for _, pairs := range [][]Pair{r.Header, r.Cookie} {
+	e := &example{rule: r}
+	for _, patterns := range [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN} {
+		e.lists = append(e.lists, examplesOf(patterns))
+	}
+	for _, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
 		for _, p := range pairs {
-			e.lists = append(e.lists, p.Values)
+			folded := examplesOf(p.Folded)
+			for _, text := range folded {
+				folded = append(folded, strings.ToUpper(text))
+			}
+			e.lists = append(e.lists, append(examplesOf(p.Values), folded...))
 		}
 	}
 	e.at = make([]int, len(e.lists))
@@ -82,14 +89,20 @@ func (e *example) view() *RequestView {
 	if protocol, ok := e.value(FieldALPN); ok {
 		v.ALPN = []string{protocol}
 	}
-	for i, p := range e.rule.Header {
-		value, _ := e.value(FieldNamed + i)
-		v.Headers = append(v.Headers, NameValue{p.Name, value})
+	list := FieldNamed
+	for _, part := range []struct {
+		pairs []Pair
+		to    *[]NameValue
+	}{{e.rule.Header, &v.Headers}, {e.rule.Cookie, &v.Cookies}, {e.rule.Query, &v.Query}} {
+		for _, p := range part.pairs {
+			value, _ := e.value(list)
+			*part.to = append(*part.to, NameValue{p.Name, value})
+			list++
+		}
 	}
-	for i, p := range e.rule.Cookie {
-		value, _ := e.value(FieldNamed + len(e.rule.Header) + i)
-		v.Cookies = append(v.Cookies, NameValue{p.Name, value})
-	}
+	v.Parameters = max(e.rule.Parameters, len(v.Query))
+	v.onlyAbsent = &e.rule.Without
+	v.HasMethod = v.HasMethod || !e.rule.Without.empty()
 	return v
 }
 
@@ -98,7 +111,17 @@ func (e *example) value(list int) (string, bool) {
 	if len(e.lists[list]) == 0 {
 		return "", false
 	}
-	return strings.ReplaceAll(e.lists[list][e.at[list]], "*", star), true
+	return e.lists[list][e.at[list]], true
+}
+
+// examplesOf returns texts that match patterns: one for each that their classes stand for.
+func examplesOf(patterns []string) (texts []string) {
+	for _, p := range patterns {
+		for _, g := range expand(p) {
+			texts = append(texts, strings.Join(g, star))
+		}
+	}
+	return texts
 }
 
 // checkComplex reports rules whose requests the data path would reject, because they have too

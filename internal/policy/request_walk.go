@@ -4,6 +4,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 )
 
 // Match returns the index of the first rule that matches a request, or -1, step by step as
@@ -34,6 +35,15 @@ func (t *RequestTables) walk(q *RequestView) *requestWalk {
 	if t.Cookies {
 		w.named(MatchCookie, q.Cookies)
 	}
+	if t.Query {
+		w.named(MatchQuery, q.Query)
+	}
+	if t.Parameters > 0 {
+		w.value(t.Parameters, strings.Repeat(piece, min(q.Parameters, MaxPieces)))
+	}
+	if t.Pairs > 0 && q.HasMethod {
+		w.absent(q)
+	}
 	if t.Graph {
 		w.graph()
 	}
@@ -52,6 +62,31 @@ func (w *requestWalk) named(kind MatchKind, list []NameValue) {
 	for _, v := range list {
 		if e, ok := w.t.find(textKey(hashText(w.t.Seed, v.Name), kind, 0)); ok {
 			w.value(int(e.To), v.Value)
+			if folded := w.t.Fields[e.To].Folded; folded != 0 {
+				w.value(folded, lower(v.Value))
+			}
+		}
+	}
+}
+
+// absent notes the absence of names that have no values.
+func (w *requestWalk) absent(q *RequestView) {
+	known := map[uint32]bool{} // of an example, the fields of what is absent
+	if q.onlyAbsent != nil {
+		for kind, names := range q.onlyAbsent.lists() {
+			for _, name := range names {
+				if e, ok := w.t.find(textKey(hashText(w.t.Seed, name), MatchHeader+MatchKind(kind), 0)); ok {
+					known[e.To] = true
+				}
+			}
+		}
+	}
+	for f := FieldPairs; f < w.t.Pairs; f += 2 {
+		if q.Cut && w.t.Fields[f].Kind != MatchQuery {
+			continue
+		}
+		if len(w.hits[f]) == 0 && (q.onlyAbsent == nil || known[uint32(f)]) {
+			w.hits[f+1] = []uint32{uint32(f + 1)}
 		}
 	}
 }

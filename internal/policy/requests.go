@@ -10,7 +10,9 @@ import (
 // Limits of compiled request rules. The data path relies on them.
 const (
 	MaxLiteral   = 1023    // bytes of a pattern, or of the name of a header or cookie
-	MaxFields    = 128     // fields: those below and the names of headers and cookies
+	MaxFields    = 128     // fields: those below, the names of headers, cookies and parameters, and what else is asked of them
+	MaxPieces    = 64      // parameters of a query that are counted
+	MaxTexts     = 256     // texts without classes that a pattern may stand for
 	maxChain     = 8       // flagged prefixes of a field that begin with one another, and suffixes
 	maxOutputs   = 16      // texts between stars that are each other's ends
 	maxHits      = 16      // patterns of a field that one request has and that lead on in the graph
@@ -24,8 +26,9 @@ const (
 // NoMatch stands for no rule in request tables.
 const NoMatch = ^uint32(0)
 
-// The fields of every policy. The headers and cookies that rules name follow from
-// FieldNamed on.
+// The fields of every policy. The headers, cookies and parameters that rules name follow from
+// FieldNamed on: from FieldPairs on first those that a rule wants absent, of which each is a
+// pair of fields, that of its values and that of its absence.
 const (
 	FieldHost = iota
 	FieldPath
@@ -33,6 +36,7 @@ const (
 	FieldSNI
 	FieldALPN
 	FieldNamed
+	FieldPairs
 )
 
 // MatchKind says what a key of the hash table is of.
@@ -49,6 +53,7 @@ const (
 	MatchEdge                    // node of the graph, pattern
 	MatchHeader                  // name in lower case, with hyphens for underscores
 	MatchCookie                  // name
+	MatchQuery                   // name of a parameter
 )
 
 // Shape of the hash table: entries are looked for in so many cells of so many entries,
@@ -73,9 +78,13 @@ type RequestTables struct {
 	States   []uint32       // States[state*Width+class] is the next state, with StateOutput if words end there
 	Headers  bool           // rules name headers
 	Cookies  bool           // rules name cookies
-	Letters  uint32         // bits: the lowest five bits of the first letters of the names of headers
-	Graph    bool           // the graph is of use: rules have several fields, or none
-	Rules    []RequestRule  // in file order
+	Query    bool           // rules name parameters of the query, or ask how many there are
+	// Parameters is the field of their number, 0: none. It is compared as a text of as many bytes.
+	Parameters int
+	Pairs      int           // where the fields from FieldPairs on end that are pairs; 0: there are none
+	Letters    uint32        // bits: the lowest five bits of the first letters of the names of headers
+	Graph      bool          // the graph is of use: rules have several fields, or none
+	Rules      []RequestRule // in file order
 }
 
 // LengthsPerCell is how many lengths the data path reads at a time: lists of them are aligned
@@ -89,7 +98,7 @@ const StateOutput uint32 = 1 << 31
 type MatchEntry struct {
 	Key  uint64
 	Rule uint32 // first rule that asks for this alone, or NoMatch; of MatchOutput: the word
-	To   uint32 // pattern, 0: none; of MatchOutput: next state with a word; of MatchEdge: node; of MatchHeader and MatchCookie: field
+	To   uint32 // pattern, 0: none; of MatchOutput: next state with a word; of MatchEdge: node; of names: field
 }
 
 // Flags of a pattern.
@@ -115,8 +124,10 @@ type MatchField struct {
 	PrefixCount   uint16
 	SuffixCount   uint16
 	LongestSuffix uint16
-	Exact         bool // there are patterns without a star
-	Words         bool // there are words to look for
+	Exact         bool      // there are patterns without a star
+	Words         bool      // there are words to look for
+	Folded        int       // field of the same value in small letters; 0: none
+	Kind          MatchKind // of a name; the data path has it in the entry of the name
 }
 
 // MatchNode is a node of the graph that rules with several fields are paths through.

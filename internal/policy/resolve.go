@@ -24,6 +24,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveRequests(p, r, classes)
 	d.checkLearned(p)
 	d.checkProtocols(p)
+	d.warnBrackets()
 }
 
 // unique maps names to indexes and reports those that are there twice.
@@ -163,13 +164,12 @@ func (d *decoder) checkProtocols(p *Policy) {
 		speaks[s.Protocol] = true
 	}
 	for _, q := range p.Requests {
-		http := len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header) > 0
 		switch {
 		case len(q.SNI) > 0 && !speaks[TLS]:
 			d.warnf(q.Pos, `request rule %q can never match: "sni" is seen by services with "protocol: tls", and there is none`, q.Name)
 		case len(q.ALPN) > 0 && !speaks[TLS]:
 			d.warnf(q.Pos, `request rule %q can never match: "alpn" is seen by services with "protocol: tls", and there is none`, q.Name)
-		case http && !speaks[HTTP]:
+		case q.asksHTTP() && !speaks[HTTP]:
 			d.warnf(q.Pos, `request rule %q can never match: it asks for what services with "protocol: http" see, and there is none`, q.Name)
 		}
 	}

@@ -51,8 +51,25 @@ func tableOf(f *form, most int, filled bool) *schema {
 func pairsOf(name string) *schema {
 	return &schema{
 		Type: "object", PropertyNames: &schema{Pattern: name, MaxLength: MaxLiteral}, MinProperties: 1,
-		Additional: listOf(globValue()),
+		Additional: patternsValue(),
 	}
+}
+
+// patternsValue is a pattern, or several in a list; in a mapping it may be compared without case.
+func patternsValue() *schema {
+	return listOf(anyOf(globValue(), object(&patternForm)))
+}
+
+// parameterForm is the name of a parameter of a query.
+const parameterForm = "^[^&=]+$"
+
+func parameterValue() *schema {
+	return &schema{Type: anyText, Pattern: parameterForm, MaxLength: MaxLiteral, PatternError: "write the name of a parameter"}
+}
+
+// tokenValue is the name of a header or cookie.
+func tokenValue() *schema {
+	return &schema{Type: anyText, Pattern: tokenForm.String(), MaxLength: MaxLiteral, PatternError: "write a name without separators"}
 }
 
 // whole is a whole number between two bounds.

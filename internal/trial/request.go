@@ -20,7 +20,7 @@ func (d *decision) decideRequest(says *said) {
 		return
 	}
 	room := &d.tables.Services[d.service].Room
-	view, refused := says.view(room)
+	view, refused := says.view(room, d.tables.Requests)
 	if refused && (room.Ruled || d.tables.HasRoom(d.service)) {
 		d.refuse(Reject, "malformed")
 		return

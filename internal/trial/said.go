@@ -20,6 +20,7 @@ type said struct {
 	forwarded bool // whom a proxy has named is in X-Forwarded-For, not in a PROXY header
 
 	http    *policy.RequestView // nil: refused, or its first line is longer than the copy
+	query   bool                // its query is refused where rules ask for queries
 	isHTTP  bool                // it was read
 	refused bool
 	tls     *policy.RequestView
@@ -44,7 +45,7 @@ func hear(a *Arrival) *said {
 }
 
 // view returns what rules of a service see of it, nil if nothing; or that it is refused.
-func (s *said) view(room *policy.RoomTable) (v *policy.RequestView, refused bool) {
+func (s *said) view(room *policy.RoomTable, rules *policy.RequestTables) (v *policy.RequestView, refused bool) {
 	switch room.Protocol {
 	case policy.TLS:
 		if !s.isHello {
@@ -58,7 +59,7 @@ func (s *said) view(room *policy.RoomTable) (v *policy.RequestView, refused bool
 		return nil, false
 	}
 	s.readHTTP()
-	return s.http, s.refused
+	return s.http, s.refused || s.query && rules != nil && rules.Query
 }
 
 // readHTTP reads a head as far as there is a copy of it.
@@ -81,7 +82,10 @@ func (s *said) readHTTP() {
 		Path: head.Path, HasPath: head.Path != "",
 		Host: head.Host, HasHost: head.Host != "",
 		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
+		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
+		Cut: s.truncated,
 	}
+	s.query = head.Query.Refused != ""
 }
 
 // isOpen reports whether a head could not be read because it does not end.

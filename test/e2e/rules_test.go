@@ -44,6 +44,10 @@ requests:
   - {name: vip, cookie: {tier: gold}, class: gold}
   - {name: api, host: "*.example.com", method: [POST, PUT], header: {x-plan: free}, class: gold}
   - {name: member, cookie: {session: "*"}, class: gold}
+  - {name: heavy, path: "/facets*", query: {f.author: "*", page: "[2-9]*"}, class: gold}
+  - {name: many, path: /many, parameters: {min: 3}, action: reject}
+  - {name: bare, path: /bare, without: {header: [x-seen, referer], cookie: s, query: token}, class: gold}
+  - {name: tool, header: {x-tool: {pattern: "*Bot*", ignore_case: true}}, action: drop}
 `
 
 // ruleCase is a request and what the rules make of it.
@@ -73,6 +77,15 @@ var ruleCases = []ruleCase{
 	{name: "another method", query: query{method: "PATCH", path: "/api", host: "a.example.com", headers: "X-Plan: free\r\n"}},
 	{name: "another header", query: query{method: "POST", path: "/api", host: "a.example.com", headers: "X-Plan: Free\r\n"}},
 	{name: "first match", query: query{path: "/shop.html", headers: "Cookie: tier=gold\r\n"}, rule: "shop", class: "gold"},
+	{name: "query", query: query{path: "/facets?f%2eauthor=a+b&page=21"}, rule: "heavy", class: "gold"},
+	{name: "another query", query: query{path: "/facets?f.author=a&page=1"}},
+	{name: "parameters", query: query{path: "/many?a=1&b&c="}, rule: "many", fate: turned},
+	{name: "fewer parameters", query: query{path: "/many?a=1&&c="}},
+	{name: "nothing of what must not be there", query: query{path: "/bare?a", headers: "Cookie: a=b\r\n"}, rule: "bare", class: "gold"},
+	{name: "a header that must not be there", query: query{path: "/bare?a", headers: "X-Seen:\r\n"}},
+	{name: "a cookie that must not be there", query: query{path: "/bare?a", headers: "Cookie: a=b; s=\r\n"}},
+	{name: "a parameter that must not be there", query: query{path: "/bare?token="}},
+	{name: "without case", query: query{path: "/", headers: "X-Tool: a RoBOT\r\n"}, rule: "tool", fate: cutOff},
 	{name: "HTTP/1.0", query: query{path: "/noaccess", version: "1.0"}, rule: "noaccess", fate: cutOff},
 }
 

@@ -18,7 +18,7 @@ var guarded = rulesPolicy(
 	policy.Request{Path: []string{"*.php"}},
 	policy.Request{Path: []string{"/shop/*/buy"}},
 	policy.Request{Path: []string{"*/../*", "*//*", "*/./*", "*;*"}}, // never: paths are normalised
-	policy.Request{Host: []string{"intern.example", "*.intern.example", "[::1]"}},
+	policy.Request{Host: []string{"intern.example", "*.intern.example", `\[::1]`}},
 	policy.Request{Method: []string{"DELETE", "PROP*"}},
 	policy.Request{Cookie: []policy.Pair{{Name: "session", Values: []string{"*"}}}, Path: []string{"/cart/*"}},
 	policy.Request{Cookie: []policy.Pair{{Name: "tier", Values: []string{"gold"}}}},
@@ -28,6 +28,10 @@ var guarded = rulesPolicy(
 	policy.Request{Path: []string{"/a?b", "/a#b", "/a\\b", "/\xc3\xa9", "/a b"}},
 	policy.Request{Path: []string{strings.Repeat("/long", 200) + "*", "*" + strings.Repeat("tail", 250)}},
 	policy.Request{SNI: []string{"*"}},
+	policy.Request{Query: []policy.Pair{{Name: "f.author", Values: []string{"*"}}, {Name: "page", Values: []string{"[2-9]*", "1[0-9]*"}}}},
+	policy.Request{Query: []policy.Pair{{Name: "q q", Values: []string{"a b", "ä"}, Folded: []string{"X*"}}}},
+	policy.Request{Path: []string{"/s"}, Parameters: 6},
+	policy.Request{Path: []string{"/bare"}, Without: policy.Without{Header: []string{"sec-fetch-mode", "referer"}, Cookie: []string{"session"}, Query: []string{"token"}}},
 )
 
 // Rules of guarded.
@@ -45,6 +49,11 @@ const (
 	anyPath
 	odd
 	long
+	sni
+	author
+	phrase
+	parameters
+	bare
 	refuse = -2
 )
 
@@ -94,10 +103,46 @@ var cases = []struct {
 	{"query", "GET /admin/x?y=/../..", admin},
 	{"query without a path behind", "GET /admin?x", admin},
 	{"query of nothing", "GET /?/admin/x", noRule},
-	{"escape in a query is nobody's", "GET /admin?%zz%00", admin},
+	{"bad escape in a query", "GET /admin?%zz", refuse},
+	{"escape of NUL in a query", "GET /admin?%00", admin},
 	{"escaped question mark", "GET /a%3fb", odd},
 	{"fragment", "GET /index.php#.html", refuse},
-	{"fragment behind a query", "GET /index.php?a#.html", php},
+	{"fragment behind a query", "GET /index.php?a#.html", refuse},
+	{"parameters of a query", "GET /x?f.author=a&page=2", author},
+	{"parameters in another order", "GET /x?page=10&b&f.author=", author},
+	{"parameter without a value", "GET /x?page=10&b&f.author", author},
+	{"parameter of another value", "GET /x?f.author=a&page=1", noRule},
+	{"parameter of another name", "GET /x?f.authors=a&page=2&F.AUTHOR=&xpage=", noRule},
+	{"parameter twice, first another", "GET /x?page=1&page=2&f.author", author},
+	{"parameter twice, then another", "GET /x?page=2&page=1&f.author", author},
+	{"parameter with escapes", "GET /x?f%2Eauthor=%00&%70age=%32%3", refuse},
+	{"parameter with whole escapes", "GET /x?f%2Eauthor=%00&%70age=%32%33", author},
+	{"parameter in an absolute form", "GET http://a?f.author=a&page=2", author},
+	{"parameter behind question marks", "GET /x??f.author=a&page=2&f.author=?", author},
+	{"parameters behind semicolons", "GET /x?f.author=a;page=2", noRule},
+	{"parameter in the path", "GET /x&f.author=a&page=2", noRule},
+	{"value with an equals sign", "GET /x?q+q=Xa=b=", phrase},
+	{"plus is a space", "GET /x?q+q=a+b", phrase},
+	{"escaped plus is none", "GET /x?q+q=a%2Bb&q%2Bq=a+b", noRule},
+	{"escaped space", "GET /x?q%20q=a%20b", phrase},
+	{"value beyond ASCII", "GET /x?q%20q=\xc3\xa4", phrase},
+	{"escaped value beyond ASCII", "GET /x?q%20q=%C3%a4", phrase},
+	{"value in the other case", "GET /x?q%20q=x%41", phrase},
+	{"value of other patterns in the other case", "GET /x?q%20q=A%20B", noRule},
+	{"six parameters", "GET /s?a&b&c&d=1&e&e", parameters},
+	{"six parameters and more", "GET /s?&&a&=b&c&d=1&&e&e&f", parameters},
+	{"sixty-six parameters", "GET /s?" + strings.Repeat("a&", 66), parameters},
+	{"many parameters", "GET /s?" + strings.Repeat("a&", 7000), parameters},
+	{"five parameters", "GET /s?&&a&b&&c&d=1&e&&", noRule},
+	{"no parameter", "GET /s?", noRule},
+	{"nothing that must not be there", "GET /bare?x\nCookie: a=b\nReferers: x\nHost: a", bare},
+	{"an empty header", "GET /bare\nReferer:", noRule},
+	{"a header", "GET /bare\nsec_Fetch-Mode: navigate", noRule},
+	{"a cookie", "GET /bare\nCookie: a=b; session", bare},
+	{"an empty cookie", "GET /bare\nCookie: a=b;session=;c", noRule},
+	{"a parameter", "GET /bare?%74oken", noRule},
+	{"a parameter without a value", "GET /bare?a&token=x", noRule},
+	{"one parameter alike", "GET /bare?tokens=x&Token", bare},
 	{"escaped number sign", "GET /a%23b", odd},
 	{"byte above 127", "GET /\xc3\xa9", refuse},
 	{"byte above 127 in a parameter", "GET /admin;\x80", refuse},
@@ -200,6 +245,7 @@ var cases = []struct {
 	{"pair without a name", "GET /\nCookie: =tier=gold; gold; ;;", noRule},
 	{"value with an equals sign", "GET /\nCookie: x=tier=gold", noRule},
 	{"longer value", "GET /\nCookie: tier=gold=", noRule},
+	{"many values", "GET /x?f.author&" + strings.Repeat("page=1&", 200) + "page=2", author},
 	{"empty cookie is there", "GET /cart/x\nCookie: session=", cart},
 	{"name alone is no cookie", "GET /cart/x\nCookie: session", noRule},
 	{"cookie of another path", "GET /x\nCookie: session=1", noRule},

@@ -33,6 +33,7 @@ type Checker struct {
 	im        image
 	policy    *policy.Policy
 	asksHosts bool
+	asksQuery bool
 }
 
 // Use puts a policy in force. The error is that it cannot be compiled.
@@ -44,7 +45,7 @@ func (c *Checker) Use(p *policy.Policy, seed uint64) error {
 	c.im.clear()
 	c.im.fill(tables)
 	c.r.use(&c.im)
-	c.policy = p
+	c.policy, c.asksQuery = p, tables.Query
 	c.asksHosts = slices.ContainsFunc(p.Requests, func(r policy.Request) bool { return len(r.Host) > 0 })
 	return nil
 }
@@ -106,6 +107,9 @@ func hasOddHost(head []byte, q *httphead.Request) bool {
 func (c *Checker) checkValues(head []byte, piece int, want *httphead.Request, refused httphead.Refused) error {
 	for _, cookies := range []bool{false, true} {
 		got, ok := c.r.read(head, piece, cookies)
+		if cookies && want != nil && want.Query.Refused != "" {
+			want, refused = nil, want.Query.Refused
+		}
 		switch {
 		case ok != (want != nil):
 			return fmt.Errorf("read as %+v, %v, want %+v, %q", got, ok, want, refused)
@@ -127,7 +131,7 @@ func (q *request) equal(want *httphead.Request, cookies bool) bool {
 		}
 	}
 	return q.Method == want.Method && q.Path == want.Path && q.Host == want.Host && slices.Equal(q.Headers, headers) &&
-		(!cookies || slices.Equal(slices.DeleteFunc(q.Cookies, nameless), want.Cookies))
+		(!cookies || slices.Equal(slices.DeleteFunc(q.Cookies, nameless), want.Cookies) && slices.Equal(q.Query.Parameters, want.Query.Parameters))
 }
 
 // checkRule compares the rule that is found. Where no rule asks for hosts, the Host header need not be read.
@@ -135,6 +139,9 @@ func (c *Checker) checkRule(head []byte, slot bool, want *httphead.Request, refu
 	got := c.r.match(head, slot)
 	if want == nil && !got.refused && !c.asksHosts {
 		want, _, _ = readPlainly(withoutHost(head))
+	}
+	if want != nil && c.asksQuery && want.Query.Refused != "" {
+		want, refused = nil, want.Query.Refused
 	}
 	switch {
 	case got.refused != (want == nil):
@@ -172,6 +179,10 @@ func view(q *httphead.Request) *policy.RequestView {
 	for _, f := range q.Headers {
 		v.Headers = append(v.Headers, policy.NameValue(f))
 	}
+	for _, f := range q.Query.Parameters {
+		v.Query = append(v.Query, policy.NameValue(f))
+	}
+	v.Parameters = len(v.Query)
 	for _, f := range q.Cookies {
 		v.Cookies = append(v.Cookies, policy.NameValue(f))
 	}
@@ -185,7 +196,7 @@ func (c *Checker) CheckServer(b []byte, piece int) error {
 	if n == 0 {
 		return nil
 	}
-	got, ok := c.r.read(b[:n], piece, true)
+	got, ok := c.r.read(b[:n], piece, false)
 	if !ok {
 		return nil
 	}

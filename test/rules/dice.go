@@ -45,6 +45,7 @@ func (d *dice) text(letters string, most int) string {
 var (
 	headerNames = []string{"x", "y", "x-", "user-agent", "x-forwarded-for", "accept"}
 	cookieNames = []string{"a", "b", "session"}
+	queryNames  = []string{"a", "b", "f.author", "q q"}
 )
 
 // Letters of values: few, so that patterns match, overlap and share words.
@@ -65,7 +66,11 @@ func (d *dice) glob(letters string) string {
 	for range pick(d, 1, 1, 2, 2, 2, 3, 4) {
 		parts = append(parts, d.text(letters, 6))
 	}
-	return strings.Join(parts, "*")
+	glob := strings.Join(parts, "*")
+	if d.rarely(6) {
+		glob = strings.Replace(glob, letters[:1], pick(d, "[ab]", "[a-c/]", "[.A-Z]", `\[`), 2)
+	}
+	return glob
 }
 
 func (d *dice) globs(letters, begin string) (out []string) {
@@ -100,7 +105,13 @@ func (d *dice) requests() *policy.Policy {
 		if asks(6) {
 			r.SNI = d.globs(hostLetters, "")
 		}
-		r.Header, r.Cookie = d.pairs(headerNames, rare), d.pairs(cookieNames, rare)
+		r.Header, r.Cookie, r.Query = d.pairs(headerNames, rare), d.pairs(cookieNames, rare), d.pairs(queryNames, rare)
+		if asks(4) {
+			r.Parameters = pick(d, 1, 2, 3, 5, 9, policy.MaxPieces)
+		}
+		if asks(3) {
+			r.Without = policy.Without{Header: d.some(headerNames), Cookie: d.some(cookieNames), Query: d.some(queryNames)}
+		}
 		p.Requests = append(p.Requests, r)
 	}
 	return p
@@ -111,8 +122,25 @@ func (d *dice) pairs(names []string, rare int) (out []policy.Pair) {
 		if d.below(rare+3) != 0 {
 			continue
 		}
-		if values := d.globs(pathLetters, ""); values != nil {
-			out = append(out, policy.Pair{Name: name, Values: values})
+		pair := policy.Pair{Name: name, Values: d.globs(pathLetters, "")}
+		switch d.below(4) {
+		case 2:
+			pair.Values, pair.Folded = nil, pair.Values
+		case 3:
+			pair.Folded = d.globs(pathLetters+"A", "")
+		}
+		if len(pair.Values)+len(pair.Folded) > 0 {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
+// some returns a few of the names.
+func (d *dice) some(names []string) (out []string) {
+	for _, name := range names {
+		if d.rarely(4) {
+			out = append(out, name)
 		}
 	}
 	return out
@@ -125,8 +153,8 @@ func patternsOf(p *policy.Policy) *patterns {
 	var out patterns
 	for _, r := range p.Requests {
 		out.path, out.host = append(out.path, r.Path...), append(out.host, r.Host...)
-		for _, pair := range slices.Concat(r.Header, r.Cookie) {
-			out.value = append(out.value, pair.Values...)
+		for _, pair := range slices.Concat(r.Header, r.Cookie, r.Query) {
+			out.value = append(append(out.value, pair.Values...), pair.Folded...)
 		}
 	}
 	return &out
@@ -138,7 +166,12 @@ func (d *dice) like(patterns []string, letters string) string {
 		return d.text(letters, 9)
 	}
 	var b strings.Builder
-	for i, part := range strings.Split(patterns[d.below(len(patterns))], "*") {
+	glob := patterns[d.below(len(patterns))]
+	for _, class := range []string{"[ab]", "[a-c/]", "[.A-Z]"} {
+		glob = strings.ReplaceAll(glob, class, pick(d, "a", "b", "/", "A", "."))
+	}
+	glob = strings.ReplaceAll(glob, `\[`, "[")
+	for i, part := range strings.Split(glob, "*") {
 		if i > 0 {
 			b.WriteString(d.text(letters, 3))
 			if d.rarely(64) {
@@ -188,7 +221,7 @@ func (d *dice) target(method string, p *patterns) string {
 	if method == "CONNECT" && !d.rarely(4) {
 		return d.hostText(p) + pick(d, ":443", ":443", ":1", "", ":", ":x", "/")
 	}
-	path := d.path(p) + pick(d, "", "", "", "?", "?a=b", "?/../%zz", "?\xff", "?#", pick(d, "#", "#?"))
+	path := d.path(p) + pick(d, "", "?", "?/../%zz", "?\xff", "?#", pick(d, "#", "#?"), d.query(p), d.query(p), d.query(p), d.query(p))
 	switch d.below(16) {
 	case 12, 13:
 		if d.rarely(3) {
@@ -199,6 +232,39 @@ func (d *dice) target(method string, p *patterns) string {
 		return pick(d, "*", "*", "**", "*/", "x", "?", ":", "//", "/%", "http:", "\x7f", "\xff")
 	}
 	return path
+}
+
+// query draws a query.
+func (d *dice) query(p *patterns) string {
+	var b strings.Builder
+	for i := range d.below(pick(d, 4, 8, 12)) {
+		if i > 0 {
+			b.WriteString(pick(d, "&", "&", "&", "&&", ";", "&="))
+		}
+		name := pick(d, queryNames...)
+		if d.rarely(8) {
+			name = pick(d, "", "A", "aa", "f_author", strings.Repeat("n", 40), "\xc3\xa9", "?")
+		}
+		b.WriteString(d.escaped(name) + pick(d, "=", "=", "=", "=", "==", "") + d.escaped(d.like(p.value, pathLetters)))
+	}
+	return "?" + b.String() + pick(d, "", "", "", "", "&", "&&", "#", "?")
+}
+
+// escaped puts escapes into a text of a query, most of them good ones.
+func (d *dice) escaped(text string) string {
+	often := pick(d, 8, 16, 4)
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == ' ':
+			b.WriteString(pick(d, "+", "%20"))
+		case c == '%' || c == '&' || c == '#' || d.rarely(often):
+			b.WriteString(pick(d, fmt.Sprintf("%%%02x", c), fmt.Sprintf("%%%02X", c)))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + pick(d, "", "", "", "", "", "", "", pick(d, "", "+", "%00", "%ff", "%2", "%zz", "%", "%26", "%3D"))
 }
 
 // path draws a path, in disguise.

@@ -71,6 +71,7 @@ func (im *image) fill(t *policy.RequestTables) {
 	h.match = C.__u32(match)
 	m.seed, m.mask, m.width, m.letters = C.__u64(t.Seed), C.__u32(len(t.Entries)/policy.MatchWays-1), C.__u16(t.Width), C.__u32(t.Letters)
 	m.headers, m.cookies, m.graph, m.asks = flag(t.Headers), flag(t.Cookies), flag(t.Graph), asked(t.Fields)
+	m.query, m.parameters, m.pairs = flag(t.Query), C.__u8(t.Parameters), C.__u8(t.Pairs)
 	m.rules = C.__u32(im.take(len(t.Rules), cellSize, 1))
 	m.rule_count = C.__u32(len(t.Rules))
 	lengths := add(im, t.Lengths)
@@ -109,7 +110,7 @@ func fieldCells(t *policy.RequestTables, lengths C.__u32) []C.struct_match_field
 			rule: C.__u32(f.Rule), pattern: C.__u32(f.Pattern),
 			prefixes: lengths + C.__u32(f.Prefixes/policy.LengthsPerCell), prefix_count: C.__u16(f.PrefixCount),
 			suffixes: lengths + C.__u32(f.Suffixes/policy.LengthsPerCell), suffix_count: C.__u16(f.SuffixCount),
-			longest_suffix: C.__u16(f.LongestSuffix), exact: flag(f.Exact), words: flag(f.Words),
+			longest_suffix: C.__u16(f.LongestSuffix), exact: flag(f.Exact), words: flag(f.Words), folded: C.__u8(f.Folded),
 		})
 	}
 	return out

@@ -140,7 +140,7 @@ static __u32 note(__u8 *out, __u32 at, __u32 room, int value, const struct text 
   static const __u8 kinds[] = {
       [HEAD_METHOD] = VALUE_METHOD, [HEAD_HOSTNAME] = VALUE_HOST, [HEAD_PATH] = VALUE_PATH,
       [HEAD_NAME] = VALUE_NAME,     [HEAD_VALUE] = VALUE_HEADER,  [HEAD_CRUMB] = VALUE_CRUMB,
-      [HEAD_COOKIE] = VALUE_COOKIE,
+      [HEAD_COOKIE] = VALUE_COOKIE, [HEAD_KEY] = VALUE_KEY,       [HEAD_PARAMETER] = VALUE_PARAMETER,
   };
   if (room - at < t->length + 3)
     abort();
@@ -157,7 +157,7 @@ int native_read(const __u8 *head, __u32 length, __u32 piece, bool cookies, __u8 
   struct head_reader *h = &r->head;
   struct text *t = &r->text;
   __u32 size = 0;
-  *h = (struct head_reader){.seed = 1, .letters = ~0U, .cookies = cookies};
+  *h = (struct head_reader){.seed = 1, .letters = ~0U, .cookies = cookies, .query = cookies};
   t->factor = 0x100000001b3;
   text_begin(t, h->seed);
   for (__u32 at = 0; at < length; at += piece) {
@@ -171,9 +171,9 @@ int native_read(const __u8 *head, __u32 length, __u32 piece, bool cookies, __u8 
         return READ_REFUSED;
       if (value == HEAD_END)
         return size;
-      if (value)
+      if (value && value != HEAD_PIECES)
         size = note(out, size, room, value, t);
-      if (value == HEAD_NAME || value == HEAD_CRUMB)
+      if (value == HEAD_NAME || value == HEAD_CRUMB || value == HEAD_KEY)
         head_want(h, t, value);
     }
   }

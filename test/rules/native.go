@@ -34,7 +34,7 @@ type found struct {
 }
 
 // request is what is read of a head. Cookies are among the headers if they are not asked for one by
-// one; the Host header never is.
+// one, and there are no parameters of the query then; the Host header never is.
 type request httphead.Request
 
 // reader is the source compiled for this machine, with an image in force.
@@ -98,6 +98,10 @@ func (q *request) add(kind C.int, value string) {
 		q.Headers[len(q.Headers)-1].Value = value
 	case C.VALUE_CRUMB:
 		q.Cookies = append(q.Cookies, httphead.Field{Name: value})
+	case C.VALUE_KEY:
+		q.Query.Parameters = append(q.Query.Parameters, httphead.Field{Name: value})
+	case C.VALUE_PARAMETER:
+		q.Query.Parameters[len(q.Query.Parameters)-1].Value = value
 	case C.VALUE_COOKIE:
 		q.Cookies[len(q.Cookies)-1].Value = value
 	}

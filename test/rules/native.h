@@ -31,11 +31,14 @@ enum value {
   VALUE_HEADER,
   VALUE_CRUMB, /* name of a cookie; its value comes next */
   VALUE_COOKIE,
+  VALUE_KEY, /* name of a parameter; its value comes next */
+  VALUE_PARAMETER,
 };
 
 #define READ_REFUSED (-1)
 #define READ_ENDLESS (-2) /* the head does not end */
 
-/* Reads all values of a head in pieces of that many bytes; cookies one by one, or as a header. Puts
- * each into `out`: its kind, two bytes of length, its bytes. Returns their length, or one of the above. */
+/* Reads all values of a head in pieces of that many bytes; cookies and
+ * parameters one by one, or cookies as a header and the query not at all. Puts each into `out`: its kind, two
+ * bytes of length, its bytes. Returns their length, or one of the above. */
 int native_read(const __u8 *head, __u32 length, __u32 piece, bool cookies, __u8 *out, __u32 room);
