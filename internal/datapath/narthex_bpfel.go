@@ -252,26 +252,28 @@ type narthexMarkKey struct {
 }
 
 type narthexMatch struct {
-	_         structs.HostLayout
-	Seed      uint64
-	Rules     uint32
-	RuleCount uint32
-	Entries   uint32
-	Mask      uint32
-	Fields    uint32
-	Patterns  uint32
-	Nodes     uint32
-	Classes   uint32
-	States    uint32
-	Width     uint16
-	Headers   uint8
-	Cookies   uint8
-	Graph     uint8
-	Asks      uint8
-	Pad       [2]uint8
-	Letters   uint32
-	Pad2      [4]uint8
-	_         [4]byte
+	_          structs.HostLayout
+	Seed       uint64
+	Rules      uint32
+	RuleCount  uint32
+	Entries    uint32
+	Mask       uint32
+	Fields     uint32
+	Patterns   uint32
+	Nodes      uint32
+	Classes    uint32
+	States     uint32
+	Width      uint16
+	Headers    uint8
+	Cookies    uint8
+	Graph      uint8
+	Asks       uint8
+	Query      uint8
+	Parameters uint8
+	Letters    uint32
+	Pairs      uint8
+	Pad2       [3]uint8
+	_          [4]byte
 }
 
 type narthexMatchEntry struct {
@@ -292,7 +294,8 @@ type narthexMatchField struct {
 	LongestSuffix uint16
 	Exact         uint8
 	Words         uint8
-	Pad           [40]uint8
+	Folded        uint8
+	Pad           [39]uint8
 }
 
 type narthexMatchNode struct {
@@ -457,7 +460,9 @@ type narthexReading struct {
 		Flags     uint8
 		Cookies   uint8
 		Forwarded uint8
-		Pad       [7]uint8
+		Query     uint8
+		Pieces    uint16
+		Pad       [4]uint8
 	}
 	Text struct {
 		_       structs.HostLayout
@@ -495,16 +500,19 @@ type narthexReading struct {
 		Name      [256]uint8
 		Protocols [256]uint8
 	}
-	Present [2]uint64
-	Hit     [128][16]uint32
-	Hits    [128]uint8
-	Asks    uint8
-	Graph   uint8
-	Client  uint8
-	Said    uint8
-	Trusted [2]uint32
-	_       [4]byte
-	From    struct {
+	Present    [2]uint64
+	Absent     [2]uint64
+	Hit        [128][16]uint32
+	Hits       [128]uint8
+	Asks       uint8
+	Graph      uint8
+	Client     uint8
+	Said       uint8
+	Folded     uint8
+	Parameters uint8
+	Pad        [2]uint8
+	Trusted    [2]uint32
+	From       struct {
 		_    structs.HostLayout
 		Word [2]uint64
 		V6   uint8

@@ -240,7 +240,9 @@ type BenchReading struct {
 		Flags     uint8
 		Cookies   uint8
 		Forwarded uint8
-		Pad       [7]uint8
+		Query     uint8
+		Pieces    uint16
+		Pad       [4]uint8
 	}
 	Text struct {
 		_       structs.HostLayout
@@ -278,16 +280,19 @@ type BenchReading struct {
 		Name      [256]uint8
 		Protocols [256]uint8
 	}
-	Present [2]uint64
-	Hit     [128][16]uint32
-	Hits    [128]uint8
-	Asks    uint8
-	Graph   uint8
-	Client  uint8
-	Said    uint8
-	Trusted [2]uint32
-	_       [4]byte
-	From    struct {
+	Present    [2]uint64
+	Absent     [2]uint64
+	Hit        [128][16]uint32
+	Hits       [128]uint8
+	Asks       uint8
+	Graph      uint8
+	Client     uint8
+	Said       uint8
+	Folded     uint8
+	Parameters uint8
+	Pad        [2]uint8
+	Trusted    [2]uint32
+	From       struct {
 		_    structs.HostLayout
 		Word [2]uint64
 		V6   uint8
