@@ -167,7 +167,7 @@ func (d *decoder) withoutFits(n *yaml.Node, r *Request) {
 
 // noteBrackets remembers a pattern that had no class before there were any.
 func (d *decoder) noteBrackets(n *yaml.Node, what, pattern string) {
-	d.newer = d.newer || what == "query" || strings.Contains(pattern, `\[`)
+	d.newer = d.newer || what == "query" || strings.Contains(n.Value, `\[`)
 	if hasClass(pattern) {
 		d.brackets = append(d.brackets, bracketed{position(n), what, pattern})
 	}

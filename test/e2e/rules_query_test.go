@@ -59,9 +59,10 @@ func TestRulesHeavyPages(t *testing.T) {
 		if p.rule != "" {
 			counts[p.rule]++
 		}
-		var d api.Decision
-		if err := json.Unmarshal([]byte(must(t, r.command(explain...)...)), &d); err != nil || d.Request == nil && p.rule != "" || d.Request != nil && d.Request.Rule != p.rule {
-			t.Errorf("explain %s %v: %+v, %v; want rule %q", p.path, p.headers, d.Request, err, p.rule)
+		var said api.ExplainResult
+		err := json.Unmarshal([]byte(must(t, r.command(explain...)...)), &said)
+		if err != nil || len(said.Decisions) != 1 || said.Decisions[0].Request == nil || said.Decisions[0].Request.Rule != p.rule {
+			t.Errorf("explain %s %v: %+v, %v; want rule %q", p.path, p.headers, said, err, p.rule)
 		}
 	}
 	got := r.opened()

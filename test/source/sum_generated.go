@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "dd5d2745cd41ff6ea6040c956c8c75bf"
+const compiled = "7f2b97980d96f5e28b05eda3a58fbd9f"
