@@ -5,39 +5,43 @@ package adapt
 import "math"
 
 const (
-	busyEnough = 0.965 // utilisation that a limit must keep up
-	busyFully  = 0.985 // utilisation from which on a lower limit may do
-	busyHardly = 0.955 // utilisation below which processors are not what requests wait for
-	idlePlain  = 0.85  // utilisation below which a lower limit has plainly left processors idle
-	busyAbout  = 0.85  // utilisation of the sample with which overload begins that means the same
-	lossAllow  = 0.025 // share of throughput that a lower limit may cost
-	drained    = 32.0  // requests in service per core from which on a server is drained
-	lossFar    = 0.1   // the same, of one far lower, at first
-	lossMost   = 0.04  // the same, of all lower limits together: busy processors may do less with each request
-	regain     = 0.015 // share of throughput that a higher limit has to bring where that was lost
-	peakAfter  = 0.6   // of the patience for a trial, for how long a base must have been seen to compare it with others
-	peakSpan   = 120.0 // seconds over which the most that a base has brought is forgotten
-	regretAt   = 0.15  // seconds of the base before which it is not
-	regretFor  = 2.0   // seconds after which a base that was lowered is taken to be enough
-	lowFor     = 60.0  // seconds for which a base that was not enough after all bounds what is tried
-	leastFor   = 2.0   // seconds for which a trial that left processors idle bounds what is tried
-	lowShare   = 1.5   // the least that is tried then, as a multiple of it
-	crowd      = 2.0   // requests in service per core of which most must wait for something else
-	queueMost  = 5.0   // the same, that may queue for processors without these being busy all the time
-	gainShare  = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
-	gainFar    = 0.2   // the same, of a limit far higher
-	pauseFirst = 1.0   // seconds until a trial that failed is made again, the first time
-	pauseMost  = 32.0  // the same, at the most
-	jumpAfter  = 60.0  // seconds after a change of the server in which times in service before it are not gone by
-	idleAfter  = 1.5   // seconds of the base after which those in service that do not leave are seen
-	stuckMost  = 1.0   // seconds to wait for those above the limit to leave
-	pagedFor   = 60.0  // seconds for which a limit at which the server paged is not tried
-	idleShare  = 0.6   // of the utilisation before, what is left of it if the server waits for something else now
-	sure       = 1.5   // standard errors by which a trial that is ended early must be clear
-	surer      = 2.5   // the same, of one that raises the limit: there are many looks at it
-	trialMost  = 2.0   // seconds that a trial takes at the most
-	trialSlow  = 8.0   // the same, of a server that completes few
-	trialCount = 300.0 // completions that a trial waits for beyond trialMost
+	busyEnough  = 0.965 // utilisation that a limit must keep up
+	busyFully   = 0.985 // utilisation from which on a lower limit may do
+	busyHardly  = 0.955 // utilisation below which processors are not what requests wait for
+	idlePlain   = 0.85  // utilisation below which a lower limit has plainly left processors idle
+	busyAbout   = 0.85  // utilisation of the sample with which overload begins that means the same
+	lossAllow   = 0.025 // share of throughput that a lower limit may cost
+	drained     = 32.0  // requests in service per core from which on a server is drained
+	lossFar     = 0.1   // the same, of one far lower, at first
+	lossMost    = 0.04  // the same, of all lower limits together: busy processors may do less with each request
+	regain      = 0.015 // share of throughput that a higher limit has to bring where that was lost
+	peakAfter   = 0.6   // of the patience for a trial, for how long a base must have been seen to compare it with others
+	peakSpan    = 120.0 // seconds over which the most that a base has brought is forgotten
+	regretAt    = 0.15  // seconds of the base before which it is not
+	regretFor   = 2.0   // seconds after which a base that was lowered is taken to be enough
+	lowFor      = 60.0  // seconds for which a base that was not enough after all bounds what is tried
+	leastFor    = 2.0   // seconds for which a trial that left processors idle bounds what is tried
+	lowShare    = 1.5   // the least that is tried then, as a multiple of it
+	crowd       = 2.0   // requests in service per core of which most must wait for something else
+	queueMost   = 5.0   // the same, that may queue for processors without these being busy all the time
+	gainShare   = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
+	gainFar     = 0.2   // the same, of a limit far higher
+	pauseFirst  = 1.0   // seconds until a trial that failed is made again, the first time
+	pauseMost   = 32.0  // the same, at the most
+	jumpAfter   = 60.0  // seconds after a change of the server in which times in service before it are not gone by
+	idleAfter   = 1.5   // seconds of the base after which those in service that do not leave are seen
+	idleNothing = 0.1   // utilisation at which nothing is done
+	stallFor    = 0.15  // seconds of that for which a trial goes on
+	idleSoon    = 0.3   // the same, where nothing is done meanwhile
+	idleLeast   = 0.9   // how many they must be, besides
+	stuckMost   = 1.0   // seconds to wait for those above the limit to leave
+	pagedFor    = 60.0  // seconds for which a limit at which the server paged is not tried
+	idleShare   = 0.6   // of the utilisation before, what is left of it if the server waits for something else now
+	sure        = 1.5   // standard errors by which a trial that is ended early must be clear
+	surer       = 2.5   // the same, of one that raises the limit: there are many looks at it
+	trialMost   = 2.0   // seconds that a trial takes at the most
+	trialSlow   = 8.0   // the same, of a server that completes few
+	trialCount  = 300.0 // completions that a trial waits for beyond trialMost
 )
 
 // The directions of a trial.
@@ -51,21 +55,22 @@ const (
 // tell the difference. A trial that succeeds becomes the base, and the next step in its direction
 // is longer; one that fails is made again after a pause that doubles.
 type search struct {
-	base   float64
-	trial  float64 // the limit that is being tried; 0: none
-	dir    int     // of the trial
-	signal string
-	settle float64    // seconds until the last change shows
-	stuck  float64    // seconds for which more than the limit have been in service
-	ref    tally      // what the base does
-	recent tally      // the same, over a shorter time
-	acc    tally      // what the trial does
-	step   [2]float64 // next step, as the logarithm of a factor
-	pause  [2]float64 // after the next failure, seconds
-	due    [2]float64 // seconds until the next trial
-	busyAt float64    // utilisation at the base when a lower limit failed
-	paged  float64    // requests in service when the server paged; 0: it did not of late
-	ago    float64    // seconds since then
+	base    float64
+	trial   float64 // the limit that is being tried; 0: none
+	dir     int     // of the trial
+	signal  string
+	settle  float64    // seconds until the last change shows
+	nothing float64    // seconds for which a lower limit has let nothing be done
+	stuck   float64    // seconds for which more than the limit have been in service
+	ref     tally      // what the base does
+	recent  tally      // the same, over a shorter time
+	acc     tally      // what the trial does
+	step    [2]float64 // next step, as the logarithm of a factor
+	pause   [2]float64 // after the next failure, seconds
+	due     [2]float64 // seconds until the next trial
+	busyAt  float64    // utilisation at the base when a lower limit failed
+	paged   float64    // requests in service when the server paged; 0: it did not of late
+	ago     float64    // seconds since then
 	// Until Little's law may be tried again, and for how long after the next time, seconds.
 	jumpDue, jumpPause float64
 	jumps              bool // the trial is one
@@ -181,6 +186,10 @@ func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 	if f.draining > 0 {
 		f.drain(s)
 	}
+	if f.stalled(s) {
+		f.reject(s, 0)
+		return
+	}
 	if !f.settled(s) {
 		return
 	}
@@ -273,13 +282,9 @@ func (f *search) patience() float64 {
 
 // consider begins a trial if one is due.
 func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
-	if f.ref.t < f.enough() || f.ref.served < 4 && f.ref.t < 1 {
-		return
-	}
 	u := f.ref.utilisation(s)
-	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
-	if idle := f.ref.idle(); u < busyHardly && f.ref.t > idleAfter && idle > max(f.base/2, 2) {
-		f.base += math.Ceil(idle)
+	if f.occupied(u) {
+		f.base += math.Ceil(f.ref.idle())
 		if c.Ceiling > 0 {
 			f.base = min(f.base, float64(c.Ceiling))
 		}
@@ -287,6 +292,10 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 		f.forget()
 		return
 	}
+	if f.ref.t < f.enough() || f.ref.served < 4 && f.ref.t < 1 {
+		return
+	}
+	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
 	if u < busyHardly && f.pooled(q) {
 		return
 	}
@@ -313,6 +322,27 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 			f.attempt(down, f.step[down], s, c)
 		}
 	}
+}
+
+// occupied tells whether most of those in service are there without leaving and without work, so that few places
+// are left. Where nothing leaves and nothing works, that is plain sooner.
+func (f *search) occupied(u float64) bool {
+	after := idleAfter
+	if f.ref.served < 1 && u >= 0 && u < idlePlain/2 {
+		after = idleSoon
+	}
+	return u < busyHardly && f.ref.t > after && f.ref.idle() > max(f.base/2, idleLeast)
+}
+
+// stalled tells whether a lower limit has stopped the server: those that are left above it use nothing and do not
+// leave.
+func (f *search) stalled(s *Sample) bool {
+	if f.trial == 0 || f.dir != down || s.Served > 0 || s.Cores == 0 || s.use() > idleNothing*s.Cores {
+		f.nothing = 0
+		return false
+	}
+	f.nothing += s.Span.Seconds()
+	return f.nothing > stallFor-1e-9 && f.nothing > 2*f.ramp()
 }
 
 // pooled sets the limit of a server that takes so many requests at once and no more: one more than

@@ -33,6 +33,7 @@ type world struct {
 	controller *Controller
 	hideBusy   bool // processors cannot be seen
 	noTasks    bool // nor what the server's threads do
+	fakes      int  // connections that look unread, for their clients leave a part of a body
 	keeps      bool // bronze clients use their connections again
 	accepted   map[int]bool
 	wantedRead float64
@@ -226,7 +227,7 @@ func (w *world) sample() {
 	s := w.s
 	s.At, s.Span = time.Duration(w.now*1e9), time.Duration(period*1e9)
 	s.Limit, s.InService, s.Waiting = w.limit, w.server.inService, w.waits
-	s.Backlog, s.Unread, s.QueuedFor = len(w.server.backlog), w.server.unread(), w.server.queuedFor(w.now)
+	s.Backlog, s.Unread, s.QueuedFor = len(w.server.backlog), w.server.unread()+w.fakes, w.server.queuedFor(w.now)
 	s.MeanInService, w.inTime = w.inTime/period, 0
 	for class := range w.waiting {
 		s.Classes[class].Waiting = len(w.waiting[class])

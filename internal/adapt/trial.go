@@ -31,6 +31,9 @@ func (f *search) try(to float64, s *Sample, c Config) bool {
 	if c.Ceiling > 0 {
 		to = min(to, float64(c.Ceiling))
 	}
+	if idle := f.ref.idle(); to < f.base && f.ref.t > idleAfter && idle > max(f.base/2, idleLeast) {
+		to = min(f.base, max(to, math.Ceil(idle)+1)) // those would keep the others out
+	}
 	if to = max(to, float64(c.Floor)); to == f.base {
 		return false
 	}
