@@ -491,6 +491,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"set", "services.m"}, []string{"services.mail."}},
 		{[]string{"set", "services.web."}, []string{
 			"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
+			"services.web.overload.after", "services.web.overload.calm", "services.web.overload.rejecting", "services.web.overload.flooded",
 			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		}},
 		{[]string{"set", "services.web.q"}, []string{

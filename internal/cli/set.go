@@ -23,6 +23,7 @@ func setCommand(env Env) *cobra.Command {
   services.NAME.concurrency, a number of requests (of connections, unless http),
     unlimited, or auto to let the limit set itself
   services.NAME.concurrency.min, .concurrency.max and .concurrency.target, of auto
+  services.NAME.overload.after, .overload.calm, .overload.rejecting and .overload.flooded
   services.NAME.queue.size, .queue.max_wait and .queue.max_service
   classes.NAME.reserve and classes.NAME.max
 

@@ -66,6 +66,8 @@ var (
 	syns        = counter("syns_total", "SYNs to a service by what became of them. would_drop: passed because the service is in shadow mode.", "service", "verdict")
 	ruleSYNs    = counter("rule_syns_total", "SYNs that a connection rule has decided.", "rule", "verdict")
 	ruleReqs    = counter("rule_requests_total", "Requests that a request rule has decided. dropped: rejected, dropped or demoted.", "rule", "verdict")
+	synRate     = gauge("rule_syn_rate", "SYNs per second that a connection rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
+	reqRate     = gauge("rule_request_rate", "Requests per second that a request rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
 	unruled     = counter("unruled_packets_total", "Packets decided without a rule, by reason.", "reason", "verdict")
 	listening   = gauge("service_listening", "Whether a server listens on every address and port of the service.", "service")
 	serviceInfo = gauge("service_info", "A service, whether its policy is enforced or only tried (shadow), and what it speaks.", "service", "mode", "protocol")
@@ -146,15 +148,24 @@ func (s sink) services(status api.Status) {
 	}
 }
 
+// rate shows the rate of a rule that sets itself.
+func (s sink) rate(of *family, rule api.RuleStatus) {
+	if rule.RateNow > 0 {
+		s.put(of, rule.RateNow, rule.Name)
+	}
+}
+
 func (s sink) rules(status api.Status) {
 	for _, rule := range status.Rules {
 		if rule.Matched > 0 || len(status.Rules) <= manyRules {
 			s.counts(ruleSYNs, rule.Name, rule.Counts.Counts)
+			s.rate(synRate, rule)
 		}
 	}
 	for _, rule := range status.Requests {
 		if rule.Matched > 0 || len(status.Requests) <= manyRules {
 			s.counts(ruleReqs, rule.Name, rule.Counts.Counts)
+			s.rate(reqRate, rule.RuleStatus)
 		}
 	}
 	for reason, counts := range status.Reasons {

@@ -54,8 +54,8 @@ func TestEveryMetricIsExposed(t *testing.T) {
 	keep := []api.KeepStatus{{Class: "gold", Share: 1}}
 	status := api.Status{
 		Policy:  api.PolicyStatus{Change: &api.Change{}},
-		Rules:   []api.RuleStatus{{Name: "a"}},
-		Classes: []api.ClassStatus{{Name: "gold"}}, Requests: []api.RequestRuleStatus{{}},
+		Rules:   []api.RuleStatus{{Name: "a", RateNow: 1}},
+		Classes: []api.ClassStatus{{Name: "gold"}}, Requests: []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{RateNow: 1}}},
 		Services: []api.ServiceStatus{{
 			Name: "web", Interfaces: []api.InterfaceStatus{{Name: "eth0"}},
 			RoomStatus: &api.RoomStatus{Classes: []api.RoomClassStatus{{Name: "gold", Max: 1}}},

@@ -136,11 +136,14 @@ func setConcurrency(c *Concurrency) func(string) error {
 	}
 }
 
-// CheckBounds reports overrides that together leave a service no limit to choose.
+// CheckBounds reports overrides that together leave a service no limit to choose, or no order of levels.
 func (p *Policy) CheckBounds() error {
 	for i := range p.Services {
 		if c := p.Services[i].Concurrency; c.Max > 0 && c.Min > c.Max {
 			return fmt.Errorf("concurrency of service %q: %w", p.Services[i].Name, errBounds(c.Min, c.Max))
+		}
+		if err := p.Services[i].Overload.check(); err != nil {
+			return fmt.Errorf("overload of service %q: %w", p.Services[i].Name, err)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -31,9 +32,9 @@ func (d *decoder) overload(n *yaml.Node, o *Overload) {
 	seen := d.mapping(n, &overloadForm, func(key string, n *yaml.Node) {
 		switch key {
 		case "after":
-			scalar(d, n, key, &o.After, parseDuration(leastAfter, mostAfter, time.Millisecond))
+			scalar(d, n, key, &o.After, parseAfter)
 		case "calm":
-			scalar(d, n, key, &o.Calm, parseDuration(leastAfter, mostCalm, time.Millisecond))
+			scalar(d, n, key, &o.Calm, parseCalm)
 		case "rejecting":
 			scalar(d, n, key, &o.Rejecting, parseRate)
 		case "flooded":
@@ -43,10 +44,29 @@ func (d *decoder) overload(n *yaml.Node, o *Overload) {
 	if len(n.Content) == 0 && n.Kind == yaml.MappingNode {
 		d.errorAt(n, `"overload" is empty; write when its levels begin, as {rejecting: 5/s, flooded: 500/s}`)
 	}
-	if o.Rejecting.Tokens > 0 && o.Flooded.Tokens > 0 && o.Flooded.Interval() > o.Rejecting.Interval() {
-		d.errorAt(seen["flooded"], "overload: flooded %s is below rejecting %s; the flood is the higher level", o.Flooded, o.Rejecting)
+	if err := o.check(); err != nil {
+		at := seen["flooded"]
+		if at == nil { // it is the default
+			at = seen["rejecting"]
+		}
+		d.errorAt(at, "overload: %v", err)
 	}
 }
+
+// check reports levels that are not in order.
+func (o Overload) check() error {
+	rejecting, flooded := o.withDefaults().Rejecting, o.floods()
+	if flooded.PerSecond() < rejecting.PerSecond() {
+		return fmt.Errorf("flooded %s is below rejecting %s; the flood is the higher level", flooded, rejecting)
+	}
+	return nil
+}
+
+// The parsers of when a level begins and ends.
+var (
+	parseAfter = parseDuration(leastAfter, mostAfter, time.Millisecond)
+	parseCalm  = parseDuration(leastAfter, mostCalm, time.Millisecond)
+)
 
 // Bounds of when a level of overload begins and ends.
 const (
@@ -81,6 +101,14 @@ func (o Overload) withDefaults() Overload {
 		o.Rejecting = DefaultRejecting
 	}
 	return o
+}
+
+// floods is the rate from which on it is WhenFlooded, if more are turned away than answered.
+func (o Overload) floods() Rate {
+	if o.Flooded.Tokens == 0 {
+		return DefaultFlooded
+	}
+	return o.Flooded
 }
 
 // inWords says when levels begin and end.
