@@ -15,20 +15,22 @@ import (
 )
 
 func checkCommand(env Env) *cobra.Command {
-	var asJSON bool
+	var asJSON, strict bool
 	cmd := &cobra.Command{
 		Use:   "check FILE|-",
 		Short: "Say what a policy means, or what is wrong in it",
 		Long: `Read, check and compile a policy without touching the kernel, and say what it
 means. A dash stands for the standard input. Warnings go to the standard error. What is wrong is said as
-FILE:LINE:COL: with what would be right, and the exit code is 2.`,
+FILE:LINE:COL: with what would be right, and the exit code is 2; with --strict also where there are warnings.`,
 		Example: `  narthex check policy.yaml
   narthex check --json policy.yaml | jq .connections
+  narthex check --strict policy.yaml && systemctl reload narthex
   make-policy | narthex check -`,
 		Args: exactly(1, "name the policy file"),
-		RunE: func(_ *cobra.Command, args []string) error { return check(env, args[0], asJSON) },
+		RunE: func(_ *cobra.Command, args []string) error { return check(env, args[0], asJSON, strict) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 2 where there are warnings, too")
 	return cmd
 }
 
@@ -52,7 +54,7 @@ type message struct {
 	Msg  string `json:"message"`
 }
 
-func check(env Env, file string, asJSON bool) error {
+func check(env Env, file string, asJSON, strict bool) error {
 	p, tables, found, err := readPolicy(env, file)
 	warnings := []message{}
 	for _, w := range found {
@@ -67,7 +69,19 @@ func check(env Env, file string, asJSON bool) error {
 		return refuse(env, wrong, warnings, asJSON)
 	case err != nil:
 		return daemon.AdviseOnPolicy(err)
-	case asJSON:
+	}
+	if err := printMeaning(env, p, tables, warnings, asJSON); err != nil {
+		return err
+	}
+	if strict && len(warnings) > 0 {
+		return exitError{exitUsage}
+	}
+	return nil
+}
+
+// printMeaning says what a valid policy means.
+func printMeaning(env Env, p *policy.Policy, tables *policy.Tables, warnings []message, asJSON bool) error {
+	if asJSON {
 		return printJSON(env, checked{p.Meaning(tables), datapath.SlotsFor(datapath.Waiting(tables)), warnings})
 	}
 	if err := policy.Describe(env.Stdout, p, tables); err != nil {

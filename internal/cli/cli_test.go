@@ -596,3 +596,21 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckStrict: warnings are errors to whoever asks for that.
+func TestCheckStrict(t *testing.T) {
+	w := newWorld(t)
+	warned := w.write("warned.yaml", "version: 1\nservices: [{name: web, listen: \"*:80\"}]\nrequests: [{name: a, host: \"a:80\", action: drop}]\n")
+	fine := w.write("fine.yaml", "version: 1\nservices: [{name: web, listen: \"*:80\"}]\n")
+	for _, tt := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"check", warned}, 0}, {[]string{"check", "--strict", warned}, 2}, {[]string{"check", "--strict", "--json", warned}, 2},
+		{[]string{"check", "--strict", fine}, 0},
+	} {
+		if got := w.do(tt.args...); got.Code != tt.code || got.Out == "" {
+			t.Errorf("%q: %+v, want exit code %d and what the policy means", tt.args, got, tt.code)
+		}
+	}
+}

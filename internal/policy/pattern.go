@@ -30,8 +30,11 @@ func (d *decoder) patterns(n *yaml.Node, what string, parse func(string) (string
 		out = append(out, p)
 		d.countStars(e, what, p)
 		d.noteBrackets(e, what, p)
-		if what == "path" {
+		switch what {
+		case "path":
 			d.pathCanMatch(e, p)
+		case "host":
+			d.hostCanMatch(e, p)
 		}
 	}
 	return out
@@ -61,6 +64,24 @@ func (d *decoder) pathCanMatch(n *yaml.Node, p string) {
 		d.warnf(position(n), "path: %s can match nothing: paths match after . and .. are removed", quote(p))
 	case strings.Contains(p, ";"):
 		d.warnf(position(n), "path: %s can match nothing: paths match after ;… is cut from segments", quote(p))
+	}
+}
+
+// hostCanMatch warns of a pattern that no host matches.
+func (d *decoder) hostCanMatch(n *yaml.Node, p string) {
+	list, _ := elements(p) // they have been checked
+	address := (strings.HasPrefix(p, `\[`) || p[0] == '*') && strings.ContainsAny(p[len(p)-1:], "]*")
+	for _, e := range list {
+		switch {
+		case e.star || strings.ContainsAny(e.set, "abcdefghijklmnopqrstuvwxyz0123456789-._"):
+			continue
+		case !address && e.set == ":":
+			d.warnf(position(n), "host: %s can match nothing: hosts match without their port; write %s", quote(p), quote(p[:strings.IndexByte(p, ':')]))
+			return
+		case !strings.ContainsAny(e.set, "[]:%"):
+			d.warnf(position(n), "host: %s can match nothing: a host has letters of ASCII, digits, - . and _; write one with others as it stands in a request, as xn--…", quote(p))
+			return
+		}
 	}
 }
 

@@ -129,6 +129,27 @@ func drawView(t *rapid.T, p *Policy) *RequestView {
 	}
 	q.Parameters = len(q.Query) + rapid.IntRange(0, 3).Draw(t, "parameters")
 	q.Cut = rapid.IntRange(0, 7).Draw(t, "cut") == 0
+	return possible(q)
+}
+
+// possible makes a view one that there can be: what is HTTP has a method, and a path but for CONNECT.
+func possible(q *RequestView) *RequestView {
+	http := q.HasPath || q.HasHost || q.HasMethod || len(q.Headers)+len(q.Cookies)+len(q.Query)+q.Parameters > 0
+	if !http {
+		return q
+	}
+	q.HasMethod = true
+	if len(q.Query)+q.Parameters > 0 && !strings.HasPrefix(q.Path, "/") {
+		q.Path, q.HasPath = "/"+q.Path, true
+	}
+	switch {
+	case !q.HasPath:
+		q.Method = "CONNECT"
+	case q.Path == "*":
+		q.Method = "OPTIONS"
+	case !strings.HasPrefix(q.Path, "/"):
+		q.Path = "/" + q.Path
+	}
 	return q
 }
 
@@ -175,7 +196,7 @@ func FuzzRequestTables(f *testing.F) {
 		if err != nil || tables == nil {
 			return
 		}
-		checkMatch(t, p, tables, warnings, view(strings.Fields(request)...))
+		checkMatch(t, p, tables, warnings, possible(view(strings.Fields(request)...)))
 		for i := range p.Requests {
 			checkMatch(t, p, tables, nil, newExample(&p.Requests[i]).view())
 		}

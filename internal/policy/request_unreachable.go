@@ -102,8 +102,28 @@ func (e *example) view() *RequestView {
 	}
 	v.Parameters = max(e.rule.Parameters, len(v.Query))
 	v.onlyAbsent = &e.rule.Without
-	v.HasMethod = v.HasMethod || !e.rule.Without.empty()
+	if e.rule.asksHTTP() {
+		e.complete(v)
+	}
 	return v
+}
+
+// complete adds what every request has of which the rule does not ask: a method, and a path unless the method may be
+// CONNECT, to which there is no query. Another path than one that begins with a slash is that of OPTIONS alone.
+func (e *example) complete(v *RequestView) {
+	if !v.HasMethod {
+		v.Method, v.HasMethod = star, true
+	}
+	may := func(method string) bool {
+		return v.Parameters == 0 && (len(e.rule.Method) == 0 || anyMatches(e.rule.Method, []string{method}))
+	}
+	switch {
+	case v.HasPath || may("CONNECT"):
+	case may("OPTIONS"):
+		v.Path, v.HasPath = star, true
+	default:
+		v.Path, v.HasPath = "/"+star, true
+	}
 }
 
 // value returns what matches the entry at hand of a list, if there is one.

@@ -83,7 +83,7 @@ func judged(s *jsonschema.Schema, data []byte) (readable bool, schema, decoder e
 // beyondSchema are the policies of testdata that are refused for what several values have to do
 // with each other, and for what no editor's reader of YAML lets through.
 var beyondSchema = []string{
-	"dangling-without-classes", "dangling", "default-class-implicit-empty", "default-class-not-implicit", "duplicate-key",
+	"brackets-wrong", "dangling-without-classes", "dangling", "default-class-implicit-empty", "default-class-not-implicit", "duplicate-key",
 	"listen-twice", "names-twice", "requests-stars", "service-protocols", "xdp-conflict-default-last", "xdp-conflicts",
 }
 
