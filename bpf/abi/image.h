@@ -8,7 +8,8 @@
  * take two cells from an even one on, services and rules follow. So a rule is in one cache
  * line wherever the kernel begins a map's values, which is at a multiple of 16 but no more. */
 _Static_assert(sizeof(struct match) == 64 && sizeof(struct match_field) == 64, "cells");
-_Static_assert(sizeof(struct match_node) == 32 && sizeof(struct pattern) == 8, "parts of cells");
+_Static_assert(sizeof(struct match_node) == 32 && sizeof(struct pattern) == 8 && sizeof(struct refusal) == 16,
+               "parts of cells");
 _Static_assert(sizeof(struct rule) == 64 && sizeof(struct service) <= 64, "cells");
 
 union cell {
@@ -34,6 +35,7 @@ struct page {
     struct match_entry entry[PAGE_CELLS * MATCH_WAYS];
     struct match_node graph[PAGE_CELLS * 2];
     struct pattern pattern[PAGE_CELLS * 8];
+    struct refusal refusal[PAGE_CELLS * 4];
     __u16 length[PAGE_CELLS * 32];
     __u32 state[PAGE_CELLS * 16];
     __u8 byte[PAGE_CELLS * 64];

@@ -26,6 +26,9 @@ struct header {
   __u8 blocks;        /* 1: a request rule blocks clients */
   __u8 steers;        /* 1: SYNs to a service may be dropped in overload */
   __u32 longest_wait; /* ms: of requests to any service that holds some */
+  __u32 answers;      /* cell of the first struct refusal; they are in rows of `kinds` */
+  __u32 answer_count;
+  __u32 kinds; /* of services, by what they say to who is refused */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -90,10 +93,11 @@ enum action {
 
 /* A request rule, in place of its guard. */
 struct request_guard {
-  __u64 block; /* ns for which connections of a client are refused after a rejection; 0: none */
-  __u64 learn; /* ns for which a client is remembered in the rule's class; 0: not */
-  __u8 over;   /* enum over */
-  __u8 pad[7]; /* 0 */
+  __u64 block;  /* ns for which connections of a client are refused after a rejection; 0: none */
+  __u64 learn;  /* ns for which a client is remembered in the rule's class; 0: not */
+  __u16 answer; /* row of what is said to who is rejected */
+  __u8 over;    /* enum over */
+  __u8 pad[5];  /* 0 */
 };
 
 /* From which level of overload on a rule's rate, drop or rejection is enforced. It matches, and gives its
@@ -131,6 +135,38 @@ struct pace {
   __u64 tolerance; /* ns */
 };
 
+/* Rows of answers of every policy. */
+enum answer_row {
+  ROW_OVERLOAD = 0,  /* no place, or waited for too long */
+  ROW_MALFORMED = 1, /* 400 */
+  ROW_TOO_LARGE = 2, /* 431 */
+  ROW_BLOCKED = 3,   /* the client's connections are refused */
+};
+
+/* What is said in the server's place: HTTP responses by their offsets in the map answers. */
+struct refusal {
+  __u32 text;        /* for everybody but: */
+  __u32 page;        /* GETs that accept HTML */
+  __u16 length;      /* bytes of the text; 0: the connection is reset */
+  __u16 head;        /* those without the body, for HEAD */
+  __u16 page_length; /* 0: there is none */
+  __u16 pad;         /* 0 */
+};
+
+/* Texts of a policy at most, bytes; the map answers has those of two, so that one that is being sent is not
+ * another's suddenly. */
+#define ANSWERS_SIZE (256 * 1024)
+
+/* Bytes of a text in a packet at most: any path takes them. */
+#define MAX_PIECE 1220
+
+/* Part of the texts. It has what goes on behind it, so that a piece that begins in it is in it. */
+#define ANSWER_STRIDE 4096
+
+struct answer_part {
+  __u8 text[ANSWER_STRIDE + MAX_PIECE];
+};
+
 /* Services of a policy at most. */
 #define MAX_SERVICES 1024
 
@@ -165,20 +201,18 @@ enum protocol {
   PROTOCOL_LEN
 };
 
-#define ANSWER_SIZE 256
-
-/* What a service's waiting room goes by. It takes eight cells. */
+/* What a service's waiting room goes by. It takes four cells. */
 struct room_config {
-  __u64 max_wait;      /* ns */
-  __u64 epoch;         /* ns: max_service / EPOCHS */
-  __u32 limit;         /* requests in service at once; 0: unlimited */
-  __u32 queue_size;    /* requests that wait at once */
-  __u32 mark;          /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
-  __u16 answer_length; /* of the rejection; 0: it is a reset */
-  __u8 ranks;          /* classes in rank */
-  __u8 shadow;         /* 1: count, hold nothing */
-  __u8 ends;           /* enum service_end */
-  __u8 default_rank;   /* of requests whose rule names no class */
+  __u64 max_wait;    /* ns */
+  __u64 epoch;       /* ns: max_service / EPOCHS */
+  __u32 limit;       /* requests in service at once; 0: unlimited */
+  __u32 queue_size;  /* requests that wait at once */
+  __u32 mark;        /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
+  __u16 kind;        /* of what it says to who is refused, less than header.kinds */
+  __u8 ranks;        /* classes in rank */
+  __u8 shadow;       /* 1: count, hold nothing */
+  __u8 ends;         /* enum service_end */
+  __u8 default_rank; /* of requests whose rule names no class */
   __u8 strict;   /* 1: requests may have to wait; else whatever is not understood passes, see is_strict() */
   __u8 reserves; /* 1: a class has a reserve */
   __u8 protocol; /* enum protocol */
@@ -194,10 +228,9 @@ struct room_config {
   __u32 flow_common;
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
-  __u8 answer[ANSWER_SIZE]; /* the rejection, an HTTP response */
 };
 
-#define ROOM_CELLS 8
+#define ROOM_CELLS 4
 
 _Static_assert(sizeof(struct room_config) == 64 * ROOM_CELLS, "room_config takes whole cells");
 

@@ -18,8 +18,8 @@ struct farewell {
   __u32 seq;    /* of our answer */
   __u32 end;    /* behind it and its FIN */
   __u32 client; /* behind what the client had sent */
-  __u32 room;   /* slot of the service */
-  __u32 text;   /* enum reply */
+  __u32 text;   /* offset of what is between the two, in the map answers */
+  __u32 reset;  /* 1: there is nothing, and it is told by a reset */
 };
 
 /* Connections that were rejected. Written and read by the programs. The least recently used
@@ -38,36 +38,13 @@ struct {
 static const __u8 reset_options[RESET_OPTIONS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-static const char malformed_text[] =
-    "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-static const char too_large_text[] =
-    "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-
-static __always_inline __u32 text_length(const struct rejected *r) {
-  switch (r->text) {
-  case REPLY_POLICY:
-    return r->length;
-  case REPLY_MALFORMED:
-    return sizeof(malformed_text) - 1;
-  case REPLY_TOO_LARGE:
-    return sizeof(too_large_text) - 1;
-  }
-  return 0;
-}
-
-/* Writes the text of w->emission. */
-static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at, __u32 slot) {
-  if (e->text == REPLY_MALFORMED)
-    return bpf_skb_store_bytes(skb, at, malformed_text, sizeof(malformed_text) - 1, BPF_F_RECOMPUTE_CSUM);
-  if (e->text == REPLY_TOO_LARGE)
-    return bpf_skb_store_bytes(skb, at, too_large_text, sizeof(too_large_text) - 1, BPF_F_RECOMPUTE_CSUM);
-  struct image im;
-  const struct header *h = open_image(&im);
-  const struct room_config *c = h ? room_config(&im, h, slot) : NULL;
-  __u32 n = BOUND(e->length, ANSWER_SIZE);
-  return !c || !n || bpf_skb_store_bytes(skb, at, c->answer, AMOUNT(n, ANSWER_SIZE), BPF_F_RECOMPUTE_CSUM)
-             ? -1
-             : 0;
+/* Writes the piece of a text that w->emission says. */
+static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at) {
+  __u32 number = e->text / ANSWER_STRIDE;
+  const struct answer_part *part = bpf_map_lookup_elem(&answers, &number);
+  return part ? bpf_skb_store_bytes(skb, at, &part->text[e->text % ANSWER_STRIDE],
+                                    AMOUNT(e->length, MAX_PIECE), BPF_F_RECOMPUTE_CSUM)
+              : -1;
 }
 
 static __always_inline int put_ipv4(struct __sk_buff *skb, const struct emission *e) {
@@ -146,9 +123,8 @@ __noinline int put_headers(struct __sk_buff *skb, struct work *w, __u32 l4, __u3
   return put_tcp(skb, e, l4, options);
 }
 
-/* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission
- * says of a service's slot. */
-__noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
+/* Makes the packet, whose frame is one of the client's up to the IP header, what w->emission says. */
+__noinline int emit(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return -1;
   const struct emission *e = &w->emission;
@@ -157,7 +133,7 @@ __noinline int emit(struct __sk_buff *skb, struct work *w, __u32 slot) {
   __u32 data = l4 + sizeof(struct tcphdr) + options;
   if (bpf_skb_change_tail(skb, data + e->length, 0) || put_headers(skb, w, l4, options))
     return -1;
-  if (e->length && put_text(skb, e, data, slot))
+  if (e->length && put_text(skb, e, data))
     return -1;
   struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .send = !e->to_server};
   return seal(skb, &x, &e->key, w);
@@ -192,9 +168,9 @@ static __always_inline void set_acknowledgement(struct emission *e, const struct
 /* What the client is told. */
 static __always_inline void set_answer(struct emission *e, const struct rejected *r) {
   set_acknowledgement(e, r);
-  e->length = text_length(r);
+  e->length = r->length;
   e->text = r->text;
-  e->flags |= (e->length ? TCP_PSH : 0) | (r->text == REPLY_RESET ? TCP_RST : TCP_FIN);
+  e->flags |= (r->length ? TCP_PSH : 0) | (r->reset ? TCP_RST : TCP_FIN);
 }
 
 /* Remembers what the client of w->rejected still has to be told. */
@@ -203,7 +179,7 @@ __noinline int note_farewell(struct work *w) {
     return 0;
   const struct rejected *r = &w->rejected;
   struct farewell f = {
-      .seq = r->ack, .end = r->ack + text_length(r) + 1, .client = r->end, .room = r->room, .text = r->text};
+      .seq = r->ack, .end = r->ack + r->length + 1, .client = r->end, .text = r->text, .reset = r->reset};
   return put_by_key(&farewells, &r->key, &f);
 }
 
@@ -221,12 +197,12 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
     /* If the stack has not got what passed, the reset must not be behind that. */
     if (find_socket(skb, &r->key, &w->socket) && takes_data(&w->socket))
       e->seq = w->socket.sequence;
-    sent = !emit(skb, w, r->room) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
+    sent = !emit(skb, w) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
   }
   skb->mark = 0;
   note_farewell(w);
   set_answer(e, r);
-  if (!sent || emit(skb, w, r->room)) {
+  if (!sent || emit(skb, w)) {
     count_reason(REASON_CLONE_FAULT, true, false);
     return TCX_DROP;
   }
@@ -242,8 +218,7 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   r->end = end_of(&w->s);
   r->ack = w->s.ack;
   r->ifindex = skb->ifindex;
-  r->room = w->flow.room;
-  r->text = REPLY_FIN;
+  r->length = r->reset = 0;
   r->no_peer = is_only_cookie(&w->flow);
   if (!read_timestamps(skb, &w->s, &r->times))
     r->times.option = 0;
@@ -266,7 +241,7 @@ __noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end, __u
   set_acknowledgement(&w->emission, &w->rejected);
   __u32 window = room_behind(length) >> (find_scale(skb, &w->key) & 31);
   w->emission.window = window ?: any_of(w->flow.flags & FLOW_HEAD);
-  if (!emit(skb, w, w->flow.room))
+  if (!emit(skb, w))
     return send_out(w, skb->ifindex, 0);
   count_reason(REASON_CLONE_FAULT, true, false);
   return TCX_DROP;

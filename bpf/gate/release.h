@@ -168,16 +168,13 @@ static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *s
   r->end = end_of_slot(slot);
   r->ack = slot->acknowledged;
   r->ifindex = slot->ifindex;
-  r->room = link_of(sc->pool, k->node)->room;
   r->no_peer = cookie;
-  r->length = sc->config->answer_length;
-  r->text = r->length ? REPLY_POLICY : REPLY_RESET;
+  choose_in_slot(skb, w, k->node, slot->length);
   if (takes_data(&w->socket) && before(sent, w->socket.answer))
     sent = w->socket.answer;
-  if (before(r->ack, sent)) {
+  say_chosen(w, r, before(r->ack, sent));
+  if (before(r->ack, sent))
     r->ack = sent;
-    r->text = REPLY_RESET;
-  }
   int failed = restore(skb, w, k->node);
   free_node(sc->pool, k->node);
   return failed ? drop(REASON_CLONE_FAULT) : answer(skb, w);
@@ -199,6 +196,10 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   bool cookie = is_only_cookie(f), mine = false;
   __u32 sent = 0;
   w->key = slot->key;
+  w->flow.protocol = f->protocol;
+  w->flow.head.flags = f->head.flags;
+  w->flow.named = f->named;
+  w->flow.proxy.size = f->proxy.size;
   load_attribution(w, slot);
   bpf_spin_lock(&sc->room->lock);
   if (f->id == id) {

@@ -22,22 +22,11 @@ struct emission {
   __u32 l3;                /* as in the packet that it is made of */
   __u32 seq;
   __u32 ack;
-  __u32 length; /* bytes of the text */
+  __u32 text;   /* offset in the map answers */
+  __u32 length; /* bytes of it; 0: none */
   __u8 flags;
   __u8 to_server;
-  __u8 text;    /* enum reply */
-  __u8 pad[1];  /* 0 */
   __u16 window; /* as the header says it: in units of the connection's scale */
-  __u8 pad2[2]; /* 0 */
-};
-
-/* What the client of a connection that we end is told. */
-enum reply {
-  REPLY_FIN,       /* nothing: as when a server closes an idle connection */
-  REPLY_RESET,     /* nothing, by a reset */
-  REPLY_POLICY,    /* what the service says */
-  REPLY_MALFORMED, /* 400 */
-  REPLY_TOO_LARGE, /* 431 */
 };
 
 /* What a rejection needs to know of the request. */
@@ -49,11 +38,11 @@ struct rejected {
   __u32 end; /* behind its last */
   __u32 ack;
   __u32 ifindex;
-  __u32 room;   /* slot of the service */
-  __u8 text;    /* enum reply */
+  __u32 text;   /* offset in the map answers */
+  __u32 length; /* bytes of it that the client is told; 0: none */
+  __u8 reset;   /* the client is told nothing, by a reset */
   __u8 no_peer; /* the stack has no socket to be reset */
   __u8 pad[2];  /* 0 */
-  __u32 length; /* bytes of REPLY_POLICY */
 };
 
 /* What the stack knows of a connection. */
@@ -117,7 +106,8 @@ struct work {
   __s64 debt;   /* ns: of its bucket, with `by` */
   __u64 waited; /* ns: with EVENT_RELEASE and EVENT_REJECT, of a request that waited; else 0 */
   __u8 crowded; /* 1: the accept queue is full that the connection is for; 0 where that was not looked at */
-  __u8 pad[3];  /* 0 */
+  __u8 pad[1];  /* 0 */
+  __u16 row;    /* of what is said if the request is rejected: that of its rule, if that rejects it */
   /* With a flow in the table from first_step() on; without, from on_untracked() on. */
   struct flow flow; /* as it will be; room: MAX_SERVICES before */
   __u32 next;       /* flow.next as it was seen */
@@ -138,7 +128,16 @@ struct work {
     __u64 sum;
     __u32 at; /* offset in the frame */
     __u32 left;
-  } sum;                  /* of a frame's bytes, as far as it is had */
+  } sum; /* of a frame's bytes, as far as it is had */
+  struct {
+    __u64 last;   /* eight bytes */
+    __u64 inside; /* 1: in the value of Accept */
+    __u64 html;   /* 1: which has text/html */
+  } accept;       /* in is_browser() */
+  struct {
+    __u32 text;           /* offset in the map answers */
+    __u32 length;         /* bytes; 0: a reset */
+  } say;                  /* to who is refused: behind choose_answer() */
   struct endpoint socket; /* behind find_socket() */
   struct http_head began; /* what was read of the request before this segment: from read_request() on */
   __u32 keep;             /* bytes of the segment's data that are the request's: with a turn */
@@ -250,4 +249,5 @@ static __always_inline void clear_attribution(struct work *w) {
   w->read = 0;
   w->fate = MIRROR_PASS;
   w->why = 0;
+  w->row = ROW_OVERLOAD;
 }

@@ -162,6 +162,18 @@ static __always_inline const struct room_config *room_config(struct image *im, c
   return page ? &page->room[cell % PAGE_CELLS / ROOM_CELLS] : NULL;
 }
 
+/* What a service with a slot says to requests that a row of answers is for. NULL: nothing. */
+static __always_inline const struct refusal *find_answer(struct image *im, const struct header *h, __u32 slot,
+                                                         __u32 row) {
+  const struct room_config *c = room_config(im, h, slot);
+  __u32 n = c ? row * h->kinds + c->kind : h->answer_count;
+  if (n >= h->answer_count)
+    return NULL;
+  __u32 cell = h->answers + n / 4;
+  const struct page *page = page_of(im, cell);
+  return page ? &page->refusal[cell % PAGE_CELLS * 4 + n % 4] : NULL;
+}
+
 /* Rank of a connection that the rule, or none, matches. */
 static __always_inline __u32 rank_of(const struct room_config *c, const struct rule *rule) {
   return (rule && rule->class != NO_CLASS ? rule->class : c->default_rank) & (MAX_RANKS - 1);

@@ -53,6 +53,15 @@ struct {
   __type(value, __u8);
 } upper_devices SEC(".maps");
 
+/* What is said to clients that are refused. Key: part of the texts. Written by user space before an image
+ * refers to it; which half that is not in use. Read when a request is refused. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 2 * ANSWERS_SIZE / ANSWER_STRIDE);
+  __type(key, __u32);
+  __type(value, struct answer_part);
+} answers SEC(".maps");
+
 /* Ports of services that have a waiting room, and maybe of others: a first look that costs
  * little. Key: port / 64; value: bit port % 64. Written by user space before an image names
  * the service. */

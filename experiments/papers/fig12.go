@@ -191,7 +191,7 @@ func (g *greedySweep) result(id, title string) *evidence.Result {
 		ID: id, Title: title, Source: "Voigt et al., USENIX ATC 2001, figures 12 and 13",
 		Setup: fmt.Sprintf("Apache prefork with %d processes serves 8 KB; each request takes %v of its core besides, by mod_lua. %d preferred clients in a closed loop, one request per connection, "+
 			"get %.0f/s alone. Greedy clients ask for another path (%s/) from %s, 65,536 addresses, at the rate of the x axis whatever the answers: 0, 0.5, 1, 1.7, 5 and 10 times that (0, 1.7, 10 in a quick run). "+
-			"All protections are to let through %d requests/s of them, burst %d: Narthex by SYNs from the network (a connection rule) or by path (a request rule that answers 503, and one that blocks the address for a minute besides), nginx, HAProxy and mod_qos by path, "+
+			"All protections are to let through %d requests/s of them, burst %d: Narthex by SYNs from the network (a connection rule) or by path (a request rule that answers 429, and one that blocks the address for a minute besides), nginx, HAProxy and mod_qos by path, "+
 			"nftables (ingress hook) and iptables by SYNs from the network. A limit per source would do nothing against so many. Proxies run on the server's core.",
 			serverProcesses, serverWork, webstone, g.capacity, greedyFolder, greedyNet, greedyRate, greedyBurst),
 		Repeated: g.repeated, Invalid: g.invalid,

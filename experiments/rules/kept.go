@@ -113,7 +113,7 @@ func (st *stage) withKept(ctx context.Context, do func(*kept) (status int, err e
 			switch {
 			case err == nil && status == http.StatusOK:
 				o.accepted++
-			case err == nil && status == http.StatusServiceUnavailable:
+			case err == nil && status == http.StatusTooManyRequests:
 				o.rejected++
 			default:
 				o.others++

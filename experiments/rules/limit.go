@@ -57,9 +57,9 @@ func (b suite) limit(ctx context.Context) (figures []bench.Figure, err error) {
 	for _, k := range kinds {
 		got := []bench.Figure{
 			{What: k.what + ": accepted, more than the rate allows", Wanted: bench.Always(-1, 1)},
-			{What: k.what + ": neither accepted nor 503", Wanted: bench.Always(0, 0)},
-			{What: k.what + ": CPU time of the server per 503 / per " + k.control, Wanted: k.wanted},
-			{What: k.what + ": CPU time of the server per 503", Unit: "µs"},
+			{What: k.what + ": neither accepted nor 429", Wanted: bench.Always(0, 0)},
+			{What: k.what + ": CPU time of the server per 429 / per " + k.control, Wanted: k.wanted},
+			{What: k.what + ": CPU time of the server per 429", Unit: "µs"},
 			{What: k.what + ": CPU time of the server per " + k.control, Unit: "µs"},
 			{What: k.what + ": accepted"},
 			{What: k.what + ": offered", Unit: "/s", Wanted: bench.AtLeast(0.95 * limitOffered)},
@@ -76,10 +76,10 @@ func (b suite) limit(ctx context.Context) (figures []bench.Figure, err error) {
 			if err != nil {
 				return append(figures, got...), fmt.Errorf("%s: %w", k.control, err)
 			}
-			per503, perOther := cost.Seconds()*1e6/float64(o.rejected), control.Seconds()*1e6/float64(c.all())
+			perRefusal, perOther := cost.Seconds()*1e6/float64(o.rejected), control.Seconds()*1e6/float64(c.all())
 			b.Progress("  %s: %d accepted (%.0f allowed), %d rejected, %d others", k.what, o.accepted, o.allowed(), o.rejected, o.others)
 			for i, v := range []float64{
-				float64(o.accepted) - o.allowed(), float64(o.others), per503 / perOther, per503, perOther,
+				float64(o.accepted) - o.allowed(), float64(o.others), perRefusal / perOther, perRefusal, perOther,
 				float64(o.accepted), float64(o.all()) / o.last.Sub(o.first).Seconds(),
 			} {
 				got[i].Samples = append(got[i].Samples, v)
@@ -138,7 +138,7 @@ func (st *stage) ask(ctx context.Context, path string) (*offered, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &offered{accepted: r.Outcomes[load.OK], rejected: r.Statuses[http.StatusServiceUnavailable]}
+	o := &offered{accepted: r.Outcomes[load.OK], rejected: r.Statuses[http.StatusTooManyRequests]}
 	o.others = r.Begun - o.all() - r.Outcomes[load.Unfinished]
 	begun := time.Now()
 	for _, e := range r.Events {

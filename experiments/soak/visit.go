@@ -218,7 +218,7 @@ func (v *visit) response(method string, status int) (*http.Response, error) {
 			return resp, nil
 		case resp.StatusCode == http.StatusContinue:
 			continue
-		case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+		case resp.Header.Get("Refused-By") != "" && resp.Header.Get("Retry-After") != "":
 			return nil, v.turnedAway(resp)
 		}
 		return nil, wrong{fmt.Sprintf("answer %s, not %d", resp.Status, status)}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 
@@ -25,6 +26,7 @@ type change struct {
 	before  *slots   // as the objects' maps have them
 	slots   *slots   // as they will be
 	writes  []slotWrite
+	texts   uint32 // offset of the texts of answers
 	image   *ebpf.Map
 
 	added      []attached // attached by this change
@@ -56,12 +58,15 @@ func (c *change) prepare() error {
 	if err := c.assignRooms(); err != nil {
 		return err
 	}
+	if err := c.placeAnswers(); err != nil {
+		return fmt.Errorf("writing answers: %w", err)
+	}
 	locals := append(slices.Clone(c.state.Locals), alwaysLocal...)
 	listens, err := policy.CompileListens(c.state.Tables.Services, locals)
 	if err != nil {
 		return err
 	}
-	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation)
+	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation, c.texts)
 	if c.image, err = im.newMap(); err != nil {
 		return err
 	}
@@ -154,6 +159,10 @@ func (c *change) settle() {
 	before := in.slots
 	old := in.objects
 	in.objects, in.slots, in.applied, in.imageGen = c.objects, c.slots, c.state, c.generation
+	if t := c.state.Tables.Answers; t != nil {
+		in.texts, in.answersAt = t.Texts, c.texts
+		in.warn(record(in.objects.Journal, keyAnswers, strconv.Itoa(int(c.texts))))
+	}
 	closeMap(old.image)
 	old.image = nil
 	in.objects.image = c.image

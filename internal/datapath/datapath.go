@@ -68,6 +68,9 @@ type Instance struct {
 	gates    []gate
 	sockets  []socketLink
 	imageGen uint32
+
+	texts     []byte // of the answers in force, nil before there are any
+	answersAt uint32 // their offset
 }
 
 // ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or

@@ -18,7 +18,7 @@ import (
 // roomMaps are the maps of the waiting rooms, which refer to each other.
 var roomMaps = []string{
 	narthexMapRooms, narthexMapPool, narthexMapSlots, narthexMapFlows, narthexMapClassSlots, narthexMapServiceSlots,
-	narthexMapGhosts, narthexMapFarewells, narthexMapWatches, narthexMapSeats, narthexMapParkedSockets,
+	narthexMapGhosts, narthexMapWatches, narthexMapSeats, narthexMapParkedSockets,
 }
 
 // minServices is how many services a new instance has room for at least.

@@ -161,12 +161,14 @@ type layout struct {
 	learned   []int // cell of each service's roots for learned sources; 0: there are none
 	rooms     []narthexRoomConfig
 	firstRoom int
+	refusals  []narthexRefusal
+	refused   int         // cell of the first
 	match     *matchImage // nil: there are no request rules
 	end       int         // cell behind
 }
 
-func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups []uint32) *layout {
-	l := &layout{tables: t, slots: s, groups: groups, rooms: roomConfigs(t, s)}
+func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups []uint32, texts uint32) *layout {
+	l := &layout{tables: t, slots: s, groups: groups, rooms: roomConfigs(t, s), refusals: refusals(t.Answers, texts)}
 	l.services = newTrie(listens.Nodes, len(t.Services), nodeCells)
 	l.rules = newTrie(t.Nodes, max(len(t.Rules), 1), l.services.end) // look-ups of trusted proxies end at the first
 	cell := ceil(l.rules.end, learnedCells)
@@ -178,7 +180,8 @@ func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups 
 		}
 	}
 	l.firstRoom = ceil(cell, roomCells)
-	l.end = l.firstRoom + len(l.rooms)*roomCells
+	l.refused = l.firstRoom + len(l.rooms)*roomCells
+	l.end = l.refused + (len(l.refusals)+refusalsPerCell-1)/refusalsPerCell
 	if l.match = placeMatch(t.Requests, l.end); l.match != nil {
 		l.end = l.match.end
 	}
@@ -205,9 +208,9 @@ func sheds(t *policy.Tables) bool {
 	return false
 }
 
-// buildImage packs tables for the slots that rules and services have.
-func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation uint32) *image {
-	l := newLayout(t, listens, s, groups)
+// buildImage packs tables for the slots that rules and services have, and for texts of answers at an offset.
+func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation, texts uint32) *image {
+	l := newLayout(t, listens, s, groups, texts)
 	im := newImage(l.end)
 	h := narthexHeader{
 		ListenV4: l.services.entry(listens.V4), ListenV6: l.services.entry(listens.V6),
@@ -217,10 +220,15 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		Shadow:      flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
 		Steers:      flag(sheds(t)),
 		LongestWait: uint32(longestWait(t).Milliseconds()),
-		Uppers:      flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
+		Answers:     uint32(l.refused), AnswerCount: uint32(len(l.refusals)),
+		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
+	if t.Answers != nil {
+		h.Kinds = uint32(t.Answers.Kinds)
+	}
+	putAll(im, l.refused, l.refusals)
 	if l.match != nil {
-		l.match.write(im, s)
+		l.match.write(im, s, t.Answers)
 		h.Match = uint32(l.match.cell)
 		h.Blocks = flag(slices.ContainsFunc(t.Requests.Rules, func(r policy.RequestRule) bool { return r.Block > 0 }))
 	}

@@ -281,6 +281,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapRooms:            o.Rooms,
 		narthexMapSlots:            o.Slots,
 		narthexMapConnectionCounts: o.ConnectionCounts,
+		narthexMapAnswers:          o.Answers,
 	}
 }
 

@@ -74,13 +74,17 @@ func asked(fields []policy.MatchField) (bits uint8) {
 }
 
 // write puts the tables into the image.
-func (m *matchImage) write(im *image, s *slots) {
+func (m *matchImage) write(im *image, s *slots, answers *policy.AnswerTables) {
 	t := m.tables
 	put(im, m.cell, &m.narthexMatch)
 	for i := range t.Rules {
 		cell := int(m.Rules) + i
 		put(im, cell, requestCell(&t.Rules[i], s))
-		put(im, cell, requestGuard(&t.Rules[i])) // in place of the guard
+		g := requestGuard(&t.Rules[i])
+		if answers != nil {
+			g.Answer = uint16(answers.Row[i])
+		}
+		put(im, cell, g) // in place of the guard
 	}
 	for i := range t.Fields {
 		put(im, int(m.Fields)+i, m.field(&t.Fields[i]))

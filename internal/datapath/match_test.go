@@ -113,8 +113,8 @@ func TestMatchImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im := buildImage(tables, nil, listens, s, make([]uint32, len(tables.Services)), 1)
-	l := newLayout(tables, listens, s, make([]uint32, len(tables.Services)))
+	im := buildImage(tables, nil, listens, s, make([]uint32, len(tables.Services)), 1, 0)
+	l := newLayout(tables, listens, s, make([]uint32, len(tables.Services)), 0)
 	h := at[narthexHeader](im, cellHeader, 0)
 	if h.Match != uint32(l.match.cell) || h.Blocks != 1 {
 		t.Errorf("header %+v, want tables at cell %d, and blocks", h, l.match.cell)

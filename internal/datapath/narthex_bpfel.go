@@ -24,6 +24,11 @@ const (
 	narthexActionACTION_LEN      narthexAction = 5
 )
 
+type narthexAnswerPart struct {
+	_    structs.HostLayout
+	Text [5316]uint8
+}
+
 type narthexClassRoom struct {
 	_          structs.HostLayout
 	Head       [2]uint32
@@ -118,8 +123,8 @@ type narthexFarewell struct {
 	Seq    uint32
 	End    uint32
 	Client uint32
-	Room   uint32
 	Text   uint32
+	Reset  uint32
 }
 
 type narthexFlow struct {
@@ -221,6 +226,9 @@ type narthexHeader struct {
 	Blocks      uint8
 	Steers      uint8
 	LongestWait uint32
+	Answers     uint32
+	AnswerCount uint32
+	Kinds       uint32
 }
 
 type narthexHttpHead struct {
@@ -382,7 +390,7 @@ type narthexPage struct {
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [24]byte
+		_      [12]byte
 	}
 }
 
@@ -610,6 +618,16 @@ const (
 	narthexReasonREASON_LEN           narthexReason = 42
 )
 
+type narthexRefusal struct {
+	_          structs.HostLayout
+	Text       uint32
+	Page       uint32
+	Length     uint16
+	Head       uint16
+	PageLength uint16
+	Pad        uint16
+}
+
 type narthexReject uint32
 
 const (
@@ -631,11 +649,12 @@ const (
 )
 
 type narthexRequestGuard struct {
-	_     structs.HostLayout
-	Block uint64
-	Learn uint64
-	Over  uint8
-	Pad   [7]uint8
+	_      structs.HostLayout
+	Block  uint64
+	Learn  uint64
+	Answer uint16
+	Over   uint8
+	Pad    [5]uint8
 }
 
 type narthexRoom struct {
@@ -668,32 +687,31 @@ type narthexRoom struct {
 }
 
 type narthexRoomConfig struct {
-	_            structs.HostLayout
-	MaxWait      uint64
-	Epoch        uint64
-	Limit        uint32
-	QueueSize    uint32
-	Mark         uint32
-	AnswerLength uint16
-	Ranks        uint8
-	Shadow       uint8
-	Ends         uint8
-	DefaultRank  uint8
-	Strict       uint8
-	Reserves     uint8
-	Protocol     uint8
-	H2c          uint8
-	Proxies      uint8
-	Adaptive     uint8
-	Pad          [4]uint8
-	Stall        [16]uint32
-	Share        uint32
-	Common       uint32
-	FlowShare    uint32
-	FlowCommon   uint32
-	Classes      uint32
-	Rank         [16]narthexRank
-	Answer       [256]uint8
+	_           structs.HostLayout
+	MaxWait     uint64
+	Epoch       uint64
+	Limit       uint32
+	QueueSize   uint32
+	Mark        uint32
+	Kind        uint16
+	Ranks       uint8
+	Shadow      uint8
+	Ends        uint8
+	DefaultRank uint8
+	Strict      uint8
+	Reserves    uint8
+	Protocol    uint8
+	H2c         uint8
+	Proxies     uint8
+	Adaptive    uint8
+	Pad         [4]uint8
+	Stall       [16]uint32
+	Share       uint32
+	Common      uint32
+	FlowShare   uint32
+	FlowCommon  uint32
+	Classes     uint32
+	Rank        [16]narthexRank
 }
 
 type narthexRoots struct {
@@ -898,7 +916,8 @@ type narthexWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [3]uint8
+	Pad     [1]uint8
+	Row     uint16
 	_       [4]byte
 	Flow    narthexFlow
 	Next    uint32
@@ -936,6 +955,17 @@ type narthexWork struct {
 		Sum  uint64
 		At   uint32
 		Left uint32
+	}
+	Accept struct {
+		_      structs.HostLayout
+		Last   uint64
+		Inside uint64
+		Html   uint64
+	}
+	Say struct {
+		_      structs.HostLayout
+		Text   uint32
+		Length uint32
 	}
 	Socket struct {
 		_        structs.HostLayout
@@ -1012,11 +1042,11 @@ type narthexWork struct {
 		End     uint32
 		Ack     uint32
 		Ifindex uint32
-		Room    uint32
-		Text    uint8
+		Text    uint32
+		Length  uint32
+		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		Length  uint32
 		_       [4]byte
 	}
 	Emission struct {
@@ -1031,13 +1061,11 @@ type narthexWork struct {
 		L3       uint32
 		Seq      uint32
 		Ack      uint32
+		Text     uint32
 		Length   uint32
 		Flags    uint8
 		ToServer uint8
-		Text     uint8
-		Pad      [1]uint8
 		Window   uint16
-		Pad2     [2]uint8
 		_        [4]byte
 	}
 	Event narthexEvent
@@ -1047,6 +1075,7 @@ type narthexWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	narthexMapAnswers             = "answers"
 	narthexMapAudience            = "audience"
 	narthexMapBlockedClients      = "blocked_clients"
 	narthexMapChunkGaps           = "chunk_gaps"
@@ -1193,6 +1222,7 @@ type narthexProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexMapSpecs struct {
+	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Audience         *ebpf.MapSpec `ebpf:"audience"`
 	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
 	ChunkGaps        *ebpf.MapSpec `ebpf:"chunk_gaps"`
@@ -1293,6 +1323,7 @@ func (o *narthexObjects) Close() error {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexMaps struct {
+	Answers          *ebpf.Map `ebpf:"answers"`
 	Audience         *ebpf.Map `ebpf:"audience"`
 	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
 	ChunkGaps        *ebpf.Map `ebpf:"chunk_gaps"`
@@ -1340,6 +1371,7 @@ type narthexMaps struct {
 
 func (m *narthexMaps) Close() error {
 	return _NarthexClose(
+		m.Answers,
 		m.Audience,
 		m.BlockedClients,
 		m.ChunkGaps,

@@ -3,8 +3,6 @@
 package datapath
 
 import (
-	"fmt"
-	"net/http"
 	"slices"
 	"time"
 	"unsafe"
@@ -93,24 +91,8 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		c.Stall[rank] = uint32(class.Stall / stallUnit)
 		c.Classes |= 1 << slot
 	}
-	text := rejection(from.Reject)
-	c.AnswerLength = uint16(copy(c.Answer[:], text))
+	if t.Answers != nil {
+		c.Kind = uint16(t.Answers.Kind[service])
+	}
 	return c
-}
-
-// rejection returns the HTTP response to a request that is not served; empty for a reset. It
-// has no body, so that browsers show their own page, which says what the status means.
-func rejection(r policy.Reject) string {
-	if r.Reset {
-		return ""
-	}
-	text := http.StatusText(r.Status)
-	if text == "" {
-		text = "Rejected"
-	}
-	retry := ""
-	if r.RetryAfter > 0 {
-		retry = fmt.Sprintf("Retry-After: %d\r\n", int(r.RetryAfter/time.Second))
-	}
-	return fmt.Sprintf("HTTP/1.1 %d %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", r.Status, text, retry)
 }

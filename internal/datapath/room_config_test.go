@@ -3,54 +3,15 @@
 package datapath
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"narthex/internal/policy"
 )
-
-// Every rejection that a policy can ask for is a response that fits and that ends where the
-// connection does.
-func TestRejectionText(t *testing.T) {
-	for status := 400; status <= 599; status++ {
-		for _, retry := range []time.Duration{0, time.Second, 24 * time.Hour} {
-			text := rejection(policy.Reject{Status: status, RetryAfter: retry})
-			if size := len(narthexRoomConfig{}.Answer); len(text) > size {
-				t.Errorf("%d: %d bytes, there is room for %d", status, len(text), size)
-			}
-			rest := bufio.NewReader(strings.NewReader(text))
-			r, err := http.ReadResponse(rest, nil)
-			if err != nil {
-				t.Fatalf("%d: %v in %q", status, err, text)
-			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil || len(body) > 0 || rest.Buffered() > 0 {
-				t.Errorf("%d: body %q, %v, and %d bytes behind it", status, body, err, rest.Buffered())
-			}
-			want := ""
-			if retry > 0 {
-				want = fmt.Sprint(int(retry.Seconds()))
-			}
-			if r.StatusCode != status || r.Header.Get("Retry-After") != want || !r.Close || r.ContentLength != 0 {
-				t.Errorf("%d after %v: %q", status, retry, text)
-			}
-			if reason := strings.TrimSpace(strings.TrimPrefix(r.Status, fmt.Sprint(status))); reason == "" {
-				t.Errorf("%d has no reason: some clients need one: %q", status, text)
-			}
-		}
-	}
-	if text := rejection(policy.Reject{Reset: true}); text != "" {
-		t.Errorf("a reset has the text %q", text)
-	}
-}
 
 // What never ends is given up by the epoch: about when max_service has passed since it began,
 // for any max_service that a policy can have.
@@ -93,11 +54,11 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 			Limit:    r.IntN(2) * r.IntN(1_000_000),
 			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour)))},
 			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndLastByte, policy.EndClose}[r.IntN(4)],
-			Reject:   policy.Reject{Status: 503},
+			Reject:   policy.Answer{Status: 503},
 			Mark:     r.Uint32N(0xffffffef),
 		}}
 		if service.Room.Protocol != policy.HTTP {
-			service.Room.Reject = policy.Reject{Reset: true} // as policies have it
+			service.Room.Reject = policy.Answer{Reset: true} // as policies have it
 		}
 		t.Services = append(t.Services, service)
 		s.byName[service.Name] = uint32(places[i])
@@ -178,9 +139,6 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 	if narthexProtocol(c.Protocol) != wantProtocol || (c.H2c == 1) != (from.Room.H2C == policy.H2CPass) {
 		t.Errorf("service %+v has protocol %d, h2c %d", from, c.Protocol, c.H2c)
 	}
-	if from.Room.Protocol != policy.HTTP && c.AnswerLength != 0 {
-		t.Errorf("service %+v is rejected with %d bytes; want a reset", from, c.AnswerLength)
-	}
 	if int(c.Ranks) != len(tables.Classes) || int(c.DefaultRank) != tables.Default {
 		t.Errorf("%d ranks, the default one %d; want %d, %d", c.Ranks, c.DefaultRank, len(tables.Classes), tables.Default)
 	}
@@ -201,8 +159,5 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 		if c.Rank[rank] != (narthexRank{}) {
 			t.Errorf("rank %d of %d is %+v", rank, len(tables.Classes), c.Rank[rank])
 		}
-	}
-	if got := string(c.Answer[:c.AnswerLength]); got != rejection(from.Room.Reject) {
-		t.Errorf("rejection %q", got)
 	}
 }

@@ -38,6 +38,11 @@ func Compile(p *Policy) (*Tables, []Warning, error) {
 		return nil, nil, d.err()
 	}
 	c.warnUnreachable(d, t)
+	t.Answers = compileAnswers(p)
+	t.Answers.fits(d, p)
+	if err := d.err(); err != nil {
+		return nil, nil, err
+	}
 	requests, more, err := compileRequests(p)
 	if err != nil {
 		return nil, nil, err

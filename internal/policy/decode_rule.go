@@ -18,7 +18,7 @@ type rawConnection struct {
 // rawRequest is a request rule with the names it refers to.
 type rawRequest struct {
 	Request
-	class reference
+	class, answer reference
 }
 
 // The parsers of a rule's words.
@@ -158,6 +158,8 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 			scalar(d, n, key, &act, parseRequestAction)
 		case "class":
 			scalar(d, n, key, &r.class, ref(n))
+		case "answer":
+			d.ruleAnswer(n, &r)
 		default:
 			d.matches(key, n, &r.Request)
 			d.limits(key, n, &r.Request)
@@ -172,6 +174,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	d.whenFits(seen, r.When, act)
 	d.requestFits(seen, r.Over, r.When)
 	d.withoutFits(n, &r.Request)
+	d.answerFits(seen, act, r.Over)
 	r.Action = actionOf(act, r.Rate)
 	r.BurstSet = r.Burst != 0
 	if r.Rate.IsSet() {

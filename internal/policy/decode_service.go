@@ -14,7 +14,8 @@ import (
 const (
 	defaultQueueSize  = 4096
 	defaultMaxWait    = 5 * time.Second
-	defaultStatus     = 503
+	defaultStatus     = 503 // of overload
+	rateStatus        = 429 // of a rate
 	defaultRetryAfter = time.Second
 	leastStatus       = 400
 	mostStatus        = 599
@@ -38,7 +39,7 @@ func (d *decoder) service(n *yaml.Node) Service {
 	rejectAt := (*yaml.Node)(nil)
 	seen := d.mapping(n, &serviceForm, func(key string, n *yaml.Node) {
 		if key == "reject" {
-			s.Reject, rejectAt = d.reject(n), n
+			s.Reject, rejectAt = d.reject(n, &s.rejectNamed), n
 			return
 		}
 		d.where(key, n, &s)
@@ -120,14 +121,14 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 	}
 	if s.Protocol == HTTP {
 		if rejectAt == nil {
-			s.Reject = Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
+			s.Reject = Answer{RetryAfter: defaultRetryAfter}
 		}
 		return
 	}
 	if rejectAt != nil && !s.Reject.Reset {
 		d.warnf(position(rejectAt), `reject: a %s service cannot answer with an HTTP status: who is not served gets a reset`, s.Protocol)
 	}
-	s.Reject = Reject{Reset: true}
+	s.Reject = Answer{Reset: true}
 	if s.ServiceEnds == EndFirstByte || s.ServiceEnds == EndLastByte {
 		d.warnf(position(seen["service_ends"]), `service_ends: %s is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.ServiceEnds, s.Protocol)
 	}
@@ -165,29 +166,6 @@ func (d *decoder) queue(n *yaml.Node, q *Queue) {
 			scalar(d, n, key, &q.MaxService, parseMaxService)
 		}
 	})
-}
-
-func (d *decoder) reject(n *yaml.Node) Reject {
-	r := Reject{Status: defaultStatus, RetryAfter: defaultRetryAfter}
-	seen := d.mapping(n, &rejectForm, func(key string, n *yaml.Node) {
-		switch key {
-		case "status":
-			scalar(d, n, key, &r.Status, parseInt(leastStatus, mostStatus))
-		case "retry_after":
-			scalar(d, n, key, &r.RetryAfter, parseDuration(0, 24*time.Hour, time.Second))
-		case "reset":
-			scalar(d, n, key, &r.Reset, parseBool)
-		}
-	})
-	if !r.Reset {
-		return r
-	}
-	for _, key := range []string{"status", "retry_after"} {
-		if k := seen[key]; k != nil {
-			d.errorAt(k, `"reset: true" sends no answer that %q could be in; remove one of the two`, key)
-		}
-	}
-	return Reject{Reset: true}
 }
 
 // parseMax reads how many requests of a class may be in service.

@@ -222,6 +222,9 @@ func (p *Policy) describeOutcome(r *Request) string {
 		beyond := map[Over]string{OverReject: "reject", OverDrop: "reset", OverDemote: "the lowest class"}[r.Over]
 		does = append(does, fmt.Sprintf("at most %s, beyond that %s", r.Rate.inWords(r.Burst, r.Per), beyond))
 	}
+	if r.Answer != nil {
+		does = append(does, "answered "+r.Answer.For(r.cause(), r.Block).String())
+	}
 	if r.Block > 0 {
 		does = append(does, "block the client for "+span(r.Block))
 	}

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -29,6 +30,9 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 	} else {
 		fmt.Fprintf(b, "  nobody waits: who finds no room gets %s\n", s.Reject)
 	}
+	if t.Services[service].Room.Ruled {
+		t.describeRate(b, s)
+	}
 	fmt.Fprintf(b, "  %s\n", t.orderInWords())
 	fmt.Fprintf(b, "  a %s leaves service %s; at the latest after %s\n", s.Protocol.unit(), s.endInWords(), span(s.Queue.MaxService))
 	s.describeH2C(b)
@@ -38,7 +42,19 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 func (t *Tables) describeRuled(b io.Writer, service int, s *Service) {
 	if t.Services[service].Room.Ruled {
 		fmt.Fprintf(b, "  who is rejected gets %s\n", s.Reject)
+		t.describeRate(b, s)
 		s.describeH2C(b)
+	}
+}
+
+// describeRate writes what is said to who is over the rate of a request rule, if that is something else.
+func (t *Tables) describeRate(b io.Writer, s *Service) {
+	rated := func(r RequestRule) bool { return r.Action == ActionPolice && r.Over == OverReject }
+	if !slices.ContainsFunc(t.RequestRules(), rated) {
+		return
+	}
+	if says := s.Reject.For(CauseRate, 0).String(); says != s.Reject.String() {
+		fmt.Fprintf(b, "  who is over the rate of a request rule gets %s\n", says)
 	}
 }
 
@@ -136,15 +152,4 @@ func (t *Tables) orderInWords() string {
 		return "one class, in order of arrival: " + names[0]
 	}
 	return "classes in order: " + strings.Join(names, ", ")
-}
-
-// String returns the answer in words.
-func (r Reject) String() string {
-	switch {
-	case r.Reset:
-		return "a reset"
-	case r.RetryAfter == 0:
-		return fmt.Sprint(r.Status)
-	}
-	return fmt.Sprintf("%d with Retry-After %d", r.Status, int(r.RetryAfter.Seconds()))
 }

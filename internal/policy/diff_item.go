@@ -100,6 +100,9 @@ func (d *differ) requestItems(p *Policy) []item {
 		if q.Action == ActionPolice {
 			r.set("over", string(q.Over))
 		}
+		if q.Answer != nil {
+			r.set("answer", q.Answer.For(q.cause(), 0).attribute())
+		}
 		r.set("block", spanOrNone(q.Block))
 		r.set("class", d.className(p, q.Class))
 		r.set("learn", spanOrNone(q.Learn))

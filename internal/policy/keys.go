@@ -81,6 +81,10 @@ var policyForm = form{
 			doc: "Rules on connections, by who opens them. The first that matches a SYN decides.",
 		},
 		{
+			name: "answers", value: answersValue(), defText: "none",
+			doc: "What is said to who is refused, by name. Services and request rules name them.",
+		},
+		{
 			name: "requests", value: tableOf(&requestForm, MaxRules, false), defText: "none, every request takes its turn",
 			doc: "Rules on requests, by what they say. The first that matches a request decides. They see requests of http services and the ClientHellos of tls services.",
 		},

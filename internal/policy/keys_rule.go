@@ -85,6 +85,11 @@ var requestForm = form{
 			name: "block", value: durationValue(), defText: "none", examples: []any{"1m"},
 			doc: "After a rejection, all SYNs of that client's address are dropped for so long, 1s to 24h. Everybody behind a NAT has one address.",
 		},
+		{
+			name: "answer", value: anyOf(nameValue(), object(&answerForm)), defText: "what the service's reject says",
+			examples: []any{"busy", map[string]any{"status": 429, "retry_after": "10s"}},
+			doc:      "What is said to who is rejected: one of answers by its name, or an answer.",
+		},
 		{name: "class", value: nameValue(), defText: "the connection's", doc: "Class of the request; it overrides the connection rule's."},
 		{
 			name: "learn", value: durationValue(), defText: "none", examples: []any{"10m"},

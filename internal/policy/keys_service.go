@@ -38,8 +38,8 @@ var serviceForm = form{
 			doc: "When a request has left service. first_byte: with the first byte of its response. close: when its connection is closed. last_byte: when the server has written the last byte. auto: with the first byte, or with the last if request or response ask for the connection to be closed; of tls and tcp, when both sides are silent.",
 		},
 		{
-			name: "reject", value: object(&rejectForm), defText: "status 503 with Retry-After 1; a reset for tls and tcp",
-			doc: "The answer to who is not served: a status, or a reset.",
+			name: "reject", value: object(&rejectForm), defText: "503 in overload, 429 over a rate, with Retry-After 1; a reset for tls and tcp",
+			doc: "The answer to who is not served: one of answers by its name, a status, or a reset.",
 		},
 		{
 			name: "trusted_proxies", value: listOf(rangeValue()), defText: "none", examples: []any{"10.0.0.0/8", "127.0.0.1"},
@@ -106,16 +106,33 @@ var queueForm = form{
 	},
 }
 
-var rejectForm = form{
-	what: "reject",
+// answerForm is what is said to who is refused.
+var answerForm = form{
+	what: "an answer",
 	keys: []key{
-		{name: "status", value: whole(leastStatus, mostStatus), def: defaultStatus, doc: "HTTP status of the answer."},
+		{
+			name: "status", value: whole(leastStatus, mostStatus), defText: "503 in overload, 429 over a rate",
+			doc: "HTTP status of the answer, 400 to 599.",
+		},
 		{
 			name: "retry_after", value: durationValue(), def: span(defaultRetryAfter),
-			doc: "The header Retry-After, in whole seconds, at most 24h. 0s: no such header.",
+			doc: "The header Retry-After, in whole seconds, at most 24h; never shorter than the rule's block. 0s: no such header.",
 		},
-		{name: "reset", value: boolValue(), def: false, doc: "true: a reset (RST) and no answer. It goes with neither of the others."},
+		{name: "refused_by", value: boolValue(), def: true, doc: "false: without the header Refused-By: narthex."},
 	},
+}
+
+var rejectForm = form{
+	what: "reject",
+	keys: append([]key{
+		{name: "answer", value: nameValue(), doc: "An answer by its name under answers. It goes with no other key."},
+		{name: "reset", value: boolValue(), def: false, doc: "true: a reset (RST) and no answer. It goes with no other key."},
+	}, answerForm.keys...),
+}
+
+// answersValue is answers by name.
+func answersValue() *schema {
+	return &schema{Type: []string{"object", "null"}, PropertyNames: &schema{Pattern: nameForm.String(), MaxLength: MaxNameBytes}, Additional: object(&answerForm)}
 }
 
 // markValue is a socket mark.

@@ -37,7 +37,8 @@ type ServiceMeaning struct {
 	Queue          QueueMeaning     `json:"queue"`
 	Overload       *OverloadMeaning `json:"overload,omitempty"` // absent: when its levels begin is by default
 	ServiceEnds    ServiceEnd       `json:"service_ends"`
-	Reject         *RejectMeaning   `json:"reject"` // null: reset
+	Reject         *AnswerMeaning   `json:"reject"`              // null: reset
+	OverRate       *AnswerMeaning   `json:"over_rate,omitempty"` // who is over a rate of a request rule; absent: reset
 	TrustedProxies []string         `json:"trusted_proxies,omitempty"`
 	H2C            H2C              `json:"h2c"`
 	Mode           string           `json:"mode"`
@@ -60,10 +61,12 @@ type OverloadMeaning struct {
 	Flooded   string  `json:"flooded,omitempty"` // absent: when more are turned away than answered
 }
 
-// RejectMeaning is an answer to who is not served.
-type RejectMeaning struct {
-	Status     int `json:"status"`
-	RetryAfter int `json:"retry_after_seconds"`
+// AnswerMeaning is an answer to who is not served.
+type AnswerMeaning struct {
+	Status     int    `json:"status"`
+	RetryAfter int    `json:"retry_after_seconds"`
+	Page       string `json:"page,omitempty"` // none, or a file; absent: Narthex's own
+	RefusedBy  bool   `json:"refused_by"`
 }
 
 // ClassMeaning is one class; the most important one comes first.
@@ -130,6 +133,7 @@ type RequestMeaning struct {
 	Block        float64             `json:"block_seconds,omitempty"`
 	Class        string              `json:"class,omitempty"`
 	Learn        float64             `json:"learn_seconds,omitempty"`
+	Answer       *AnswerMeaning      `json:"answer,omitempty"` // absent: the service's
 }
 
 // WithoutMeaning is what a request must not have, by name.
@@ -212,7 +216,17 @@ func (s *Service) meaning() ServiceMeaning {
 		}
 	}
 	if !s.Reject.Reset {
-		m.Reject = &RejectMeaning{s.Reject.Status, int(s.Reject.RetryAfter / time.Second)}
+		m.Reject = s.Reject.meaning(CauseOverload, 0)
+		m.OverRate = s.Reject.meaning(CauseRate, 0)
+	}
+	return m
+}
+
+func (a Answer) meaning(cause Cause, block time.Duration) *AnswerMeaning {
+	a = a.For(cause, block)
+	m := &AnswerMeaning{a.Status, int(a.RetryAfter / time.Second), a.Page.File, !a.Unsigned}
+	if a.Page.None {
+		m.Page = "none"
 	}
 	return m
 }
@@ -255,6 +269,9 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 	}
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name
+	}
+	if r.Answer != nil {
+		m.Answer = r.Answer.meaning(r.cause(), r.Block)
 	}
 	return m
 }

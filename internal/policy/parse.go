@@ -113,6 +113,7 @@ type raw struct {
 	defaultClass reference
 	connections  []rawConnection
 	requests     []rawRequest
+	answers      []NamedAnswer
 }
 
 func (d *decoder) policy(root *yaml.Node) *raw {
@@ -131,6 +132,8 @@ func (d *decoder) policy(root *yaml.Node) *raw {
 			r.connections = each(d, n, key, MaxRules, d.connection)
 		case "requests":
 			r.requests = each(d, n, key, MaxRules, d.request)
+		case "answers":
+			r.answers = d.answers(n)
 		}
 	})
 	if seen == nil {

@@ -73,6 +73,7 @@ type Policy struct {
 	Default     int     // index into Classes of the default class
 	Connections []Connection
 	Requests    []Request
+	Answers     []NamedAnswer
 }
 
 // Service is a server to protect.
@@ -88,7 +89,8 @@ type Service struct {
 	Concurrency    Concurrency
 	Queue          Queue
 	ServiceEnds    ServiceEnd
-	Reject         Reject
+	Reject         Answer
+	rejectNamed    reference // where Reject is one of Policy.Answers
 	TrustedProxies []Range
 	H2C            H2C
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
@@ -130,13 +132,6 @@ type Queue struct {
 	Size       int // requests that wait at once
 	MaxWait    time.Duration
 	MaxService time.Duration // after which a request that did not end is given up for lost
-}
-
-// Reject is the answer to a request that is not served.
-type Reject struct {
-	Reset      bool          // RST in place of an answer
-	Status     int           // HTTP status; 0 if Reset
-	RetryAfter time.Duration // whole seconds; 0 if Reset
 }
 
 // Class is a level of priority.
@@ -192,6 +187,7 @@ type Request struct {
 	Block      time.Duration // 0: none
 	Class      int           // index into Policy.Classes, or -1
 	Learn      time.Duration // 0: none
+	Answer     *Answer       // what is said to who is rejected; nil: what the service says
 	BurstSet   bool          // Burst was given; else it follows from Rate
 }
 

@@ -21,6 +21,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.warnTaken(p)
 	d.checkModes(p)
 	d.resolveConnections(p, r, services, classes)
+	d.resolveAnswers(p, r)
 	d.resolveRequests(p, r, classes)
 	d.checkLearned(p)
 	d.checkProtocols(p)

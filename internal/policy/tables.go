@@ -29,6 +29,7 @@ type Tables struct {
 	Rules    []RuleTable    // connection rules in file order
 	Nodes    []Node         // shared by every service and both families
 	Requests *RequestTables // nil: there are no request rules
+	Answers  *AnswerTables
 }
 
 // ServiceTable is one service as the data path sees it.
@@ -86,7 +87,7 @@ type RoomTable struct {
 	Limit  int
 	Queue  Queue
 	Ends   ServiceEnd
-	Reject Reject
+	Reject Answer
 	H2C    H2C
 	Mark   uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
 	// Followed says that what the service's connections carry is looked at and counted, whether

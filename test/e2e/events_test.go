@@ -133,7 +133,7 @@ func TestEvents(t *testing.T) {
 		curl(gold, "/banned", "503")
 		curl(gold, "/login", "200")
 		curl(bronze, "/login", "200")
-		curl(bronze, "/login", "503")
+		curl(bronze, "/login", "429")
 		if s.connects(free) {
 			t.Error("the foe is connected")
 		}

@@ -224,14 +224,14 @@ func (v *visitor) meets(err error) fate {
 		return cutOff
 	case err != nil:
 		return fate(fmt.Sprintf("%s: %v", unheard, err))
+	case resp.Header.Get("Refused-By") == "narthex" && resp.Close && resp.Header.Get("Retry-After") != "":
+		return turned
 	case resp.Header.Get("Date") != "" || resp.Header.Get("Content-Type") != "":
 		return reached
 	case resp.StatusCode == http.StatusBadRequest && resp.Close:
 		return ambiguous
 	case resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge && resp.Close:
 		return tooLarge
-	case resp.StatusCode == http.StatusServiceUnavailable && resp.Close && resp.Header.Get("Retry-After") != "":
-		return turned
 	}
 	return fate(resp.Status)
 }

@@ -390,6 +390,7 @@ static struct content image_content;
 static void open_maps(const struct sizes *s) {
   OPEN(interface_groups, 16);
   OPEN(gates, 16);
+  OPEN(answers, 1);
   OPEN(connection_counts, DECLARED(connection_counts, max_entries));
   OPEN(upper_devices, 16);
   OPEN(gate_ports, DECLARED(gate_ports, max_entries));
@@ -1062,6 +1063,7 @@ static int page_in_force;
 
 #define SERVICE_CELL 1
 #define ROOM_CELL 8
+#define ANSWER_CELL 56
 #define RULE_CELL 64
 #define GATE_MARK 0x5a5a1000
 
@@ -1095,6 +1097,24 @@ static void put_rules(struct page *page, const struct policy *p) {
   }
 }
 
+/* Texts of the answers of each row. */
+static void put_answers(struct page *page, const struct policy *p) {
+  const char *texts[] = {
+      p->rejection, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+      "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"};
+  struct answer_part *part = (void *)value_of(content_of(&answers), 0);
+  struct header *h = &page->cell[0].header;
+  h->answers = ANSWER_CELL;
+  h->answer_count = 3;
+  h->kinds = 1;
+  for (__u32 i = 0; i < 3; i++) {
+    struct refusal *r = &page->refusal[ANSWER_CELL * 4 + i];
+    r->text = i * 1024;
+    r->length = r->head = strlen(texts[i]);
+    memcpy(&part->text[r->text], texts[i], r->length);
+  }
+}
+
 void world_policy(const struct policy *p) {
   page_in_force = !page_in_force;
   struct page *page = pages[page_in_force];
@@ -1115,6 +1135,7 @@ void world_policy(const struct policy *p) {
   s->gate = 1;
   page->room[ROOM_CELL / ROOM_CELLS] = p->room;
   put_rules(page, p);
+  put_answers(page, p);
   struct content *c = &image_content;
   *c = (struct content){.self = c, .name = "image", .type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .most = 1};
   c->value_size = c->stride = sizeof(*page);

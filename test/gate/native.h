@@ -35,6 +35,7 @@ struct policy {
   struct room_config room;
   __u32 generation;
   __u32 port;
+  char rejection[512]; /* an HTTP response; empty: a reset */
 };
 
 /* Sizes of what user space sizes. */

@@ -218,6 +218,7 @@ func newPolicy(d *dice, cfg *config) {
 	r := &p.room
 	*r = C.struct_room_config{}
 	p.port = port
+	p.rejection = [512]C.char{}
 	p.generation++
 	r.max_wait = u64(of(d, 200, 1000, 5000) * millisecond)
 	r.epoch = longEpoch
@@ -238,9 +239,8 @@ func newPolicy(d *dice, cfg *config) {
 		r.shadow = 1
 	}
 	if !d.in(4) {
-		r.answer_length = C.__u16(len(rejected))
 		for i, b := range rejected {
-			r.answer[i] = C.__u8(b)
+			p.rejection[i] = C.char(b)
 		}
 	}
 	r.ranks = C.__u8(1 + d.n(3))

@@ -322,7 +322,7 @@ func TestGateRejects(t *testing.T) {
 		name, settings, text string
 	}{
 		{"503", "", rejected},
-		{"429", ", reject: {status: 429, retry_after: 0s}", "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
+		{"429", ", reject: {status: 429, retry_after: 0s}", "HTTP/1.1 429 Too Many Requests\r\nCache-Control: no-store\r\nRefused-By: narthex\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
 		{"reset", ", reject: {reset: true}", ""},
 	} {
 		for _, base := range []string{lowBase, v6Base} {

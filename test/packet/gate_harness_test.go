@@ -592,7 +592,7 @@ func (r *room) kick(t *testing.T, want change) (res result) {
 const (
 	get      = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	ok       = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-	rejected = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+	rejected = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nCache-Control: no-store\r\nRefused-By: narthex\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
 // resets is the packet that ends at the stack what it has of a rejected connection whose

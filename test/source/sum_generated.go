@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "7f2b97980d96f5e28b05eda3a58fbd9f"
+const compiled = "65ab2efdc0ae6fa6005f45ad75264fc4"

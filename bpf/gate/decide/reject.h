@@ -2,31 +2,40 @@
 /* Ways in which a request is rejected, or its connection closed. */
 #pragma once
 #include "gate/decide/admission.h"
+#include "gate/decide/answer.h"
 #include "gate/socket.h"
 #include "gate/step.h"
 
 /* Whether the client knows of less than the server has sent. */
 static __always_inline bool is_in_answer(const struct work *w) { return before(w->s.ack, w->flow.sent); }
 
-/* Answers the packet's request as rejected: by a reset, if that could not be told from the rest
- * of another answer. The stack has the client's bytes up to a sequence number. */
-__noinline int reject_request(struct __sk_buff *skb, struct work *w, __u32 has) {
-  struct image im;
-  const struct header *h = open_image(&im);
-  if (!w)
-    return TCX_DROP;
-  const struct room_config *c = h ? room_config(&im, h, w->flow.room) : NULL;
+/* Answers the packet's request as rejected, behind choose_answer(). The stack has the client's bytes up to a
+ * sequence number. */
+static __always_inline int reject_chosen(struct __sk_buff *skb, struct work *w, __u32 has) {
   struct rejected *r = note_rejected(skb, w);
   r->seq = has;
-  r->length = c ? c->answer_length : 0;
-  r->text = r->length && !is_in_answer(w) ? REPLY_POLICY : REPLY_RESET;
+  say_chosen(w, r, is_in_answer(w));
   return answer(skb, w);
+}
+
+static __always_inline void choose_in_packet(struct __sk_buff *skb, struct work *w) {
+  w->reading.at = w->s.data;
+  w->reading.left = w->s.length;
+  choose_answer(skb, w, 0);
+}
+
+/* The same for a request that begins with the packet. */
+__noinline int reject_request(struct __sk_buff *skb, struct work *w, __u32 has) {
+  if (!w)
+    return TCX_DROP;
+  choose_in_packet(skb, w);
+  return reject_chosen(skb, w, has);
 }
 
 /* Ends a connection as a server closes an idle one; in the midst of an answer by a reset, of
  * which nobody thinks that it is the answer's end. */
 static __always_inline int close_connection(struct __sk_buff *skb, struct work *w) {
-  note_rejected(skb, w)->text = is_in_answer(w) ? REPLY_RESET : REPLY_FIN;
+  note_rejected(skb, w)->reset = is_in_answer(w);
   return answer(skb, w);
 }
 
@@ -52,13 +61,10 @@ __noinline int reject_unreadable(struct __sk_buff *skb, struct work *w, __u32 wh
     mine = delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now);
   if (!holds || !mine) /* it is not what the client sent */
     return drop(holds ? REASON_RACE : REASON_CHECKSUM);
-  struct rejected *r = note_rejected(skb, w);
-  r->seq = has;
   note_rejection(sc.room, w, why, false);
-  r->text = why == REJECT_TOO_LARGE ? REPLY_TOO_LARGE : REPLY_MALFORMED;
-  if (w->flow.protocol != PROTOCOL_HTTP || is_in_answer(w))
-    r->text = REPLY_RESET;
-  return answer(skb, w);
+  w->row = why == REJECT_TOO_LARGE ? ROW_TOO_LARGE : ROW_MALFORMED;
+  choose_in_packet(skb, w);
+  return reject_chosen(skb, w, has);
 }
 
 /* Why the request that has been read so far is none for the server; 0: it may be one. */

@@ -21,8 +21,10 @@ __noinline int on_reject(struct __sk_buff *skb, struct work *w) {
   if (!w || !(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
     return drop(REASON_RACE);
   __u32 has = request_begin(w), why = w->why;
-  if (w->grown)
+  if (w->grown) {
+    choose_in_slot(skb, w, w->flow.node, w->grown);
     unclaim(&sc);
+  }
   if (why == REJECT_MALFORMED || why == REJECT_COMPLEX)
     return reject_unreadable(skb, w, why, has);
   if (!checksum_holds(skb, w))
@@ -30,12 +32,11 @@ __noinline int on_reject(struct __sk_buff *skb, struct work *w) {
   if (!delete_flow(&w->key, sc.flow, &w->flow, w->flow.id, w->now))
     return drop(REASON_RACE);
   note_rejection(sc.room, w, why, false);
-  if (why != REJECT_DROPPED)
+  if (why == REJECT_DROPPED)
+    w->say.length = 0;
+  else if (!w->grown)
     return reject_request(skb, w, has);
-  struct rejected *r = note_rejected(skb, w);
-  r->seq = has;
-  r->text = REPLY_RESET;
-  return answer(skb, w);
+  return reject_chosen(skb, w, has);
 }
 
 /* Makes the request the flow's without having it counted or wait: it goes by every control. */
@@ -261,6 +262,8 @@ static __always_inline int apply_rule(struct scene *sc) {
   else if (rule->class != NO_CLASS)
     set_rank(&w->flow, sc->config, rule->class);
   settle_rule(w, sc->config, rule, ruling);
+  if (ruling >= RULING_REJECT)
+    w->row = rule->request.answer;
   if (w->demoted)
     report(w, EVENT_DEMOTE, 0, sc->config->shadow);
   return ruling;
@@ -300,6 +303,8 @@ __noinline int apply_rules(struct work *w) {
     ruling = apply_rule(&sc);
   if (ruling >= RULING_REJECT)
     why = why ? why : why_of(w, ruling);
+  if (ruling == RULING_BLOCKED)
+    w->row = ROW_BLOCKED;
   note_fate(w, why);
   if (ruling == RULING_PASS)
     return sc.config->shadow ? next_step(w) : STEP_EXEMPT;

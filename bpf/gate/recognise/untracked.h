@@ -53,11 +53,10 @@ __noinline int answer_closed(struct __sk_buff *skb, struct work *w) {
     delete_by_key(&farewells, &w->key);
     return drop(REASON_FAREWELL);
   }
-  bool resets = f->text == REPLY_RESET;
+  bool resets = f->reset;
   if (end_of(&w->s) == w->s.seq && !resets)
     return drop(REASON_FAREWELL);
   count_reason(REASON_FAREWELL, true, false);
-  w->flow.room = f->room;
   struct rejected *r = note_rejected(skb, w);
   struct emission *e = &w->emission;
   set_acknowledgement(e, r);
@@ -71,7 +70,7 @@ __noinline int answer_closed(struct __sk_buff *skb, struct work *w) {
   } else {
     e->seq = f->end;
   }
-  return emit(skb, w, f->room) ? TCX_DROP : send_out(w, skb->ifindex, 0);
+  return emit(skb, w) ? TCX_DROP : send_out(w, skb->ifindex, 0);
 }
 
 /* A client ends a connection on which it has not asked for anything: the server need not
@@ -156,7 +155,10 @@ static __always_inline int close_again(struct __sk_buff *skb, struct work *w) {
   if (!f)
     return TCX_DROP;
   count_reason(REASON_FAREWELL, true, false);
-  note_rejected(skb, w)->text = f->text;
+  struct rejected *r = note_rejected(skb, w);
+  r->text = f->text;
+  r->length = f->end - f->seq - 1;
+  r->reset = f->reset;
   return answer(skb, w);
 }
 

@@ -28,7 +28,7 @@ __noinline int on_give_up(struct __sk_buff *skb, struct work *w) {
   if (!(w->s.flags & TCP_RST))
     return answer(skb, w);
   set_reset(&w->emission, r);
-  return emit(skb, w, r->room) ? TCX_DROP : TCX_NEXT;
+  return emit(skb, w) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Claims the slot of a request that waits, so that it stays where it is. */
@@ -115,10 +115,11 @@ static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc,
   struct work *w = sc->w;
   __u32 node = w->flow.node;
   bool mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
+  choose_in_slot(skb, w, node, w->grown);
   free_node(sc->pool, node);
   if (mine)
     report(w, EVENT_REJECT, REJECT_QUEUE_FULL, 0);
-  return mine ? reject_request(skb, w, begin) : drop(REASON_RACE);
+  return mine ? reject_chosen(skb, w, begin) : drop(REASON_RACE);
 }
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot w->grown

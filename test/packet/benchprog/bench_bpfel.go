@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type BenchAnswerPart struct {
+	_    structs.HostLayout
+	Text [5316]uint8
+}
+
 type BenchClassSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
@@ -44,8 +49,8 @@ type BenchFarewell struct {
 	Seq    uint32
 	End    uint32
 	Client uint32
-	Room   uint32
 	Text   uint32
+	Reset  uint32
 }
 
 type BenchFlow struct {
@@ -512,7 +517,8 @@ type BenchWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [3]uint8
+	Pad     [1]uint8
+	Row     uint16
 	_       [4]byte
 	Flow    BenchFlow
 	Next    uint32
@@ -550,6 +556,17 @@ type BenchWork struct {
 		Sum  uint64
 		At   uint32
 		Left uint32
+	}
+	Accept struct {
+		_      structs.HostLayout
+		Last   uint64
+		Inside uint64
+		Html   uint64
+	}
+	Say struct {
+		_      structs.HostLayout
+		Text   uint32
+		Length uint32
 	}
 	Socket struct {
 		_        structs.HostLayout
@@ -626,11 +643,11 @@ type BenchWork struct {
 		End     uint32
 		Ack     uint32
 		Ifindex uint32
-		Room    uint32
-		Text    uint8
+		Text    uint32
+		Length  uint32
+		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		Length  uint32
 		_       [4]byte
 	}
 	Emission struct {
@@ -645,13 +662,11 @@ type BenchWork struct {
 		L3       uint32
 		Seq      uint32
 		Ack      uint32
+		Text     uint32
 		Length   uint32
 		Flags    uint8
 		ToServer uint8
-		Text     uint8
-		Pad      [1]uint8
 		Window   uint16
-		Pad2     [2]uint8
 		_        [4]byte
 	}
 	Event struct {
@@ -674,6 +689,7 @@ type BenchWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	BenchMapAnswers             = "answers"
 	BenchMapAudience            = "audience"
 	BenchMapBenchSources        = "bench_sources"
 	BenchMapBlockedClients      = "blocked_clients"
@@ -846,6 +862,7 @@ type BenchProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchMapSpecs struct {
+	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Audience         *ebpf.MapSpec `ebpf:"audience"`
 	BenchSources     *ebpf.MapSpec `ebpf:"bench_sources"`
 	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
@@ -948,6 +965,7 @@ func (o *BenchObjects) Close() error {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchMaps struct {
+	Answers          *ebpf.Map `ebpf:"answers"`
 	Audience         *ebpf.Map `ebpf:"audience"`
 	BenchSources     *ebpf.Map `ebpf:"bench_sources"`
 	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
@@ -996,6 +1014,7 @@ type BenchMaps struct {
 
 func (m *BenchMaps) Close() error {
 	return _BenchClose(
+		m.Answers,
 		m.Audience,
 		m.BenchSources,
 		m.BlockedClients,

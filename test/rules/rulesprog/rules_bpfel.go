@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type RulesAnswerPart struct {
+	_    structs.HostLayout
+	Text [5316]uint8
+}
+
 type RulesClassSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
@@ -417,7 +422,8 @@ type RulesWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [3]uint8
+	Pad     [1]uint8
+	Row     uint16
 	_       [4]byte
 	Flow    RulesFlow
 	Next    uint32
@@ -455,6 +461,17 @@ type RulesWork struct {
 		Sum  uint64
 		At   uint32
 		Left uint32
+	}
+	Accept struct {
+		_      structs.HostLayout
+		Last   uint64
+		Inside uint64
+		Html   uint64
+	}
+	Say struct {
+		_      structs.HostLayout
+		Text   uint32
+		Length uint32
 	}
 	Socket struct {
 		_        structs.HostLayout
@@ -543,11 +560,11 @@ type RulesWork struct {
 		End     uint32
 		Ack     uint32
 		Ifindex uint32
-		Room    uint32
-		Text    uint8
+		Text    uint32
+		Length  uint32
+		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		Length  uint32
 		_       [4]byte
 	}
 	Emission struct {
@@ -562,13 +579,11 @@ type RulesWork struct {
 		L3       uint32
 		Seq      uint32
 		Ack      uint32
+		Text     uint32
 		Length   uint32
 		Flags    uint8
 		ToServer uint8
-		Text     uint8
-		Pad      [1]uint8
 		Window   uint16
-		Pad2     [2]uint8
 		_        [4]byte
 	}
 	Event struct {
@@ -591,6 +606,7 @@ type RulesWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	RulesMapAnswers          = "answers"
 	RulesMapAudience         = "audience"
 	RulesMapBenchHeads       = "bench_heads"
 	RulesMapBlockedClients   = "blocked_clients"
@@ -689,6 +705,7 @@ type RulesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RulesMapSpecs struct {
+	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Audience         *ebpf.MapSpec `ebpf:"audience"`
 	BenchHeads       *ebpf.MapSpec `ebpf:"bench_heads"`
 	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
@@ -757,6 +774,7 @@ func (o *RulesObjects) Close() error {
 //
 // It can be passed to LoadRulesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RulesMaps struct {
+	Answers          *ebpf.Map `ebpf:"answers"`
 	Audience         *ebpf.Map `ebpf:"audience"`
 	BenchHeads       *ebpf.Map `ebpf:"bench_heads"`
 	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
@@ -788,6 +806,7 @@ type RulesMaps struct {
 
 func (m *RulesMaps) Close() error {
 	return _RulesClose(
+		m.Answers,
 		m.Audience,
 		m.BenchHeads,
 		m.BlockedClients,
