@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
+	"narthex/internal/testnet"
 	"narthex/internal/testnet/attack"
 	"narthex/internal/testnet/origin"
 )
@@ -36,6 +38,10 @@ type hostileCase struct {
 	// cookie, if it is not empty, are more keys of the rule that tells gold by a cookie, in place of its address.
 	cookie string
 	least  float64 // of gold with / without; 0: leastGold
+	// serve starts the server: the origin, which works for each request, if it is nil.
+	serve   func(st *stage) error
+	service string // further keys of the service, behind a comma
+	counted bool   // the server counts its requests: there are to be no more at once than the limit
 }
 
 // leastGold is how much of what they have alone gold clients are to have.
@@ -111,6 +117,18 @@ var hostileCases = []hostileCase{
 		}},
 	{name: fmt.Sprintf("%d connections/s of strangers, gold learned by its cookie", strangerRate), limit: tight, cookie: ", learn: 1h", start: strangers},
 	{name: fmt.Sprintf("%d connections/s of strangers, gold told by its cookie and not learned", strangerRate), limit: tight, cookie: " ", least: 0.5, start: strangers},
+	{name: "honest uploads of 30 kB, 20 clients", limit: tight, counted: true, start: talk(attack.Talkers{Says: upload(30_000, 0), Again: true}, 20)},
+	{name: "honest uploads of 300 kB in chunks, 20 clients", limit: tight, counted: true, start: talk(attack.Talkers{Says: upload(300_000, 10_000), Again: true}, 20)},
+	{name: "nginx, requests that say close and keep-alive, 8 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
+		Says: []string{"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n"}}, 8)},
+	{name: "nginx, large files that nobody reads, closing, 8 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
+		Says: []string{"GET " + testnet.LargeFile + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}, Unread: true}, 8)},
+	{name: "nginx, large files that nobody reads, kept, 200 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
+		Says: []string{"GET " + testnet.LargeFile + " HTTP/1.1\r\nHost: x\r\n\r\n"}, Unread: true}, 200)},
+	{name: "requests into the pause of a stream, 40 clients", limit: roomy, start: talk(attack.Talkers{
+		Says: []string{"GET /stream?for=ever HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"}, Pause: 300 * time.Millisecond}, 40)},
+	{name: "100 Continue into a window of 4 bytes, 40 clients", limit: roomy, counted: true, serve: narrow, start: talk(attack.Talkers{Again: true, Window: 4,
+		Says: []string{"POST /sum HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", "ab"}, Pause: 50 * time.Millisecond}, 40)},
 	{name: fmt.Sprintf("requests of clients without a kernel, %d/s", floodRate), limit: tight, start: func(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, error) {
 		return st.flood(floodRate, true, "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").Start(ctx)
 	}},
@@ -131,6 +149,35 @@ var hostileCases = []hostileCase{
 			Victims: nobodies(bench.Web(st.lab)),
 		}.Start(ctx)
 	}},
+}
+
+// nginx serves small files, and a large one.
+func nginx(st *stage) error {
+	_, err := st.Serve(st.Nginx(st.lab))
+	return err
+}
+
+// narrow is the usual server, whose clients say from the beginning that they have little room.
+func narrow(st *stage) error {
+	return errors.Join(st.lab.Client.Sysctl("ipv4/tcp_rmem", "4096 4096 4096"), st.origin(origin.Config{Work: work}))
+}
+
+// talk has clients say something again and again.
+func talk(t attack.Talkers, clients int) func(*stage, context.Context, attack.Crowd) (*attack.Run, error) {
+	return func(_ *stage, ctx context.Context, c attack.Crowd) (*attack.Run, error) {
+		t.Crowd, t.Clients = c, clients
+		return t.Start(ctx)
+	}
+}
+
+// upload is a request with a body of so many bytes, in chunks of so many; 0: as a whole.
+func upload(bytes, chunk int) []string {
+	const head = "POST /sum HTTP/1.1\r\nHost: honest\r\n"
+	if chunk == 0 {
+		return []string{fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, bytes, strings.Repeat("x", bytes))}
+	}
+	one := fmt.Sprintf("%x\r\n%s\r\n", chunk, strings.Repeat("x", chunk))
+	return []string{head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat(one, bytes/chunk) + "0\r\n\r\n"}
 }
 
 // strangers open connections of which nobody knows the class before they ask.
@@ -178,10 +225,13 @@ func (b suite) oneCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if err := st.origin(origin.Config{Work: work}); err != nil {
+	if c.serve == nil {
+		c.serve = func(st *stage) error { return st.origin(origin.Config{Work: work}) }
+	}
+	if err := c.serve(st); err != nil {
 		return nil, err
 	}
-	service := fmt.Sprintf("concurrency: %d, queue: {max_wait: 5s}", c.limit)
+	service := fmt.Sprintf("concurrency: %d, queue: {max_wait: 5s}%s", c.limit, c.service)
 	if c.idle {
 		service += fmt.Sprintf("}\n  - {name: idle, listen: [\"%s\"], xdp: off, concurrency: unlimited", st.control)
 	}
@@ -193,103 +243,118 @@ func (b suite) oneCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 	if err != nil {
 		return nil, err
 	}
-	t := caseTable(c.name, c.least)
-	gold := func(ctx context.Context) (float64, string, error) { return st.gold(ctx) }
+	t := caseTable(c)
 	for t.Next() {
-		if err := st.compare(ctx, t, gold, c); err != nil {
+		if err := st.compare(ctx, t, st.gold, c); err != nil {
 			return t.Done(), err
 		}
 	}
 	return t.Done(), nil
 }
 
-func caseTable(name string, least float64) *bench.Table {
+func caseTable(c hostileCase) *bench.Table {
+	least, most := c.least, float64(c.limit)
 	if least == 0 {
 		least = leastGold
 	}
 	return bench.NewTable(*runs,
-		bench.Figure{What: name + ": gold with / without", Wanted: bench.AtLeast(least)},
+		bench.Figure{What: c.name + ": gold with / without", Wanted: bench.AtLeast(least)},
 		bench.Figure{What: "  in service, waiting, gathering and slots taken after it", Wanted: bench.Always(0, 0)},
 		bench.Figure{What: "  the next request took", Unit: "ms", Wanted: bench.Always(0, 100)},
 		bench.Figure{What: "  until all were zero", Unit: "ms"},
 		bench.Figure{What: "  gold requests/s without", Unit: "/s"},
 		bench.Figure{What: "  gold requests/s with", Unit: "/s"},
+		bench.Figure{What: "  the longest that a gold client waited", Unit: "ms", Wanted: bench.Always(0, 1000)},
+		bench.Figure{What: "  most requests at once at the server, where it counts them", Wanted: bench.Always(0, most)},
 	)
 }
 
 // compare measures gold clients without and with an attack, in an order that turns, and looks
 // what is left of it.
-func (st *stage) compare(ctx context.Context, t *bench.Table, gold func(context.Context) (float64, string, error), c hostileCase) error {
-	var rate [2]float64 // without, with
+func (st *stage) compare(ctx context.Context, t *bench.Table, gold measure, c hostileCase) error {
+	var had [2]having // without, with
 	var after [3]float64
-	var invalid string
+	var most float64
 	for _, with := range bench.Turned(t, 1, 0) {
-		why := ""
 		var err error
 		if with == 0 {
-			rate[0], why, err = gold(ctx)
+			had[0], err = gold(ctx)
 		} else {
-			rate[1], after, why, err = st.amid(ctx, gold, c)
+			had[1], after, err = st.amid(ctx, gold, c)
 		}
 		if err != nil {
 			return err
 		}
-		if why != "" {
-			invalid = why
+	}
+	if c.counted {
+		body, err := st.tell(ctx, "/most")
+		if err := errors.Join(err, json.Unmarshal(body, &most)); err != nil {
+			return err
 		}
 	}
-	st.Progress("  gold %s/s without, %s/s with: × %s; after it %s left, zero after %s ms, next request %s ms %s", bench.Number(rate[0]),
-		bench.Number(rate[1]), bench.Number(rate[1]/rate[0]), bench.Number(after[0]), bench.Number(after[2]), bench.Number(after[1]), invalid)
+	rate, invalid := [2]float64{had[0].rate, had[1].rate}, had[0].invalid+had[1].invalid
+	st.Progress("  gold %s/s without, %s/s with: × %s, longest %s ms, most at once %s; after it %s left, zero after %s ms, next request %s ms %s", bench.Number(rate[0]),
+		bench.Number(rate[1]), bench.Number(rate[1]/rate[0]), bench.Number(had[1].longest), bench.Number(most), bench.Number(after[0]), bench.Number(after[2]), bench.Number(after[1]), invalid)
 	if !t.Refuse(invalid) {
-		t.Add(rate[1]/rate[0], after[0], after[1], after[2], rate[0], rate[1])
+		t.Add(rate[1]/rate[0], after[0], after[1], after[2], rate[0], rate[1], had[1].longest, most)
 	}
 	return nil
 }
 
 // amid measures gold clients amid an attack. After it is what is left when it is over, how
 // long the next request takes and how long it takes until nothing is left, in milliseconds.
-func (st *stage) amid(ctx context.Context, gold func(context.Context) (float64, string, error), c hostileCase) (rate float64, after [3]float64, invalid string, err error) {
+func (st *stage) amid(ctx context.Context, gold measure, c hostileCase) (had having, after [3]float64, err error) {
 	run, err := c.start(st, ctx, attack.Crowd{NS: st.lab.Client, From: st.bronze, To: bench.Web(st.lab), Seed: 1})
 	if err != nil {
-		return 0, after, "", err
+		return had, after, err
 	}
 	defer func() { err = errors.Join(err, run.Stop()) }()
-	rate, invalid, err = gold(ctx)
+	had, err = gold(ctx)
 	if err != nil {
-		return 0, after, "", err
+		return had, after, err
 	}
 	if err := run.Stop(); err != nil {
-		return 0, after, "", err
+		return had, after, err
 	}
 	did := run.Counts()
 	s, took, err := st.until(ctx, calmLimit, state.zero)
 	if err != nil {
-		return 0, after, "", err
+		return had, after, err
 	}
 	st.Progress("   %+v; after it: %v", did, s)
 	next := bench.Milliseconds(st.next(ctx))
-	return rate, [3]float64{s.left(), next, bench.Milliseconds(took)}, invalid, ctx.Err()
+	return had, [3]float64{s.left(), next, bench.Milliseconds(took)}, ctx.Err()
 }
 
+// having is what gold clients have had.
+type having struct {
+	rate    float64 // of answers, 1/s
+	longest float64 // that one of them took, ms
+	invalid string  // why it is no figure; empty: it is
+}
+
+type measure func(context.Context) (having, error)
+
 // gold measures gold clients.
-func (st *stage) gold(ctx context.Context) (rate float64, invalid string, err error) {
+func (st *stage) gold(ctx context.Context) (had having, err error) {
 	client := st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration)
 	client.Header = st.header
 	c, err := bench.Gather(ctx, load.Closed{Client: client, Clients: goldCount})
 	if err != nil {
-		return 0, "", err
+		return had, err
 	}
 	defer c.End()
 	if err := bench.Sleep(ctx, warmUp); err != nil {
-		return 0, "", err
+		return had, err
 	}
 	c.Interval()
-	invalid, err = st.watched(ctx)
+	had.invalid, err = st.watched(ctx)
 	r := c.Interval()[0]
 	if failed := r.Begun - r.Outcomes[load.OK]; failed > 2*goldCount {
 		st.Progress("   gold: %s", bench.Outcomes(r))
 	}
-	return r.Rate(), invalid, err
+	had.rate, had.longest = r.Rate(), bench.Milliseconds(r.Quantile(1))
+	return had, err
 }
 
 // watched lets the time of a measurement pass and says why it is not valid, if so: others on the

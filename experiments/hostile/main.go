@@ -3,8 +3,9 @@
 // Command hostile measures what attacks do to those whom the waiting room is for, with the real
 // binary in network namespaces of its own, and says of each figure whether it holds:
 //
-//	cases   the throughput of ten gold clients beside each kind of attack, and without; what is
-//	        left after it, and how long the next request then takes
+//	cases   the throughput of ten gold clients beside each kind of attack, and without; how long one of them
+//	        waited, how many requests were at the server at once; what is left after it, and how long the
+//	        next request then takes
 //	limit   how many requests are at the server at once, and how many pass a rule, beside attacks that try for more
 //	tls     the same where everybody speaks TLS, beside idle connections
 //	forged  what packets do that somebody else sends in a connection's name: a million of each kind, for

@@ -53,7 +53,7 @@ func (b suite) tlsCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 	if err := st.enforce(ctx, fmt.Sprintf("protocol: tls, concurrency: %d, queue: {max_wait: 5s}", c.limit)); err != nil {
 		return nil, err
 	}
-	t := caseTable(c.name, c.least)
+	t := caseTable(c)
 	for t.Next() {
 		if err := st.compare(ctx, t, st.goldTLS, c); err != nil {
 			return t.Done(), err
@@ -63,35 +63,38 @@ func (b suite) tlsCase(ctx context.Context, c hostileCase) (figures []bench.Figu
 }
 
 // goldTLS measures gold clients that speak TLS, on connections that they keep.
-func (st *stage) goldTLS(ctx context.Context) (rate float64, invalid string, err error) {
+func (st *stage) goldTLS(ctx context.Context) (had having, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var answers atomic.Uint64
+	var answers, longest atomic.Uint64
 	var all sync.WaitGroup
 	failed := make(chan error, goldCount)
 	defer func() { cancel(); all.Wait() }()
 	for range goldCount {
 		all.Go(func() {
-			if err := st.askTLS(ctx, &answers); err != nil && ctx.Err() == nil {
+			if err := st.askTLS(ctx, &answers, &longest); err != nil && ctx.Err() == nil {
 				failed <- err
 			}
 		})
 	}
 	if err := bench.Sleep(ctx, 2*warmUp); err != nil {
-		return 0, "", err
+		return had, err
 	}
+	longest.Store(0)
 	before, begun := answers.Load(), time.Now()
-	invalid, err = st.watched(ctx)
-	rate = float64(answers.Load()-before) / time.Since(begun).Seconds()
+	had.invalid, err = st.watched(ctx)
+	had.longest = float64(longest.Load()) / 1000
+	had.rate = float64(answers.Load()-before) / time.Since(begun).Seconds()
 	select {
 	case why := <-failed:
 		err = errors.Join(err, fmt.Errorf("a gold client: %w", why))
 	default:
 	}
-	return rate, invalid, err
+	return had, err
 }
 
-// askTLS asks again and again on one connection until the context ends.
-func (st *stage) askTLS(ctx context.Context, answers *atomic.Uint64) error {
+// askTLS asks again and again on one connection until the context ends. The longest that an answer takes is in
+// microseconds, and may miss one where two end at once.
+func (st *stage) askTLS(ctx context.Context, answers, longest *atomic.Uint64) error {
 	v, err := st.visit(ctx, st.lab.ClientsV4[0])
 	if err != nil {
 		return err
@@ -100,13 +103,12 @@ func (st *stage) askTLS(ctx context.Context, answers *atomic.Uint64) error {
 	stop := context.AfterFunc(ctx, func() { _ = v.tcp.SetDeadline(time.Now()) })
 	defer stop()
 	for ctx.Err() == nil {
-		if err := v.ask("/"); err != nil {
-			return err
-		}
-		if _, err := v.answer(); err != nil {
+		begun := time.Now()
+		if err := cheap(v); err != nil {
 			return err
 		}
 		answers.Add(1)
+		longest.Store(max(longest.Load(), uint64(time.Since(begun).Microseconds())))
 	}
 	return nil
 }

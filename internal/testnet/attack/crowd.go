@@ -100,16 +100,23 @@ func (s Silent) Start(ctx context.Context) (*Run, error) {
 func listen(r *Run, conn net.Conn) error {
 	in := bufio.NewReader(conn)
 	for {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
+		if err := r.take(in); err != nil {
 			return err
 		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		if err != nil {
-			return err
-		}
-		r.count(resp.StatusCode)
 	}
+}
+
+// take reads and counts an answer.
+func (r *Run) take(in *bufio.Reader) error {
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	r.count(resp.StatusCode)
+	return nil
 }
 
 func (r *Run) count(status int) {
@@ -237,6 +244,46 @@ func (l Leavers) Start(ctx context.Context) (*Run, error) {
 	})
 }
 
+// Talkers say pieces of text, one after the other, and then listen.
+type Talkers struct {
+	Crowd
+	Says   []string
+	Pause  time.Duration // behind each piece
+	Again  bool          // they say it all again when they are answered
+	Unread bool          // they read nothing, and stay
+	Window int           // of bytes that they have room for; the kernel's choice if 0
+}
+
+// Start begins to talk.
+func (t Talkers) Start(ctx context.Context) (*Run, error) {
+	return t.start(ctx, "talk", func(ctx context.Context, r *Run, conn *net.TCPConn, _ *rand.Rand) error {
+		_ = conn.SetNoDelay(true)
+		if err := clamp(conn, t.Window); err != nil {
+			return err
+		}
+		in := bufio.NewReader(conn)
+		for {
+			for _, text := range t.Says {
+				if _, err := io.WriteString(conn, text); err != nil {
+					return err
+				}
+				waitFor(ctx, t.Pause)
+			}
+			r.asked.Add(1)
+			switch {
+			case t.Unread:
+				<-ctx.Done()
+				return ctx.Err()
+			case !t.Again:
+				return listen(r, conn)
+			}
+			if err := r.take(in); err != nil {
+				return err
+			}
+		}
+	})
+}
+
 // TLSIdlers are browsers: they ask over TLS and then keep their connection, idle.
 type TLSIdlers struct {
 	Crowd
@@ -255,14 +302,9 @@ func (t TLSIdlers) Start(ctx context.Context) (*Run, error) {
 				return err
 			}
 			r.asked.Add(1)
-			resp, err := http.ReadResponse(in, nil)
-			if err != nil {
+			if err := r.take(in); err != nil {
 				return err
 			}
-			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-				return err
-			}
-			r.count(resp.StatusCode)
 			if t.Every == 0 {
 				_, err := in.ReadByte() // until it ends
 				return err

@@ -103,6 +103,19 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
+// clamp has the client say that it has room for no more than so many bytes; 0: what its kernel says.
+func clamp(c *net.TCPConn, window int) error {
+	raw, err := c.SyscallConn()
+	if err != nil || window == 0 {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, window)
+	})
+	return errors.Join(err, failed)
+}
+
 // reset has the connection end with an RST when it is closed.
 func reset(c *net.TCPConn) { _ = c.SetLinger(0) }
 
