@@ -83,12 +83,13 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
-  if (!open_scene(&sc, gate_slot(w, skb->ifindex)))
+  sc.header = open_image(&sc.im);
+  if (!sc.header || !gate_service(&sc, w, skb->ifindex))
     return TCX_NEXT;
-  forget_old(skb, w);
-  if (is_lenient(&sc))
+  bool lenient = is_lenient(&sc), known = forget_old(skb, w);
+  if (lenient)
     return TCX_NEXT;
-  if (would_end(skb, w))
+  if (would_end(skb, w, known))
     return drop(REASON_FORGED);
   strip_syn(skb, w);
   return TCX_NEXT;

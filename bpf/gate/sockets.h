@@ -41,10 +41,8 @@ static __always_inline void socket_key(struct flow_key *k, const struct sock *sk
   key_address(k->local, &c->skc_v6_rcv_saddr);
 }
 
-/* Ends a flow with its socket. A request in service whose client has reset the connection
- * goes on being counted. */
-static __always_inline void end_with_socket(const struct flow_key *key, struct flow *f, __u64 id,
-                                            bool was_reset, __u64 cookie) {
+/* The client has reset the connection of a request in service, which goes on being counted. */
+static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
   if (!r || !p)
@@ -52,7 +50,7 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
   struct ghost g = {.room = f->room};
   bool haunts = false;
   bpf_spin_lock(&r->lock);
-  if (was_reset && f->id == id && f->state == FLOW_SERVED) {
+  if (f->id == id && f->state == FLOW_SERVED) {
     g.class = f->class;
     g.epoch = f->epoch;
     f->state = FLOW_IDLE;
@@ -61,7 +59,6 @@ static __always_inline void end_with_socket(const struct flow_key *key, struct f
   bpf_spin_unlock(&r->lock);
   if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY))
     __sync_fetch_and_add(&p->ghosts, 1);
-  delete_flow(key, f, NULL, id, bpf_ktime_get_ns());
 }
 
 /* The server has closed its side, and is done with the request. Its FIN may come much later, behind bytes
@@ -124,10 +121,16 @@ static __always_inline int follow_change(__u64 *ctx) {
   struct flow_key key;
   socket_key(&key, sk);
   struct flow *f = bpf_map_lookup_elem(&flows, &key);
-  if (f && closes)
-    end_with_server(f, f->id);
-  else if (f)
-    end_with_socket(&key, f, f->id, sk->sk_err != 0, bpf_get_socket_cookie((void *)ctx[0]));
+  if (!f)
+    return 0;
+  __u64 id = f->id;
+  bool served = f->state == FLOW_SERVED; /* else the server has no request, or has answered it */
+  if (served && closes)
+    end_with_server(f, id);
+  else if (served && sk->sk_err)
+    leave_ghost(f, id, bpf_get_socket_cookie((void *)ctx[0]));
+  if (!closes)
+    delete_flow(&key, f, NULL, id, bpf_ktime_get_ns());
   return 0;
 }
 

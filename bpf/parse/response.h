@@ -43,11 +43,26 @@ static __always_inline bool answer_takes(struct http_answer *a, __u8 byte) {
   return true;
 }
 
+/* Reads a status line as most begin, up to its code. False: it begins otherwise. */
+static __always_inline bool answer_begins(struct http_answer *a, const http_u64 *w) {
+  __u8 first = (w[1] >> 8) - '0', second = (w[1] >> 16) - '0', third = (w[1] >> 24) - '0';
+  if (w[0] != HTTP_EIGHT('H', 'T', 'T', 'P', '/', '1', '.', '1') || (__u8)w[1] != ' ')
+    return false;
+  if (!first || first > 9 || second > 9 || third > 9)
+    return false;
+  a->status = first * 100 + second * 10 + third;
+  a->at = STATUS_SIZE;
+  a->head.place = HTTP_AT_VALUE;
+  return true;
+}
+
 /* Reads on in the status line, up to its code. Returns how many bytes were read. */
 __noinline int answer_line(struct http_answer *a, const struct http_chunk *c, __u32 length) {
   if (!a || !c)
     return 0;
   struct http_reader r = http_begin(&a->head, c, 0, length);
+  if (!a->at && length >= STATUS_SIZE && answer_begins(a, http_words_at(&r)))
+    return STATUS_SIZE;
   for (int i = 0; i < STATUS_SIZE; i++) {
     if (a->at >= STATUS_SIZE || http_used_up(&r))
       break;

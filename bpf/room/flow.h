@@ -99,10 +99,15 @@ static __always_inline bool lacks_flows(const struct room *r, const struct pool 
   return p->flows >= c->flow_common && r->flows >= c->flow_share;
 }
 
+/* The number of the seat that was left last, which a CPU has at hand and is likely to be free: a guess. */
+__u32 left_seat;
+
 static __always_inline void leave_seat(__u32 seat, __u64 id) {
   struct seat *s = seat ? seat_at(seat - 1) : NULL;
-  if (s && s->id == id)
-    s->id = 0;
+  if (!s || s->id != id)
+    return;
+  s->id = 0;
+  left_seat = seat - 1;
 }
 
 /* Whether the answer goes on in what is to be read of it. */

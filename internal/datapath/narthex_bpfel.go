@@ -1155,6 +1155,7 @@ const (
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
+	narthexVarLeftSeat            = "left_seat"
 	narthexVarNetCookie           = "net_cookie"
 	narthexVarSeatMask            = "seat_mask"
 	narthexVarSlotCount           = "slot_count"
@@ -1296,6 +1297,7 @@ type narthexVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
+	LeftSeat        *ebpf.VariableSpec `ebpf:"left_seat"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SeatMask        *ebpf.VariableSpec `ebpf:"seat_mask"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -1446,6 +1448,7 @@ type narthexVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
+	LeftSeat        *ebpf.Variable `ebpf:"left_seat"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SeatMask        *ebpf.Variable `ebpf:"seat_mask"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

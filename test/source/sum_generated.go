@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "65ab2efdc0ae6fa6005f45ad75264fc4"
+const compiled = "2f585e0f06622f635be73c6bf64c3256"

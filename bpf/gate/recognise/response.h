@@ -297,21 +297,32 @@ static __always_inline bool concerns_answer(const struct flow *f) {
   return f->id && (f->state != FLOW_IDLE || is_read_on(&f->reply));
 }
 
+/* Notes how far the server has sent. Without the lock, as nobody else writes that but at the connection's
+ * first request. */
+static __always_inline void note_sent(struct flow *f, struct work *w) {
+  if (!f->id || !before(f->sent, end_of(&w->s)))
+    return;
+  f->sent = end_of(&w->s);
+  w->says = 1;
+}
+
 /* A segment with data or an end from the server. STEP_STALE: the flow went on meanwhile. */
 static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
+  if (f->socket_priority)
+    skb->priority = f->socket_priority;
+  if (!concerns_answer(f) && !(w->s.flags & TCP_RST) && !f->told && !seems_contended()) {
+    w->flow.room = f->room;
+    note_sent(f, w);
+    return TCX_NEXT;
+  }
   w->flow = *f;
-  if (w->flow.socket_priority)
-    skb->priority = w->flow.socket_priority;
   /* The stack also resets what does not fit a socket, which is not that socket's end; and the listener what
    * is no SYN cookie, while one is on its way to it. */
   if (w->s.flags & TCP_RST && (w->s.seq != w->flow.sent || w->flow.flags & FLOW_COOKIE))
     return TCX_NEXT;
-  /* Without the lock, as nobody else writes it but at the connection's first request. */
-  if (w->flow.id && f->id == w->flow.id && before(f->sent, end_of(&w->s))) {
-    f->sent = end_of(&w->s);
-    w->says = 1;
-  }
+  if (f->id == w->flow.id)
+    note_sent(f, w);
   if (!concerns_answer(&w->flow) || !open_scene(sc, w->flow.room))
     return TCX_NEXT;
   if (w->flow.state == FLOW_HELD || w->flow.state == FLOW_GATHERING) {

@@ -37,9 +37,9 @@ static __always_inline bool may_give_way(const struct flow *f, bool lenient) {
          !(f->named & NAMED_CLIENT) && (http ? is_answered(f) : f->rank == f->home);
 }
 
-/* The number + 1 of a free seat of those from a number on; 0: none. */
-__noinline int free_seat(__u32 first) {
-  for (__u32 i = 0; i < SEAT_WAYS; i++) {
+/* The number + 1 of a free seat of so many from a number on; 0: none. */
+__noinline int free_seat(__u32 first, __u32 ways) {
+  for (__u32 i = 0; i < SEAT_WAYS && i < ways; i++) {
     const struct seat *s = seat_at(first + i);
     if (s && !s->id)
       return first + i + 1;
@@ -142,11 +142,13 @@ __noinline int one_gives_way(struct __sk_buff *skb, struct work *w, __u32 first)
 __noinline int try_seats(struct __sk_buff *skb, struct work *w, __u32 scarce) {
   if (!w)
     return 0;
-  __u32 first = bpf_get_prandom_u32() & seat_mask & ~(SEAT_WAYS - 1U), seat = free_seat(first);
+  __u32 first = bpf_get_prandom_u32() & seat_mask & ~(SEAT_WAYS - 1U), seat = free_seat(left_seat, 1);
+  if (!seat)
+    seat = free_seat(first, SEAT_WAYS);
   if (scarce || !seat) {
     if (!one_gives_way(skb, w, first))
       return 0;
-    seat = free_seat(first);
+    seat = free_seat(first, SEAT_WAYS);
   }
   take_seat(w, seat);
   return 1;

@@ -35,15 +35,14 @@ __noinline int strip_option(struct work *w, __u32 at, __u32 size) {
   return at + length;
 }
 
-__noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
+/* Takes them out of those in w->chunk, which are so many bytes from `start` on. */
+__noinline int strip_options(struct __sk_buff *skb, struct work *w, __u32 start, __u32 size) {
+  __u8 before_it[MAX_OPTIONS];
+  __u32 at = 0;
   if (!w)
     return 0;
-  __u8 before_it[MAX_OPTIONS];
-  __u32 start = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - start, MAX_OPTIONS), at = 0;
+  size = BOUND(size, MAX_OPTIONS);
   w->used = 0;
-  __builtin_memset(w->chunk.byte, 0, 64);
-  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS)))
-    return 0;
   __builtin_memcpy(before_it, w->chunk.byte, MAX_OPTIONS);
   for (int i = 0; i < MAX_OPTIONS; i++) {
     at = strip_option(w, at, size);
@@ -57,6 +56,31 @@ __noinline int strip_syn(struct __sk_buff *skb, struct work *w) {
       bpf_l4_csum_replace(skb, w->s.l4 + 16, 0, diff, 0))
     count_reason(REASON_CLONE_FAULT, false, false);
   return 0;
+}
+
+/* Not 0: one of eight bytes is that one. */
+static __always_inline __u64 has_byte(__u64 bytes, __u8 byte) {
+  bytes ^= HTTP_EACH(byte);
+  return (bytes - HTTP_EACH(1)) & ~bytes & HTTP_EACH(0x80);
+}
+
+/* Few SYNs have a byte that could be the kind of such an option. */
+static __always_inline bool may_open_ways(const struct work *w) {
+  const http_u64 *options = (const http_u64 *)w->chunk.byte;
+  __u64 may = 0;
+  for (int i = 0; i < MAX_OPTIONS / 8; i++)
+    may |= has_byte(options[i], OPTION_MPTCP) | has_byte(options[i], OPTION_FAST_OPEN) |
+           has_byte(options[i], OPTION_EXPERIMENT);
+  return may;
+}
+
+static __always_inline void strip_syn(struct __sk_buff *skb, struct work *w) {
+  __u32 start = w->s.l4 + sizeof(struct tcphdr), size = BOUND(w->s.data - start, MAX_OPTIONS);
+  __builtin_memset(w->chunk.byte, 0, MAX_OPTIONS);
+  if (w->s.data <= start || !size || bpf_skb_load_bytes(skb, start, w->chunk.byte, AMOUNT(size, MAX_OPTIONS)))
+    return;
+  if (may_open_ways(w))
+    strip_options(skb, w, start, size);
 }
 
 /* Whether a flow that does not wait is left of a connection that is no more. A SYN cookie's may be on its way
@@ -76,7 +100,8 @@ static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
   return now - f->since < ON_ITS_WAY || (f->watched && (f->node || f->moves));
 }
 
-/* A new connection begins where the table may still have one whose end was missed. */
+/* A new connection begins where the table may still have one whose end was missed. Returns whether it had
+ * one. */
 __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   struct endpoint sock = {};
   if (!w)
@@ -88,27 +113,31 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   if (!id) /* another CPU deletes it, or could not */
     delete_by_key(&flows, &w->key);
   if (!id || f->state == FLOW_HELD || f->state == FLOW_GATHERING)
-    return 0;
+    return 1;
   int state = find_socket(skb, &w->key, &sock);
   __u64 now = bpf_ktime_get_ns();
   if (is_arriving(f, now) && state == BPF_TCP_LISTEN)
-    return 0;
+    return 1;
   if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
     delete_flow(&w->key, f, NULL, id, now);
-  return 0;
+  return 1;
 }
 
 /* Whether the SYN would end a connection that waits: the kernel gives up a request socket for a
  * SYN within its window that is not its own, and a SYN cookie that is held, or on its way to the
  * listener, is worth nothing beside a new request socket. A client that has forgotten its connection says so
  * to the next SYN-ACK. */
-__noinline int would_end(struct __sk_buff *skb, struct work *w) {
+__noinline int would_end(struct __sk_buff *skb, struct work *w, __u32 known) {
   if (!w)
     return 0;
-  const struct flow *f = find_by_key(&flows, &w->key);
+  const struct flow *f = known ? find_by_key(&flows, &w->key) : NULL;
   bool waits = f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
   if (waits || (f && is_arriving(f, bpf_ktime_get_ns())))
     return 1;
-  find_socket(skb, &w->key, &w->socket);
-  return w->socket.state == BPF_TCP_NEW_SYN_RECV && w->s.seq + 1 != w->socket.sequence;
+  struct bpf_sock *sk = look_up(skb, &w->key);
+  if (!sk)
+    return 0;
+  bool another = sk->state == BPF_TCP_NEW_SYN_RECV && w->s.seq != syn_of(sk);
+  bpf_sk_release(sk);
+  return another;
 }

@@ -783,6 +783,7 @@ const (
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
+	BenchVarLeftSeat            = "left_seat"
 	BenchVarNetCookie           = "net_cookie"
 	BenchVarSeatMask            = "seat_mask"
 	BenchVarSlotCount           = "slot_count"
@@ -938,6 +939,7 @@ type BenchVariableSpecs struct {
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
+	LeftSeat        *ebpf.VariableSpec `ebpf:"left_seat"`
 	NetCookie       *ebpf.VariableSpec `ebpf:"net_cookie"`
 	SeatMask        *ebpf.VariableSpec `ebpf:"seat_mask"`
 	SlotCount       *ebpf.VariableSpec `ebpf:"slot_count"`
@@ -1091,6 +1093,7 @@ type BenchVariables struct {
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`
+	LeftSeat        *ebpf.Variable `ebpf:"left_seat"`
 	NetCookie       *ebpf.Variable `ebpf:"net_cookie"`
 	SeatMask        *ebpf.Variable `ebpf:"seat_mask"`
 	SlotCount       *ebpf.Variable `ebpf:"slot_count"`

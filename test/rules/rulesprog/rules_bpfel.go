@@ -644,6 +644,7 @@ const (
 	RulesVarHasCasts         = "has_casts"
 	RulesVarHasMemoryKeys    = "has_memory_keys"
 	RulesVarInSlot           = "in_slot"
+	RulesVarLeftSeat         = "left_seat"
 	RulesVarNetCookie        = "net_cookie"
 	RulesVarRefused          = "refused"
 	RulesVarRule             = "rule"
@@ -745,6 +746,7 @@ type RulesVariableSpecs struct {
 	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.VariableSpec `ebpf:"has_memory_keys"`
 	InSlot        *ebpf.VariableSpec `ebpf:"in_slot"`
+	LeftSeat      *ebpf.VariableSpec `ebpf:"left_seat"`
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
 	Rule          *ebpf.VariableSpec `ebpf:"rule"`
@@ -847,6 +849,7 @@ type RulesVariables struct {
 	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.Variable `ebpf:"has_memory_keys"`
 	InSlot        *ebpf.Variable `ebpf:"in_slot"`
+	LeftSeat      *ebpf.Variable `ebpf:"left_seat"`
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
 	Rule          *ebpf.Variable `ebpf:"rule"`
