@@ -14,10 +14,10 @@
 //	         8 gunicorn processes, one thread of Node, nginx with connections that are used again,
 //	         each with several numbers of clients from the first moment: auto from 2 s on, beside
 //	         fixed limits and none. The controller was tuned on these
-//	database, pauses, bimodal, two-cores
+//	database, pauses, bimodal, two-cores, php, collector, open
 //	         the same for servers that played no part when it was tuned: threads that share 5
 //	         connections to a database, much garbage, 1 of 100 that takes 100 times as long, one
-//	         thread on two cores
+//	         thread on two cores, nginx with PHP-FPM behind it, Go's collector, and clients that ask at a rate
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
@@ -34,7 +34,7 @@
 // A limit that is far too low settles at once and never drifts. So what the server does then is
 // compared with what it does with a fixed limit that suits it.
 //
-// It needs root, Apache, nginx, Perl, Python, gunicorn and Node, and two cores: the server has the first, its
+// It needs root, Apache, nginx, Perl, Python, gunicorn, Node and PHP-FPM, and two cores: the server has the first, its
 // clients and the daemon the last. What the server receives is handled on its core by receive
 // packet steering. No meter soaks up idle time, as in the other experiments: the controller
 // reads how busy the core is. Variants take turns within a run. A run during which others on the

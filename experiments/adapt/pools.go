@@ -13,12 +13,14 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
 	"narthex/internal/testnet"
+	"narthex/internal/testnet/origin"
 )
 
 // kind is a server of a kind that people have, with the limits that may be right for it.
 type kind struct {
 	server
 	kept    bool // clients use connections again
+	open    bool // clients ask at a rate, so many a second, whatever the answers
 	gold    float64
 	target  time.Duration // of auto: one service time, at least 1 ms
 	total   float64       // of the best total, what auto must bring
@@ -87,6 +89,29 @@ var heldOut = []kind{
 	{server: server{name: "two-cores", what: "Node, 1 ms of work, on two cores", start: func(st *stage) (*testnet.Server, error) {
 		return st.node("compute(1)", append(append([]int{}, st.ServerCPUs...), st.ClientCPUs...))
 	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64}},
+	{server: server{name: "php", what: "nginx, and behind it 8 processes of PHP-FPM, 2 ms of work and 20 ms of waiting", start: (*stage).php},
+		gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200}},
+	{server: server{name: "collector", what: "Go, 1 ms of work and much rubbish", start: func(st *stage) (*testnet.Server, error) {
+		return st.origin(origin.Config{Work: time.Millisecond, Rubbish: 2000})
+	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 4}, clients: []int{16, 64, 200}},
+	{server: server{name: "open", what: "Node, 1 ms of work, asked at a rate (in place of clients)", start: func(st *stage) (*testnet.Server, error) {
+		return st.node("compute(1)", st.ServerCPUs)
+	}}, open: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{400, 1000, 1700}},
+}
+
+// phpApp works and waits.
+const phpApp = `$end = hrtime(true) + 2e6; while (hrtime(true) < $end); usleep(20000); header("Content-Length: 8"); echo "narthex\n";`
+
+// php starts nginx with PHP-FPM behind it.
+func (st *stage) php() (*testnet.Server, error) {
+	at := netip.MustParseAddrPort("127.0.0.1:9000")
+	if _, err := st.lab.Server.StartPHP(testnet.PHPConfig{Listen: at, Workers: 8, Script: phpApp, CPUs: st.ServerCPUs}); err != nil {
+		return nil, err
+	}
+	return st.lab.Server.StartNginx(testnet.NginxConfig{
+		Listen: []netip.AddrPort{bench.Web(st.lab)}, Backlog: backlog, CPUs: st.ServerCPUs,
+		Server: fmt.Sprintf("location / { fastcgi_pass %s; fastcgi_param SCRIPT_FILENAME %s; fastcgi_param REQUEST_METHOD GET; }", at, testnet.PHPScript),
+	})
 }
 
 // judge compares auto with fixed limits and with none, for each number of clients.
@@ -158,7 +183,10 @@ func (st *stage) serveKind(ctx context.Context, k kind, l limit, clients int) (p
 	if err := errors.Join(st.set(ctx, unlimited), st.set(ctx, l)); err != nil {
 		return p, err
 	}
-	others := load.Closed{Client: st.client(st.others), Clients: clients, KeepAlive: k.kept}
+	var others bench.Starter = load.Closed{Client: st.client(st.others), Clients: clients, KeepAlive: k.kept}
+	if k.open {
+		others = st.open(float64(clients), 1)
+	}
 	c, err := bench.Gather(ctx, st.gold(k.gold), others)
 	if err != nil {
 		return p, err

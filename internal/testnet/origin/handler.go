@@ -37,6 +37,9 @@ type handler struct {
 	at    int                      // requests that it works on
 	most  int                      // the same, at most so far
 	gates map[string]chan struct{} // by name; closed once told to go
+
+	rubbish []*object
+	made    int
 }
 
 func newHandler(cfg Config) *handler {
@@ -49,6 +52,30 @@ func newHandler(cfg Config) *handler {
 		h.rounds = int(float64(cfg.Work.Nanoseconds()) * calibrate())
 	}
 	return h
+}
+
+// object is something that the collector has to look at.
+type object struct {
+	name *string
+	next *object
+}
+
+// litter makes objects that take the place of older ones.
+func (h *handler) litter() {
+	const most = 1 << 20
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for range h.cfg.Rubbish {
+		name := strconv.Itoa(h.made)
+		o := &object{name: &name}
+		if len(h.rubbish) < most {
+			h.rubbish = append(h.rubbish, o)
+		} else {
+			o.next = &object{}
+			h.rubbish[h.made%most] = o
+		}
+		h.made++
+	}
 }
 
 // ServeHTTP does not clean paths, unlike http.ServeMux.
@@ -102,6 +129,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		socket(w, r)
 	default:
 		burn(h.rounds * h.slower.work())
+		h.litter()
 		time.Sleep(h.cfg.Sleep * time.Duration(h.slower.sleep()))
 		answer(w, h.body)
 	}

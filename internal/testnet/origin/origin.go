@@ -41,6 +41,7 @@ type Config struct {
 	Control []netip.AddrPort // more addresses, for /go and /asked past whatever is in front of the others
 	Work    time.Duration    // CPU time that each request burns, on an undisturbed core
 	Sleep   time.Duration    // time that each request takes without work
+	Rubbish int              // objects that each request makes, of which a million stay: the collector has work
 	Workers int              // connections that it serves at once; unlimited if 0
 	Backlog int              // of each listener; the system's maximum if 0
 	Body    int              // bytes in a response's body; testnet.FileBytes if 0
