@@ -3,6 +3,8 @@
 package policy
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -68,7 +70,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 	c.Action = actionOf(act, c.Rate)
 	c.BurstSet = c.Burst != 0
 	if !c.BurstSet && c.Rate.Tokens != 0 {
-		c.Burst = c.Rate.defaultBurst()
+		c.Burst = connectionBurst(c.Rate.Rate)
 	}
 	return c
 }
@@ -179,13 +181,22 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	r.BurstSet = r.Burst != 0
 	if r.Rate.IsSet() {
 		if !r.BurstSet && r.Rate.Tokens != 0 {
-			r.Burst = r.Rate.defaultBurst()
+			r.Burst = requestBurst(r.Rate.Rate)
 		}
 		if r.Over == "" {
 			r.Over = OverReject
 		}
 	}
+	if n := seen["burst"]; n != nil && r.Burst > 0 && r.Burst < fewForPage && r.Per != PerRule && r.isOfPages() {
+		d.warnf(position(n), `burst: %d requests of a source at once are fewer than a browser makes for a page: its visitors are refused; write %d or more, or leave it out for %d`, r.Burst, fewForPage, requestBurst(r.Rate.Rate))
+	}
 	return r
+}
+
+// isOfPages reports whether the rule may match what browsers load of themselves.
+func (r *Request) isOfPages() bool {
+	gets := func(method string) bool { return method == "GET" || strings.Contains(method, "*") }
+	return len(r.SNI)+len(r.ALPN) == 0 && (len(r.Method) == 0 || slices.ContainsFunc(r.Method, gets))
 }
 
 // matches decodes the keys that say which requests a rule is for.

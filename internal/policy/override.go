@@ -103,7 +103,7 @@ func (p *Policy) settings() []setting {
 	for i := range p.Connections {
 		c := &p.Connections[i]
 		if c.Action == ActionPolice {
-			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet), "connections", c.Name, "rate")
+			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet, connectionBurst), "connections", c.Name, "rate")
 		}
 		if c.Rate.Tokens != 0 {
 			l.add(fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
@@ -112,7 +112,7 @@ func (p *Policy) settings() []setting {
 	for i := range p.Requests {
 		q := &p.Requests[i]
 		if q.Action == ActionPolice {
-			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet), "requests", q.Name, "rate")
+			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet, requestBurst), "requests", q.Name, "rate")
 			if q.Rate.Tokens != 0 {
 				l.add(fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
 			}
@@ -170,7 +170,7 @@ func orNever(d time.Duration) string {
 
 // setRate changes a rate, and with it a burst that follows from the rate. One that sets itself is in
 // overload alone what it is set to: the rule's when stays.
-func setRate(rate *Limit, burst *int, burstSet bool) func(string) error {
+func setRate(rate *Limit, burst *int, burstSet bool, follow func(Rate) int) func(string) error {
 	return func(v string) error {
 		if v == "auto" && rate.Auto.On {
 			return nil
@@ -181,7 +181,7 @@ func setRate(rate *Limit, burst *int, burstSet bool) func(string) error {
 		}
 		*rate = Limit{Rate: r}
 		if !burstSet {
-			*burst = r.defaultBurst()
+			*burst = follow(r)
 		}
 		return nil
 	}

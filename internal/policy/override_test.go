@@ -151,14 +151,14 @@ func TestOverrideRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if q := p.Requests[0]; q.Rate.String() != "50/s" || q.Burst != 5 || q.Over != OverDemote { // the burst follows
+	if q := p.Requests[0]; q.Rate.String() != "50/s" || q.Burst != pageBurst || q.Over != OverDemote { // the burst follows
 		t.Errorf("rule %+v", q)
 	}
 	tables, _, err := Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := tables.Requests.Rules[0]; r.Interval != 20*time.Millisecond || r.Burst != 5 || r.Over != OverDemote {
+	if r := tables.Requests.Rules[0]; r.Interval != 20*time.Millisecond || r.Burst != pageBurst || r.Over != OverDemote {
 		t.Errorf("compiled to %+v", r)
 	}
 }

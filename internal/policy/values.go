@@ -52,8 +52,19 @@ func (r Rate) PerSecond() float64 {
 	return float64(r.Tokens) / r.Unit.Seconds()
 }
 
-// defaultBurst is the bucket depth of a rate that names none, in tokens.
-func (r Rate) defaultBurst() int { return max(1, r.perSecond()/10) }
+// connectionBurst is the bucket depth of a connection rule's rate that names none, in tokens.
+func connectionBurst(r Rate) int { return max(1, r.perSecond()/10) }
+
+// pageBurst is how many requests a page is taken to need: a browser has up to six connections to a host,
+// and asks three times on each. fewForPage is from where on a policy's own burst is not warned of.
+const (
+	pageBurst  = 20
+	fewForPage = 10
+)
+
+// requestBurst is the bucket depth of a request rule's rate that names none, in tokens: who loads a page asks
+// for what belongs to it at once.
+func requestBurst(r Rate) int { return max(pageBurst, r.perSecond()/10) }
 
 var rateForm = regexp.MustCompile(`^([0-9]+)/([sm])$`)
 
