@@ -65,33 +65,60 @@ func (b suite) bodies(ctx context.Context) (figures []bench.Figure, err error) {
 	return figures, nil
 }
 
+// standings are what uploads are measured with: nothing, Narthex, HAProxy, and, as the best that any queue in
+// front of the server could bring, as few clients as may be served at once.
+type standings struct {
+	without, with, proxied, few outcome
+
+	left float64 // of what waited, with Narthex
+}
+
 func (st *stage) bodies(ctx context.Context, c bodiesCase) ([]bench.Figure, error) {
 	t := bench.NewTable(*runs,
 		bench.Figure{What: c.String() + ": with / without", Wanted: bench.AtLeast(0.95)},
+		bench.Figure{What: "  with / through HAProxy, maxconn 4", Wanted: bench.AtLeast(1)},
+		bench.Figure{What: "  with / four clients alone"},
 		bench.Figure{What: "  refused or broken with", Wanted: bench.Always(0, 0)},
 		bench.Figure{What: "  in service, waiting, gathering and slots taken after it", Wanted: bench.Always(0, 0)},
 		bench.Figure{What: "  uploads/s without", Unit: "/s"},
 		bench.Figure{What: "  uploads/s with", Unit: "/s"},
 	)
 	for t.Next() {
-		var without, with outcome
-		var left float64
-		var err error
-		for _, gated := range bench.Turned(t, false, true) {
-			if gated {
-				left, err = st.with(ctx, c.concurrency, func() (err error) {
-					with, err = st.uploaders(c.upload, c.clients).once(ctx)
-					return err
-				})
-			} else {
-				without, err = st.uploaders(c.upload, c.clients).once(ctx)
-			}
-			if err != nil {
+		var s standings
+		for _, measure := range bench.Turned(t, st.free, st.crowded, st.proxied, st.gated) {
+			if err := measure(ctx, c, &s); err != nil {
 				return t.Done(), err
 			}
 		}
-		st.Progress("  %s/s without, %s/s with, %d refused, %d broken", bench.Number(without.rate), bench.Number(with.rate), with.refused, with.broken)
-		t.Add(with.rate/without.rate, float64(with.refused+with.broken), left, without.rate, with.rate)
+		with := s.with.rate
+		st.Progress("  %s/s without, %s/s with, %s/s through HAProxy, %s/s by four alone; %d refused, %d broken", bench.Number(s.without.rate),
+			bench.Number(with), bench.Number(s.proxied.rate), bench.Number(s.few.rate), s.with.refused, s.with.broken)
+		t.Add(with/s.without.rate, with/s.proxied.rate, with/s.few.rate, float64(s.with.refused+s.with.broken), s.left, s.without.rate, with)
 	}
 	return t.Done(), nil
+}
+
+func (st *stage) free(ctx context.Context, c bodiesCase, s *standings) (err error) {
+	s.few, err = st.uploaders(c.upload, limit).once(ctx)
+	return err
+}
+
+func (st *stage) crowded(ctx context.Context, c bodiesCase, s *standings) (err error) {
+	s.without, err = st.uploaders(c.upload, c.clients).once(ctx)
+	return err
+}
+
+func (st *stage) proxied(ctx context.Context, c bodiesCase, s *standings) (err error) {
+	uploads := st.uploaders(c.upload, c.clients)
+	uploads.to = st.proxy
+	s.proxied, err = uploads.once(ctx)
+	return err
+}
+
+func (st *stage) gated(ctx context.Context, c bodiesCase, s *standings) (err error) {
+	s.left, err = st.with(ctx, c.concurrency, func() (err error) {
+		s.with, err = st.uploaders(c.upload, c.clients).once(ctx)
+		return err
+	})
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/experiments/internal/peers"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/origin"
 )
@@ -27,6 +28,7 @@ var bronzeNet = netip.MustParsePrefix("10.77.66.0/24")
 type stage struct {
 	suite
 	lab    *testnet.Lab
+	proxy  netip.AddrPort // of HAProxy in front of the server
 	bronze []netip.Addr
 }
 
@@ -52,9 +54,12 @@ func (st *stage) build() (err error) {
 	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
 		return err
 	}
-	_, err = origin.Start(st.lab.Server, origin.Config{
-		Listen: []netip.AddrPort{bench.Web(st.lab)}, CPUs: st.ServerCPUs, Backlog: backlog,
-	})
+	web := bench.Web(st.lab)
+	if _, err := origin.Start(st.lab.Server, origin.Config{Listen: []netip.AddrPort{web}, CPUs: st.ServerCPUs, Backlog: backlog}); err != nil {
+		return err
+	}
+	st.proxy = netip.AddrPortFrom(web.Addr(), 8080)
+	_, err = peers.HAProxy{Listen: []netip.AddrPort{st.proxy}, Backlog: backlog, CPUs: st.ServerCPUs, Origin: web, MaxConn: limit}.Start(st.lab.Server)
 	return err
 }
 
