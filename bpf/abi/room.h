@@ -153,6 +153,7 @@ struct slot {
   __u8 from_v6; /* 1: `from` is an IPv6 address */
   __u8 pad[1];  /* 0 */
   __u32 by;     /* slot of the rule that has decided before it waited; NO_RULE: none */
+  __u32 passed; /* behind what has come of the request and is here or, flow.withheld, with the stack */
   __s64 debt;   /* ns: of its bucket then */
   __u64 from[2];
 };

@@ -35,6 +35,12 @@ static __always_inline void load_attribution(struct work *w, const struct slot *
   w->from.src[1] = slot->from[1];
 }
 
+/* Bytes of a slot that are headers, or are left over where the last piece does not fit. */
+#define SLOT_OVERHEAD 192
+
+/* Bytes of data that a slot takes. */
+static __always_inline __u32 slot_room(void) { return slot_size - SLOT_OVERHEAD; }
+
 /* The sequence number behind what is in a slot. */
 static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
 
@@ -52,6 +58,35 @@ __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   return seal(skb, &x, &w->key, w);
 }
 
+/* Writes two bytes of the segment at an offset from its TCP header. */
+static __always_inline bool put_word(struct __sk_buff *skb, const struct work *w, __u32 at, __u16 value) {
+  __be16 was, now = bpf_htons(value);
+  return !bpf_skb_load_bytes(skb, w->s.l4 + at, &was, 2) &&
+         !bpf_skb_store_bytes(skb, w->s.l4 + at, &now, 2, 0) &&
+         !bpf_l4_csum_replace(skb, w->s.l4 + 16, was, now, 2);
+}
+
+/* Bytes at a request's beginning without which no server reads the rest. As many as can become a word of
+ * TCP's options, of which there are up to 40 bytes. */
+#define LEAST_WITHHELD 4
+#define MOST_TCP_HEADER 60
+
+#define NO_OPERATIONS 0x0101
+
+/* Takes the first bytes from the data of a segment: makes options of them that mean nothing. */
+__noinline int withhold(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return -1;
+  __u32 seq = w->s.seq + LEAST_WITHHELD, data = w->s.data - w->s.l4;
+  __be16 word;
+  if (bpf_skb_load_bytes(skb, w->s.l4 + 12, &word, 2))
+    return -1;
+  __u16 longer = bpf_ntohs(word) + 0x1000;
+  bool done = put_word(skb, w, 4, seq >> 16) && put_word(skb, w, 6, seq) && put_word(skb, w, 12, longer) &&
+              put_word(skb, w, data, NO_OPERATIONS) && put_word(skb, w, data + 2, NO_OPERATIONS);
+  return done ? 0 : -1;
+}
+
 /* Copies the segment's frame into a slot, or as much of it as there is room for. */
 __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   if (!w)
@@ -59,7 +94,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   struct slot *slot = slot_of(node);
   if (!slot || !checksum_holds(skb, w))
     return -1;
-  __u32 length = BOUND(w->s.data + w->keep, slot_size);
+  __u32 length = BOUND(w->s.data + (w->withheld ?: w->keep), slot_size);
   if (length < w->s.data || !length || bpf_skb_load_bytes(skb, 0, frame_of(slot), AMOUNT(length, slot_size)))
     return -1;
   __u32 flags_at = BOUND(w->s.l4 + 13, MAX_HEADERS);
@@ -73,6 +108,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   slot->length = length;
   slot->ifindex = skb->ifindex;
   slot->sequence = w->s.seq;
+  slot->passed = w->s.seq + w->keep;
   slot->acknowledged = w->s.ack;
   slot->l3 = w->s.l3;
   slot->l4 = w->s.l4;

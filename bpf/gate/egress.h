@@ -22,12 +22,9 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   w->says = 0;
   w->flow.room = MAX_SERVICES;
   w->flow.id = 0;
-  w->flow.told = 0;
   int verdict = on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
-  if (verdict == TCX_NEXT && (w->flow.told || seems_contended()))
-    narrow_answer(skb, w);
   see_to(skb, w, w->flow.room);
   return verdict == STEP_STALE ? TCX_NEXT : verdict;
 }
@@ -60,7 +57,7 @@ static __always_inline int segment_out(struct __sk_buff *skb, struct work *w) {
   if (w->s.flags & TCP_SYN)
     return on_syn_ack(skb, w);
   if (!w->s.length && !(w->s.flags & (TCP_FIN | TCP_RST)))
-    return on_bare_ack_out(skb, w);
+    return on_bare_ack_out(w);
   return watch_segment(skb, w);
 }
 
@@ -76,6 +73,8 @@ static __always_inline int gate_egress(struct __sk_buff *skb) {
   int verdict = TCX_NEXT;
   if (read_segment(skb, &w->s) == PARSED_SYN && is_gate_port(w->s.p.sport))
     verdict = segment_out(skb, w);
+  if (verdict == TCX_REDIRECT)
+    verdict = bpf_redirect(w->out.ifindex, w->out.flags);
   leave_run();
   return verdict;
 }

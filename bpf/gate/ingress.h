@@ -211,6 +211,7 @@ static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w)
   incoming_key(&w->key, &w->s.p);
   clear_attribution(w);
   w->crowded = 0;
+  w->withheld = 0;
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
   w->flow.room = MAX_SERVICES;

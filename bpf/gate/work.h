@@ -142,6 +142,8 @@ struct work {
   struct http_head began; /* what was read of the request before this segment: from read_request() on */
   __u32 keep;             /* bytes of the segment's data that are the request's: with a turn */
   __u32 kept;             /* of these, those that are in the slot: behind fill_slot() */
+  __u32 withheld;         /* of these, those that wait, while the others go to the stack; 0: all. From
+                             decide_segment() on */
   __u32 grown; /* bytes of the slot with the head, which is claimed; 0: the head is in the segment. With a
                   turn */
   __u32 says;  /* 1: the segment has what the server had not said before: in watch_segment() */

@@ -36,7 +36,7 @@ struct flow {
   __u8 home;          /* rank of its connection, which its next request begins with */
   __u8 named;         /* enum flow_named */
   __u8 lacks;         /* looks at which the stack lacked bytes that were read, one after the other */
-  __u8 told;          /* 1: its client was told last that it may send no more than a slot takes */
+  __u8 withheld;      /* 1: the stack has bytes of the request that waits, but for the first */
   __u32 seat;         /* its number + 1; 0: none */
   __u32 unread_since; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed
                          since */

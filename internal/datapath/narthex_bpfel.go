@@ -151,7 +151,7 @@ type narthexFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Told           uint8
+	Withheld       uint8
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -819,7 +819,7 @@ type narthexSlot struct {
 	FromV6       uint8
 	Pad          [1]uint8
 	By           uint32
-	_            [4]byte
+	Passed       uint32
 	Debt         int64
 	From         [2]uint64
 }
@@ -985,14 +985,15 @@ type narthexWork struct {
 		Echo     uint32
 		Owes     uint32
 	}
-	_     [4]byte
-	Began narthexHttpHead
-	Keep  uint32
-	Kept  uint32
-	Grown uint32
-	Says  uint32
-	Watch uint32
-	Found struct {
+	_        [4]byte
+	Began    narthexHttpHead
+	Keep     uint32
+	Kept     uint32
+	Withheld uint32
+	Grown    uint32
+	Says     uint32
+	Watch    uint32
+	Found    struct {
 		_          structs.HostLayout
 		SlotEnd    uint32
 		Has        uint32
@@ -1012,7 +1013,6 @@ type narthexWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey

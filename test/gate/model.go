@@ -33,8 +33,10 @@ type observation struct {
 	state    int
 	flags    int
 	next     int
+	slotAt   int
 	slotEnd  int
-	received int // by the stack
+	withheld bool // only what is in the slot waits
+	received int  // by the stack
 	socket   int
 	gap      bool // the stack has bytes beyond others that it has not
 }
@@ -44,7 +46,8 @@ func (w *world) observe(c *conn) observation {
 	if k, ok := w.flow(&c.key); ok {
 		o.state, o.flags = int(k.state), int(k.flags)
 		o.next = int(int32(uint32(k.next) - c.isn - 1))
-		o.slotEnd = int(int32(uint32(k.slot_end) - c.isn - 1))
+		o.slotAt, o.slotEnd = int(int32(uint32(k.slot_start)-c.isn-1)), int(int32(uint32(k.slot_end)-c.isn-1))
+		o.withheld = k.withheld != 0
 	}
 	return o
 }
@@ -58,7 +61,7 @@ type outcome struct {
 
 // judge fails if what has become of a client's segment is none of what may.
 func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
-	passes, passed := w.passes, int(int32(w.passed-c.isn-1))
+	passes, from, passed := w.passes, int(int32(w.passedFrom-c.isn-1)), int(int32(w.passed-c.isn-1))
 	w.passes = false
 	if w.err != nil || w.lenient() || w.changed || c.liar || c.forged || !s.sound || s.flags&(flagSYN|flagRST) != 0 {
 		return
@@ -82,14 +85,17 @@ func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
 		return
 	}
 	is := w.observe(c)
+	if passes && is.withheld && from >= is.slotAt && from < is.slotAt+C.LEAST_WITHHELD {
+		w.fail("connection %d: bytes %d–%d pass, of a request that waits and begins at %d", c.number, from, passed, is.slotAt)
+	}
 	for _, m := range may {
 		if m.verdict == verdict && slices.Contains(m.states, is.state) && (!passes || passed <= m.most) {
 			w.checkNumbers(c, &is)
 			return
 		}
 	}
-	w.fail("connection %d: a segment %d–%d in state %d, next %d, slot to %d, stack has %d: verdict %d, state %d, passed %v to %d; it may be %v",
-		c.number, begin, end, was.state, was.next, was.slotEnd, was.received, verdict, is.state, passes, passed, may)
+	w.fail("connection %d: a segment %d–%d in state %d, next %d, slot to %d, stack has %d: verdict %d, state %d, passed %v from %d to %d; it may be %v",
+		c.number, begin, end, was.state, was.next, was.slotEnd, was.received, verdict, is.state, passes, from, passed, may)
 }
 
 // plain says whether the bytes are of requests that every version of the gate follows.
@@ -149,11 +155,15 @@ func (c *conn) turn(s *span, end int) []outcome {
 	if end != s.end || end-s.begin > leastSlot {
 		answered = append(answered, held, served)
 	}
+	most := s.begin
+	if end != s.end || end-s.begin > leastSlot { // all but its beginning may go to the stack
+		most = s.end
+	}
 	return []outcome{
 		{next, []int{served, idle}, s.end},
 		{drop, []int{held, served, none, idle}, s.begin},
 		{redirect, answered, s.begin},
-		{next, []int{held, served, none}, s.begin}, // what it acknowledges passes
+		{next, []int{held, served, none}, most}, // what it acknowledges passes
 	}
 }
 
@@ -175,6 +185,9 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 	case held:
 		if begin == end {
 			return []outcome{{next, anything, begin}, {drop, anything, begin}, {redirect, anything, begin}}
+		}
+		if was.withheld && begin >= was.slotAt+C.LEAST_WITHHELD && begin < was.next {
+			return []outcome{{next, anything, was.next}, {drop, anything, 0}}
 		}
 		return []outcome{{drop, []int{held, served, idle, none}, 0}, {redirect, []int{held, served, idle, none}, 0}}
 	case gathering:
@@ -275,6 +288,6 @@ func (w *world) notePassed(frame []byte) {
 	var e ends
 	var s segment
 	if parse(frame, &e, &s) && len(s.data) > 0 {
-		w.passed, w.passes = s.seq+uint32(len(s.data)), true
+		w.passedFrom, w.passed, w.passes = s.seq, s.seq+uint32(len(s.data)), true
 	}
 }

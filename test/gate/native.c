@@ -569,8 +569,10 @@ static long k_redirect(__u32 ifindex, __u64 flags) {
 
 static int run_out(struct packet_buffer *b);
 
-/* Sends a packet on. Returns what dev_queue_xmit() does. */
+/* Sends a packet on. Returns what dev_queue_xmit() does. What is for no device is gone. */
 static long send_on(struct packet_buffer *b, __u32 ifindex, __u64 flags) {
+  if (!ifindex)
+    return 0;
   if (flags & BPF_F_INGRESS) {
     put_backlog(b, ifindex);
     return 0;
@@ -1308,8 +1310,16 @@ bool world_flow(const struct flow_key *k, struct known *to) {
   if (!f)
     return false;
   struct slot *s = f->node ? slot_of(f->node) : NULL;
-  *to = (struct known){f->state, f->flags, f->next,    f->start, f->body, f->answer,
-                       f->node,  f->class, f->watched, 0,        0};
+  *to = (struct known){.state = f->state,
+                       .flags = f->flags,
+                       .next = f->next,
+                       .start = f->start,
+                       .body = f->body,
+                       .answer = f->answer,
+                       .node = f->node,
+                       .class = f->class,
+                       .watched = f->watched,
+                       .withheld = f->withheld && f->state == FLOW_HELD};
   if (s) {
     to->slot_start = s->sequence;
     to->slot_end = s->sequence + s->length - s->data;

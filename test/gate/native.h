@@ -13,6 +13,7 @@
 #define IFINDEX 7
 #define WINDOW_SCALE 7
 #define SLOT_OVERHEAD_MOST 192 /* bytes of a slot that are not a request's */
+#define LEAST_WITHHELD 4
 #define CPUS 2
 
 /* What there is of a packet beside its bytes. */
@@ -106,6 +107,7 @@ struct known {
   __u32 watched;
   __u32 slot_start; /* of what is in its slot; 0 without one */
   __u32 slot_end;
+  __u32 withheld; /* 1: what is behind the first bytes is with the stack */
 };
 
 /* What the maps hold. */

@@ -130,7 +130,8 @@ type world struct {
 	err            error
 	d              *dice // of the event at hand
 	log            func(format string, args ...any)
-	passed         uint32 // behind the last of the data of the packet at hand that passed
+	passedFrom     uint32 // the first of the data of the packet at hand that passed
+	passed         uint32 // behind the last of them
 	passes         bool   // it has data that did
 	left           []corpse
 	moment         uint32
@@ -321,23 +322,21 @@ func (w *world) took(sent []byte) {
 	}
 }
 
-// isAsSent says whether a frame is what the server has sent, but for its window, which may be what a slot
-// takes, and has to be in a SYN-ACK where requests may have to wait.
+// isAsSent says whether a frame is what the server has sent, but for the window of a SYN-ACK, which has to be
+// what a slot takes where requests may have to wait.
 func (w *world) isAsSent(b, sent []byte) bool {
 	var e ends
 	var s segment
 	if !parse(b, &e, &s) || !s.sound {
 		return false
 	}
+	if s.flags&flagSYN == 0 {
+		return bytes.Equal(b, sent)
+	}
 	at := e.l4() + 14
 	said := binary.BigEndian.Uint16(b[at:])
-	most := w.cfg.sizes.slotSize - C.SLOT_OVERHEAD_MOST
-	syn := s.flags&flagSYN != 0
-	if !syn {
-		most >>= C.WINDOW_SCALE
-	}
-	narrow := uint32(said) == uint32(most)
-	if syn && !narrow && !w.lenient() {
+	narrow := int(said) == w.cfg.sizes.slotSize-C.SLOT_OVERHEAD_MOST
+	if !narrow && !w.lenient() {
 		return false
 	}
 	binary.BigEndian.PutUint16(sent[at:], said)

@@ -123,6 +123,7 @@ static __always_inline void wait_flow(struct flow *f, const struct work *w, __u3
   f->state = state;
   f->node = node;
   f->since = w->now;
+  f->withheld = any_of(w->withheld);
 }
 
 /* Whether the client has sent more behind the request, which it would send again, and with it the request,
@@ -132,16 +133,40 @@ static __always_inline bool is_followed_by_another(const struct work *w) {
   return w->flow.protocol == PROTOCOL_HTTP && w->flow.state != FLOW_PAUSED && exceeds(w);
 }
 
-/* Whether the client knows that it may send no more of the request at first than a slot takes. */
-static __always_inline bool is_told(const struct flow *f) { return f->told || f->flags & FLOW_NEW; }
-
-/* Whether more of the request is to come, from a client that goes by what a slot takes: it is to know what of
- * it has arrived, and how much more may come. */
+/* Whether more of the request is to come. */
 static __always_inline bool goes_on(const struct work *w) {
   const struct flow *f = &w->flow;
-  if (f->protocol != PROTOCOL_HTTP || f->state == FLOW_PAUSED || !is_told(f))
-    return false;
   return f->flags & (FLOW_CHUNKS | FLOW_LOST) || before(w->s.seq + w->keep, f->next);
+}
+
+/* Segments of fewer bytes are smaller than connections allow, on nearly all paths (IPv6 has 1208 at least):
+ * clients may wait with the next until they know that this one has arrived (Nagle). */
+#define SMALL_SEGMENT 1200
+
+/* Whether the client of a new connection is to know at once what of its request has arrived, and how much
+ * more may come. Else it is told when it asks, or when the stack has its request: each word costs both sides
+ * time. */
+static __always_inline bool awaits_word(const struct work *w) {
+  return w->flow.protocol == PROTOCOL_HTTP && w->flow.flags & FLOW_NEW && w->s.length < SMALL_SEGMENT &&
+         goes_on(w);
+}
+
+/* How many bytes of a request that does not fit a slot are to wait there, while the others go to the stack;
+ * 0: all, for the stack has no socket yet which would keep those. What rules have decided by is among them:
+ * that is not left to what the stack keeps. */
+static __always_inline __u32 find_withheld(struct __sk_buff *skb, struct work *w) {
+  const struct segment *s = &w->s;
+  const struct flow *f = &w->flow;
+  if (f->protocol != PROTOCOL_HTTP || f->flags & FLOW_NEW || s->flags & TCP_FIN ||
+      w->keep <= LEAST_WITHHELD || s->data - s->l4 > MOST_TCP_HEADER - LEAST_WITHHELD)
+    return 0;
+  if (!goes_on(w) && w->keep <= slot_room())
+    return 0;
+  find_socket(skb, &w->key, &w->socket);
+  if (w->socket.state != BPF_TCP_ESTABLISHED || w->socket.gap || w->socket.sequence != s->seq)
+    return 0;
+  __u32 read = before(s->seq, f->body) ? f->body - s->seq : 0;
+  return read < LEAST_WITHHELD ? LEAST_WITHHELD : read < w->keep ? read : w->keep;
 }
 
 /* Prepares the flow's request for its turn, whose head was put together in the node's slot of so many bytes
@@ -185,7 +210,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     } else if (make_place(r, sc->pool, c, w->flow.rank, node)) {
       enqueue(r, sc->pool, node);
       q->held++;
-      if (!gathered && (is_followed_by_another(w) || goes_on(w)))
+      if (!gathered && !w->withheld && (is_followed_by_another(w) || awaits_word(w)))
         w->flow.flags |= FLOW_ACKED;
       wait_flow(f, w, node, FLOW_HELD);
       fate = FATE_HELD;
@@ -264,7 +289,7 @@ static __always_inline __u32 fill_node(struct __sk_buff *skb, struct scene *sc, 
 /* Reads the request as far as it is in its slot: the rest will come again, behind that. */
 static __always_inline void note_kept(struct __sk_buff *skb, struct work *w) {
   __u32 length = w->s.length;
-  if (w->kept == w->keep)
+  if (w->kept == w->keep || w->withheld)
     return;
   w->s.length = w->keep = w->kept;
   if (w->flow.state != FLOW_PAUSED || http_in_body(&w->began)) {
@@ -282,6 +307,7 @@ static __always_inline int admit(struct __sk_buff *skb, struct scene *sc) {
   if (fate == FATE_LOST)
     count_reason(REASON_RACE, true, false);
   if (fate == FATE_HELD) {
+    w->withheld = find_withheld(skb, w);
     __u32 node = fill_node(skb, sc, &fate);
     if (!node)
       return fate;

@@ -208,6 +208,14 @@ static __always_inline bool note_moves(struct scene *sc) {
   return served;
 }
 
+/* Passes what has come of a request but for its beginning: the stack keeps that, and shows its server nothing
+ * of it. */
+__noinline int pass_rest(struct __sk_buff *skb, struct work *w) {
+  if (!w || (w->keep < w->s.length && cut(skb, w, w->keep)))
+    return drop(REASON_CHECKSUM);
+  return withhold(skb, w) ? drop(REASON_CLONE_FAULT) : TCX_NEXT;
+}
+
 /* What remains of a request when admit() has decided. */
 static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int fate) {
   struct work *w = sc->w;
@@ -221,6 +229,8 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
     mine = delete_flow(&w->key, sc->flow, &w->flow, w->flow.id, w->now);
   if (fate == FATE_REJECT)
     return mine ? reject_request(skb, w, w->s.seq) : drop(REASON_RACE);
+  if (fate == FATE_HELD && w->withheld)
+    return pass_rest(skb, w);
   if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
     return acknowledge(skb, w, w->s.seq + w->keep, w->s.data + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */

@@ -378,7 +378,9 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
     return drop(REASON_FORGED);
   if (is_outdated(skb, w))
     return drop(REASON_OUTDATED);
-  return w->flow.reply.state == ANSWER_LOST ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;
+  /* What the stack has beyond it was read as another request's, which was taken back. */
+  bool hidden = known && sock->gap && !before(sock->sequence, w->s.seq);
+  return hidden || w->flow.reply.state == ANSWER_LOST ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;
 }
 
 /* Bytes behind those of the last request, which is over. */

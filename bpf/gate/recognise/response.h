@@ -311,7 +311,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   struct work *w = sc->w;
   if (f->socket_priority)
     skb->priority = f->socket_priority;
-  if (!concerns_answer(f) && !(w->s.flags & TCP_RST) && !f->told && !seems_contended()) {
+  if (!concerns_answer(f) && !(w->s.flags & TCP_RST)) {
     w->flow.room = f->room;
     note_sent(f, w);
     return TCX_NEXT;

@@ -2,6 +2,7 @@
 /* Segments of connections whose request waits: for its turn, or for the rest of its head. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "gate/recognise/marks.h"
 
 /* Whether somebody has sent the segment who does not know what the client has got: before a
  * first request is released nothing more, later no less than when the request was sent. */
@@ -51,10 +52,12 @@ static __always_inline bool claim(struct scene *sc) {
 static __always_inline bool commit_slot(struct scene *sc, struct slot *slot, __u32 length) {
   struct flow *f = sc->flow;
   bpf_spin_lock(&sc->room->lock);
-  bool mine = f->id == sc->w->flow.id && f->state == sc->w->flow.state && f->flags == sc->w->flags;
+  bool mine = is_as_seen(f, &sc->w->flow) && f->flags == sc->w->flags && f->next == sc->w->next;
   if (mine) {
     note_request(f, &sc->w->flow);
     slot->length = length;
+    if (before(slot->passed, sc->w->s.seq + sc->w->keep))
+      slot->passed = sc->w->s.seq + sc->w->keep;
   }
   bpf_spin_unlock(&sc->room->lock);
   return mine;
@@ -214,7 +217,7 @@ static __always_inline int answer_waiting(struct __sk_buff *skb, struct work *w,
   const struct segment *s = &w->s;
   if (!(w->flow.flags & FLOW_ACKED))
     return TCX_DROP;
-  if (!is_told(&w->flow)) {
+  if (!(w->flow.flags & FLOW_NEW)) {
     if (!before(s->seq, end) || (s->length && !is_whole(w, end)))
       return TCX_DROP;
     if (!is_whole(w, end))
@@ -223,6 +226,19 @@ static __always_inline int answer_waiting(struct __sk_buff *skb, struct work *w,
     return TCX_DROP;
   }
   return acknowledge(skb, w, end, length);
+}
+
+/* The client of a new connection asks how far we are, or may wait for that: from now on it is told. */
+static __always_inline void owe_word(struct scene *sc) {
+  struct work *w = sc->w;
+  if (w->flow.protocol != PROTOCOL_HTTP || w->flow.flags & FLOW_ACKED)
+    return;
+  bpf_spin_lock(&sc->room->lock);
+  if (is_as_seen(sc->flow, &w->flow))
+    sc->flow->flags |= FLOW_ACKED;
+  bpf_spin_unlock(&sc->room->lock);
+  w->flags |= FLOW_ACKED;
+  w->flow.flags |= FLOW_ACKED;
 }
 
 /* The same while the request waits for its turn. */
@@ -234,6 +250,9 @@ static __always_inline int more_of_request(struct __sk_buff *skb, struct scene *
     if (s->seq == begin || s->seq == end)
       refresh_slot(skb, w, w->flow.node);
     w->keep = s->length;
+    if (w->flow.flags & FLOW_NEW && !is_whole(w, end) &&
+        (before(s->seq, end) || (s->length && awaits_word(w))))
+      owe_word(sc);
     if (continues(w, end)) /* what does not will be sent again */
       extend(skb, sc, slot);
     length = slot->length;
@@ -246,6 +265,32 @@ static __always_inline int more_of_request(struct __sk_buff *skb, struct scene *
   return answer_waiting(skb, w, end, length);
 }
 
+/* The same where the stack has the request but for its beginning. What of it frames the next is read in its
+ * order. */
+static __always_inline int more_of_rest(struct __sk_buff *skb, struct scene *sc, struct slot *slot) {
+  struct work *w = sc->w;
+  const struct segment *s = &w->s;
+  bool open = w->flow.flags & (FLOW_CHUNKS | FLOW_LOST), read = open || w->flow.head.flags & HTTP_CHUNKED;
+  if (s->flags & TCP_FIN || (s->length && before(s->seq, slot->sequence + LEAST_WITHHELD)))
+    return drop(REASON_HELD);
+  if (!s->length)
+    return TCX_NEXT; /* acknowledges the answer before */
+  if ((read && s->seq != w->flow.next) || (!open && !before(s->seq, w->flow.next)))
+    return drop(before(w->flow.next, s->seq) ? REASON_GAP : REASON_HELD);
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
+  if (w->flow.flags & FLOW_CHUNKS)
+    set_mark(w, s->seq);
+  if (w->flow.flags & FLOW_LOST)
+    w->flow.next = s->seq + s->length;
+  else if (open && read_request(skb, w, s->seq) == HTTP_LOST)
+    return drop(REASON_HELD); /* it comes again, and is refused, when the request is in service */
+  w->keep = exceeds(w) ? w->flow.next - s->seq : s->length;
+  if (!commit_slot(sc, slot, slot->length) && read)
+    return drop(REASON_RACE);
+  return w->keep < s->length ? pass_until(skb, w, w->flow.next) : TCX_NEXT;
+}
+
 /* A further segment of a flow whose request is in a slot. */
 __noinline int on_waiting(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
@@ -255,12 +300,14 @@ __noinline int on_waiting(struct __sk_buff *skb, struct work *w) {
   struct slot *slot = slot_of(w->flow.node);
   if (!slot)
     return TCX_DROP;
-  __u32 end = end_of_slot(slot);
+  __u32 end = w->flow.withheld ? slot->passed : end_of_slot(slot);
   if (is_forged(skb, w, slot))
     return drop(REASON_FORGED);
   if (s->flags & TCP_RST)
     return s->seq == end || s->seq == slot->sequence ? STEP_GIVE_UP : drop(REASON_FORGED);
   if (s->flags & TCP_FIN && s->seq == end && !s->length)
     return STEP_GIVE_UP;
+  if (w->flow.withheld && w->flow.state == FLOW_HELD)
+    return more_of_rest(skb, &sc, slot);
   return w->flow.state == FLOW_GATHERING ? more_of_head(skb, &sc, slot) : more_of_request(skb, &sc, slot);
 }

@@ -77,7 +77,7 @@ type BenchFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Told           uint8
+	Withheld       uint8
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -586,14 +586,15 @@ type BenchWork struct {
 		Echo     uint32
 		Owes     uint32
 	}
-	_     [4]byte
-	Began BenchHttpHead
-	Keep  uint32
-	Kept  uint32
-	Grown uint32
-	Says  uint32
-	Watch uint32
-	Found struct {
+	_        [4]byte
+	Began    BenchHttpHead
+	Keep     uint32
+	Kept     uint32
+	Withheld uint32
+	Grown    uint32
+	Says     uint32
+	Watch    uint32
+	Found    struct {
 		_          structs.HostLayout
 		SlotEnd    uint32
 		Has        uint32
@@ -613,7 +614,6 @@ type BenchWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey

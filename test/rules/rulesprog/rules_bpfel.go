@@ -68,7 +68,7 @@ type RulesFlow struct {
 	Home           uint8
 	Named          uint8
 	Lacks          uint8
-	Told           uint8
+	Withheld       uint8
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -505,12 +505,13 @@ type RulesWork struct {
 		Size   uint32
 		ReadAt uint32
 	}
-	Keep  uint32
-	Kept  uint32
-	Grown uint32
-	Says  uint32
-	Watch uint32
-	Found struct {
+	Keep     uint32
+	Kept     uint32
+	Withheld uint32
+	Grown    uint32
+	Says     uint32
+	Watch    uint32
+	Found    struct {
 		_          structs.HostLayout
 		SlotEnd    uint32
 		Has        uint32
@@ -530,7 +531,6 @@ type RulesWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      RulesFlowKey
