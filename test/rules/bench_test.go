@@ -276,3 +276,37 @@ func BenchmarkShape(b *testing.B) {
 		})
 	}
 }
+
+// queryRules returns a hundred rules on parameters of a query and on what is absent, and one that matches.
+func queryRules() *policy.Policy {
+	names := []string{"f.author", "page", "sort", "order", "token"}
+	absent := []string{"referer", "sec-fetch-mode", "x-plan", "accept-language"}
+	var rules []policy.Request
+	for i := range 100 {
+		rules = append(rules, policy.Request{
+			Query:   []policy.Pair{{Name: names[i%5], Values: []string{fmt.Sprintf("value-%d*", i)}}},
+			Without: policy.Without{Header: []string{absent[i%4]}, Cookie: []string{"session"}},
+		})
+	}
+	return rulesPolicy(append(rules, policy.Request{Path: []string{"/search"}, Parameters: 6, Without: policy.Without{Query: []string{"token"}}})...)
+}
+
+// BenchmarkQuery reads a browser's head whose query has ten parameters, under one rule on its path and under a
+// hundred on queries and absence.
+func BenchmarkQuery(b *testing.B) {
+	k := loadKernel(b)
+	r := rand.New(rand.NewPCG(1, 2))
+	var heads []string
+	for range benchHeads {
+		var query []string
+		for i, name := range []string{"query", "f.author", "page", "sort", "order", "rpp", "f.subject", "scope", "etal", "filtertype"} {
+			query = append(query, fmt.Sprintf("%s=%s%d", name, way(r, 9)[1:], i))
+		}
+		heads = append(heads, strings.Replace(browserHead(r), "/shop/item?id=4711", "/search?"+strings.Join(query, "&"), 1))
+	}
+	k.compare(b,
+		&subject{"path-alone", upload(b, compiled(b, paths("/search"))), heads},
+		&subject{"hundred-names", upload(b, compiled(b, hundredRules(5))), heads},
+		&subject{"queries", upload(b, compiled(b, queryRules())), heads},
+	)
+}
