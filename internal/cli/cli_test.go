@@ -368,7 +368,7 @@ func TestCommandsOfARunningInstance(t *testing.T) {
 		},
 		{
 			[]string{"set", "connections.everyone.rate", "fast"},
-			result{Code: 2, Err: "narthex: set connections.everyone.rate: \"fast\" is not a rate; write a whole number per second or per minute, as 100/s or 15/m\n"},
+			result{Code: 2, Err: "narthex: set connections.everyone.rate: \"fast\" is not a rate; write a whole number per second, minute or hour, as 100/s, 15/m or 1000/h\n"},
 		},
 		{
 			[]string{"run", "--policy", file},

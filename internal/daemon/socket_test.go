@@ -230,7 +230,7 @@ func TestAPIRefuses(t *testing.T) {
 		{"large", "POST", "/v1/set", `{"path": "` + strings.Repeat("x", largestRequest) + `"}`, 400, `{"error":"read request: http: request body too large","usage":true}`},
 		{"override of nothing", "POST", "/v1/set", `{"path": "connections.everyone.rate", "policy": true}`, 200, `{"changed":false,"overrides":[]}`},
 		{"wrong value", "POST", "/v1/set", `{"path": "connections.everyone.rate", "value": "x"}`, 422,
-			`{"error":"set connections.everyone.rate: \"x\" is not a rate; write a whole number per second or per minute, as 100/s or 15/m","usage":true}`},
+			`{"error":"set connections.everyone.rate: \"x\" is not a rate; write a whole number per second, minute or hour, as 100/s, 15/m or 1000/h","usage":true}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

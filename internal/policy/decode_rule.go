@@ -68,11 +68,19 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 	d.whenFits(seen, c.When, act)
 	d.needsRate(seen, "burst", "per")
 	c.Action = actionOf(act, c.Rate)
+	d.burstFits(seen, c.Rate.Rate, c.Burst)
 	c.BurstSet = c.Burst != 0
 	if !c.BurstSet && c.Rate.Tokens != 0 {
 		c.Burst = connectionBurst(c.Rate.Rate)
 	}
 	return c
+}
+
+// burstFits reports a burst that is too deep for its rate.
+func (d *decoder) burstFits(seen map[string]*yaml.Node, rate Rate, burst int) {
+	if err := rate.holds(burst); err != nil {
+		d.errorAt(seen["burst"], "burst: %v", err)
+	}
 }
 
 // actionOf returns what a rule does.
@@ -178,6 +186,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	d.withoutFits(n, &r.Request)
 	d.answerFits(seen, act, r.Over)
 	r.Action = actionOf(act, r.Rate)
+	d.burstFits(seen, r.Rate.Rate, r.Burst)
 	r.BurstSet = r.Burst != 0
 	if r.Rate.IsSet() {
 		if !r.BurstSet && r.Rate.Tokens != 0 {

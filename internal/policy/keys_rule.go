@@ -31,7 +31,7 @@ var connectionForm = form{
 		},
 		{
 			name: "rate", value: limitValue(), examples: []any{"20/s", "15/m", "auto"},
-			doc: "Connections per second or minute. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. A SYN that finds no token is dropped silently; the client's kernel tries again after a second.",
+			doc: "Connections per second, minute or hour. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. A SYN that finds no token is dropped silently; the client's kernel tries again after a second.",
 		},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 1", doc: docBurst},
 		{name: "per", value: perValue(), def: "rule", doc: docPer},
@@ -73,7 +73,7 @@ var requestForm = form{
 			name: "action", value: oneOf(requestActions),
 			doc: "drop: the client gets a reset. reject: it gets what the service's reject says. pass: never held, never counted. An action goes with neither rate nor class.",
 		},
-		{name: "rate", value: limitValue(), examples: []any{"10/s", "15/m", "auto"}, doc: "Requests per second or minute. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. What becomes of one that finds no token, over says."},
+		{name: "rate", value: limitValue(), examples: []any{"10/s", "15/m", "auto"}, doc: "Requests per second, minute or hour. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. What becomes of one that finds no token, over says."},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 20", doc: docBurst},
 		{name: "per", value: perValue(), def: "rule", doc: docPer},
 		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},

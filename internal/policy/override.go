@@ -106,7 +106,7 @@ func (p *Policy) settings() []setting {
 			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet, connectionBurst), "connections", c.Name, "rate")
 		}
 		if c.Rate.Tokens != 0 {
-			l.add(fmt.Sprint(c.Burst), setBurst(&c.Burst, &c.BurstSet), "connections", c.Name, "burst")
+			l.add(fmt.Sprint(c.Burst), setBurst(&c.Rate, &c.Burst, &c.BurstSet), "connections", c.Name, "burst")
 		}
 	}
 	for i := range p.Requests {
@@ -114,7 +114,7 @@ func (p *Policy) settings() []setting {
 		if q.Action == ActionPolice {
 			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet, requestBurst), "requests", q.Name, "rate")
 			if q.Rate.Tokens != 0 {
-				l.add(fmt.Sprint(q.Burst), setBurst(&q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+				l.add(fmt.Sprint(q.Burst), setBurst(&q.Rate, &q.Burst, &q.BurstSet), "requests", q.Name, "burst")
 			}
 			l.add(string(q.Over), setTo(&q.Over, parseOver), "requests", q.Name, "over")
 		}
@@ -179,17 +179,24 @@ func setRate(rate *Limit, burst *int, burstSet bool, follow func(Rate) int) func
 		if err != nil {
 			return err
 		}
-		*rate = Limit{Rate: r}
-		if !burstSet {
+		if burstSet {
+			err = r.holds(*burst)
+		} else {
 			*burst = follow(r)
 		}
-		return nil
+		if err == nil {
+			*rate = Limit{Rate: r}
+		}
+		return err
 	}
 }
 
-func setBurst(burst *int, burstSet *bool) func(string) error {
+func setBurst(rate *Limit, burst *int, burstSet *bool) func(string) error {
 	return func(v string) error {
 		b, err := parseBurst(v)
+		if err == nil {
+			err = rate.holds(b)
+		}
 		if err != nil {
 			return err
 		}

@@ -123,8 +123,8 @@ func portsValue() *schema {
 
 func rateValue() *schema {
 	return &schema{
-		Type: "string", Pattern: "^[1-9][0-9]*/[sm]$",
-		PatternError: "write a whole number per second or minute, as 100/s or 15/m",
+		Type: "string", Pattern: "^[1-9][0-9]*/[smh]$",
+		PatternError: "write a whole number per second, minute or hour, as 100/s, 15/m or 1000/h",
 	}
 }
 

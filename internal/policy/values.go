@@ -15,7 +15,7 @@ import (
 // Rate is how fast a bucket gains tokens. The zero Rate is none.
 type Rate struct {
 	Tokens int           // in Unit
-	Unit   time.Duration // time.Second or time.Minute
+	Unit   time.Duration // time.Second, time.Minute or time.Hour
 }
 
 // Interval is the time in which a bucket gains one token, to the nearest nanosecond, or 0
@@ -28,12 +28,28 @@ func (r Rate) Interval() time.Duration {
 	return (r.Unit + n/2) / n
 }
 
-// String returns the rate as in a policy: 100/s or 15/m.
+// rateUnits are the units of rates, as they are written.
+var rateUnits = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
+
+// String returns the rate as in a policy: 100/s, 15/m or 1000/h.
 func (r Rate) String() string {
-	if r.Unit == time.Minute {
-		return fmt.Sprintf("%d/m", r.Tokens)
+	for word, unit := range rateUnits {
+		if unit == r.Unit {
+			return fmt.Sprintf("%d/%s", r.Tokens, word)
+		}
 	}
 	return fmt.Sprintf("%d/s", r.Tokens)
+}
+
+// mostDebt bounds the time in which a bucket fills: one of the largest depth at 1/m.
+const mostDebt = MaxBurst * time.Minute
+
+// holds says why a bucket of that rate cannot be so deep, nil if it can.
+func (r Rate) holds(burst int) error {
+	if r.Tokens == 0 || burst <= int(mostDebt/r.Interval()) {
+		return nil
+	}
+	return fmt.Errorf("a bucket of %d tokens at %s takes longer to fill than is counted; it has at most %d", burst, r, mostDebt/r.Interval())
 }
 
 // perSecond is the rate in whole tokens per second, rounded down.
@@ -66,18 +82,16 @@ const (
 // for what belongs to it at once.
 func requestBurst(r Rate) int { return max(pageBurst, r.perSecond()/10) }
 
-var rateForm = regexp.MustCompile(`^([0-9]+)/([sm])$`)
+var rateForm = regexp.MustCompile(`^([0-9]+)/([smh])$`)
 
-// parseRate reads 100/s or 15/m.
+// parseRate reads 100/s, 15/m or 1000/h.
 func parseRate(s string) (Rate, error) {
 	m := rateForm.FindStringSubmatch(s)
 	if m == nil {
 		return Rate{}, fmt.Errorf("%s is not a rate; write %s", quote(s), likelyRate(s))
 	}
-	unit, most := time.Second, MaxRate
-	if m[2] == "m" {
-		unit, most = time.Minute, 60*MaxRate
-	}
+	unit := rateUnits[m[2]]
+	most := int(unit/time.Second) * MaxRate
 	n, err := strconv.Atoi(m[1])
 	switch {
 	case err != nil || n > most:
@@ -94,7 +108,7 @@ var looseRate = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)?\s*(?:r?/?\s*([a-zA-Z]*)
 
 // likelyRate guesses the rate that was meant.
 func likelyRate(s string) string {
-	const form = "a whole number per second or per minute, as 100/s or 15/m"
+	const form = "a whole number per second, minute or hour, as 100/s, 15/m or 1000/h"
 	m := looseRate.FindStringSubmatch(s)
 	if m == nil {
 		return form
@@ -109,10 +123,12 @@ func likelyRate(s string) string {
 		return fmt.Sprintf("%.0f/s or %.0f/m: a rate has a unit", n, n)
 	case unit == "":
 		return form
-	case unit[0] == 'h' && n >= 60:
-		return fmt.Sprintf("%d/m: a rate is per second or per minute", int(n/60))
+	case whole && unit[0] == 'h':
+		return fmt.Sprintf("%.0f/h", n)
+	case !whole && (unit[0] == 's' || unit == "rps") && n*3600 < 0.5:
+		return "1/h, the lowest rate"
 	case !whole && (unit[0] == 's' || unit == "rps") && n*60 < 0.5:
-		return "1/m, the lowest rate"
+		return fmt.Sprintf("%d/h: a rate is a whole number", int(n*3600+0.5))
 	case !whole && (unit[0] == 's' || unit == "rps"):
 		return fmt.Sprintf("%d/m: a rate is a whole number", int(n*60+0.5))
 	case whole && (unit[0] == 's' || unit == "ps" || unit == "rps"):
