@@ -4,7 +4,8 @@
 // says of each figure whether it holds:
 //
 //	bodies   uploads of several sizes, plain and chunked, by 20 and 200 clients at once, of whom four at a time
-//	         may be served: those that are completed, of what are completed without
+//	         may be served: those that are completed, of what are completed without, through HAProxy, and by as few
+//	         clients alone as may be served
 //	beside   the small requests of gold clients beside such uploads
 //	loss     uploads over a line that loses packets, while nobody waits
 //
