@@ -133,6 +133,7 @@ struct work {
     __u64 last;   /* eight bytes */
     __u64 inside; /* 1: in the value of Accept */
     __u64 html;   /* 1: which has text/html */
+    __u64 end;    /* of the bytes in chunk */
   } accept;       /* in is_browser() */
   struct {
     __u32 text;           /* offset in the map answers */

@@ -284,9 +284,12 @@ __noinline int next_protocol(struct reading *r) {
   return 1;
 }
 
-/* Reads a ClientHello as read_head() does a head. What is none says nothing. */
-static __always_inline void read_hello(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node) {
+/* Reads a ClientHello as read_head() does a head. What is none says nothing. A function of its own for what
+ * it has in the stack. */
+__noinline int read_hello(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node) {
   int step = HTTP_MORE;
+  if (!w || !r)
+    return 0;
   __builtin_memset(&r->names, 0, sizeof(r->names));
   for (int i = 0; i < MAX_SLOT_SIZE / HTTP_CHUNK + 2 && step == HTTP_MORE; i++) {
     if (!next_piece(skb, w, r, node))
@@ -305,4 +308,5 @@ static __always_inline void read_hello(struct __sk_buff *skb, struct work *w, st
     match_text(r, FIELD_ALPN);
   if (r->graph)
     walk_graph(r);
+  return 0;
 }

@@ -171,7 +171,7 @@ static __always_inline const struct refusal *find_answer(struct image *im, const
     return NULL;
   __u32 cell = h->answers + n / 4;
   const struct page *page = page_of(im, cell);
-  return page ? &page->refusal[cell % PAGE_CELLS * 4 + n % 4] : NULL;
+  return page ? &page->refusal[cell % PAGE_CELLS * 4 + ADDED(n % 4)] : NULL;
 }
 
 /* Rank of a connection that the rule, or none, matches. */

@@ -961,6 +961,7 @@ type narthexWork struct {
 		Last   uint64
 		Inside uint64
 		Html   uint64
+		End    uint64
 	}
 	Say struct {
 		_      structs.HostLayout

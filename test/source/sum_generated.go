@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "2f9c3d41898adac08393d88ddb8d280c"
+const compiled = "ccbc3816aafaefd29aa3fcbee07d1262"

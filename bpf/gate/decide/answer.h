@@ -24,12 +24,12 @@ static __always_inline __u64 is_zero(__u64 x) {
 __noinline int read_accept(struct work *w, __u32 from) {
   if (!w || from > HTTP_CHUNK - ACCEPT_TURN)
     return 0;
-  __u64 last = w->accept.last, inside = w->accept.inside, html = w->accept.html;
+  __u64 last = w->accept.last, inside = w->accept.inside, html = w->accept.html, end = w->accept.end;
   for (__u32 i = 0; i < ACCEPT_TURN; i++) {
     __u64 c = w->chunk.byte[from + i];
     last = last << 8 | c | 0x20;
     inside = (inside & ~is_zero(c ^ '\n')) | is_zero(last ^ ACCEPT_NAME);
-    html |= inside & is_zero(last ^ ACCEPT_HTML);
+    html |= inside & is_zero(last ^ ACCEPT_HTML) & (from + i - end) >> 63;
   }
   w->accept.last = last;
   w->accept.inside = inside;
@@ -55,9 +55,9 @@ __noinline int is_browser(struct __sk_buff *skb, struct work *w, __u32 node) {
     __u32 left = w->reading.left;
     if (load_piece(skb, w, node) || (!i && !begins_get(&w->chunk)))
       return 0;
-    left = BOUND(left - w->reading.left, HTTP_CHUNK);
-    __builtin_memset(&w->chunk.byte[left], 0, ACCEPT_TURN);
-    for (__u32 at = 0; at < HTTP_CHUNK && at < left; at += ACCEPT_TURN)
+    w->accept.end = left - w->reading.left;
+    /* All of them: the verifier would go a way for each end that is not known. */
+    for (__u32 at = 0; at < HTTP_CHUNK; at += ACCEPT_TURN)
       read_accept(w, at);
     if (w->accept.html)
       return 1;

@@ -562,6 +562,7 @@ type BenchWork struct {
 		Last   uint64
 		Inside uint64
 		Html   uint64
+		End    uint64
 	}
 	Say struct {
 		_      structs.HostLayout

@@ -467,6 +467,7 @@ type RulesWork struct {
 		Last   uint64
 		Inside uint64
 		Html   uint64
+		End    uint64
 	}
 	Say struct {
 		_      structs.HostLayout
