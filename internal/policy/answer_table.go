@@ -103,11 +103,11 @@ func rowOf(r *Request) answerRow {
 }
 
 // cause is why a rule refuses.
-func (r *Request) cause() Cause {
+func (q *Request) cause() Cause {
 	switch {
-	case r.Action == ActionPolice:
+	case q.Action == ActionPolice:
 		return CauseRate
-	case r.When != WhenAlways:
+	case q.When != WhenAlways:
 		return CauseOverload
 	}
 	return CauseRule

@@ -203,9 +203,9 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 }
 
 // isOfPages reports whether the rule may match what browsers load of themselves.
-func (r *Request) isOfPages() bool {
+func (q *Request) isOfPages() bool {
 	gets := func(method string) bool { return method == "GET" || strings.Contains(method, "*") }
-	return len(r.SNI)+len(r.ALPN) == 0 && (len(r.Method) == 0 || slices.ContainsFunc(r.Method, gets))
+	return len(q.SNI)+len(q.ALPN) == 0 && (len(q.Method) == 0 || slices.ContainsFunc(q.Method, gets))
 }
 
 // matches decodes the keys that say which requests a rule is for.
