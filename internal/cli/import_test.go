@@ -14,7 +14,7 @@ import (
 const shopConf = `limit_req_zone $binary_remote_addr zone=a:1m rate=2r/s;
 server {
 	listen 80;
-	limit_req zone=a burst=4 nodelay;
+	limit_req zone=a burst=12 nodelay;
 }
 `
 
@@ -31,7 +31,7 @@ func TestImport(t *testing.T) {
 		out  string // is in the standard output
 		errs string // is in the standard error
 	}{
-		{[]string{good}, 0, "{name: a, rate: 2/s, burst: 5, per: source}", ""},
+		{[]string{good}, 0, "{name: a, rate: 2/s, burst: 13, per: source}", ""},
 		{[]string{"nginx", good}, 0, "mode: shadow", ""},
 		{[]string{"--strict", good}, 0, "mode: shadow", ""},
 		{[]string{partly}, 0, "# - DIR/partly.conf:3: limit_conn b 1: ", "DIR/partly.conf:3: limit_conn b 1: "},
@@ -68,14 +68,14 @@ func TestImportOutput(t *testing.T) {
 		t.Fatalf("import --output: %+v", got)
 	}
 	text, err := os.ReadFile(out)
-	if err != nil || !bytes.Contains(text, []byte("burst: 5")) {
+	if err != nil || !bytes.Contains(text, []byte("burst: 13")) {
 		t.Errorf("written: %q, %v", text, err)
 	}
 	if got := w.do("import", "--output", out, good); got.Code != 1 || !strings.Contains(got.Err, "out.yaml exists") {
 		t.Errorf("import over a file that exists: %+v", got)
 	}
 	var read imported
-	if got := w.do("import", "--json", good); json.Unmarshal([]byte(got.Out), &read) != nil || read.Kind != "nginx" || read.Left == nil || !strings.Contains(read.Policy, "burst: 5") {
+	if got := w.do("import", "--json", good); json.Unmarshal([]byte(got.Out), &read) != nil || read.Kind != "nginx" || read.Left == nil || !strings.Contains(read.Policy, "burst: 13") {
 		t.Errorf("import --json: %+v", got)
 	}
 }
