@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
@@ -35,6 +36,7 @@ type engine struct {
 	took        string         // a note on what the start took back, until a reload; empty: nothing
 	snap        netif.Snapshot // the last that was applied
 	seen        netif.Snapshot // the last that was to be followed, perhaps in vain
+	linger      netif.Linger   // what is gone of it, and still followed
 	plan        netif.Plan
 	attachments []datapath.Attachment
 	trouble     error // why the interfaces are not all as planned
@@ -214,6 +216,8 @@ func (e *engine) enforce(next *enforceable) error {
 	if err != nil {
 		return err
 	}
+	seen := snap
+	snap = e.linger.Add(snap, time.Now())
 	plan := netif.NewPlan(snap, next.wants())
 	for _, a := range plan.Absent {
 		if !e.waitsFor(a) {
@@ -223,7 +227,7 @@ func (e *engine) enforce(next *enforceable) error {
 	if err := e.apply(next, snap, plan); err != nil {
 		return adviseOnXDP(err)
 	}
-	e.trouble, e.seen = nil, snap
+	e.trouble, e.seen = nil, seen
 	e.logSilent()
 	return nil
 }
@@ -263,11 +267,11 @@ func (e *engine) refresh(snap netif.Snapshot) error {
 	return e.follow(snap)
 }
 
-// retry tries again what could not be done for the interfaces.
+// retry tries again what could not be done for the interfaces, and lets go of addresses that are gone.
 func (e *engine) retry() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.trouble == nil {
+	if e.trouble == nil && !e.linger.Pending() {
 		return nil
 	}
 	snap, err := e.net.Snapshot()
@@ -279,6 +283,7 @@ func (e *engine) retry() error {
 
 func (e *engine) follow(snap netif.Snapshot) error {
 	e.seen = snap
+	snap = e.linger.Add(snap, time.Now())
 	plan := netif.NewPlan(snap, e.current.wants())
 	if e.trouble = e.apply(e.current, snap, plan); e.trouble != nil {
 		e.trouble = e.applyWhatWorks(snap, plan)

@@ -21,6 +21,7 @@ import (
 	"narthex/internal/load"
 	"narthex/internal/testnet"
 	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
 )
 
 // perSource has no token come during a test: what passes is the burst.
@@ -321,5 +322,34 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	// Those of eth0, and the four that every waiting room needs.
 	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockmissed", "sockops", "sockrelease", "sockstate"}, pins); diff != "" {
 		t.Errorf("links pinned (-want +have):\n%s", diff)
+	}
+}
+
+// A link that goes down for a moment takes the machine's IPv6 addresses with it. Who connects as soon as it is
+// back is followed like any other.
+func TestLinkGoesDownForAMoment(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, plain, true)
+	for _, ns := range []*testnet.Namespace{s.lab.Server, s.lab.Client} { // they come back with it
+		nettest.Check(t, ns.Sysctl("ipv6/conf/"+testnet.Dev+"/keep_addr_on_down", "1"))
+		nettest.Check(t, ns.Sysctl("ipv6/conf/"+testnet.Dev+"/accept_dad", "0"))
+	}
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{service: "concurrency: 2"})
+	ask := func() {
+		v := s.visit(bronze)
+		v.get("/")
+		v.wants(200)
+	}
+	ask()
+	for range 3 {
+		before := r.class(bronze).Arrived
+		nettest.Check(t, s.lab.Server.SetDown(testnet.Dev))
+		time.Sleep(400 * time.Millisecond) // the daemon has heard of it
+		nettest.Check(t, s.lab.Server.SetUp(testnet.Dev))
+		ask()
+		if got := r.class(bronze).Arrived - before; got != 1 {
+			t.Errorf("%d requests were seen after the link went down and came back, want 1", got)
+		}
 	}
 }
