@@ -158,10 +158,10 @@ func Cookies(value string) []Field {
 
 // HeaderName returns the name of a header as rules compare it: in lower case, and with hyphens for the underscores that
 // CGI and its like do not tell from them.
-func HeaderName(name string) string { return strings.ReplaceAll(lower(name), "_", "-") }
+func HeaderName(name string) string { return strings.ReplaceAll(Lower(name), "_", "-") }
 
-// lower is strings.ToLower for ASCII alone.
-func lower(s string) string {
+// Lower is strings.ToLower for ASCII alone.
+func Lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {

@@ -43,7 +43,7 @@ func (q *Request) readTarget(target string) error {
 
 func cutScheme(target string) (string, bool) {
 	scheme, rest, ok := strings.Cut(target, "://")
-	scheme = lower(scheme)
+	scheme = Lower(scheme)
 	return rest, ok && (scheme == "http" || scheme == "https")
 }
 
@@ -71,7 +71,7 @@ func Host(s string) (string, error) {
 		return "", nil
 	}
 	const refused = Refused("a host that is none")
-	name := lower(s)
+	name := Lower(s)
 	if colon := strings.LastIndexByte(name, ':'); colon >= 0 && strings.Trim(name[colon+1:], "0123456789") == "" {
 		name = name[:colon]
 	}
@@ -90,7 +90,7 @@ func Host(s string) (string, error) {
 }
 
 // ServerName returns a name of TLS as rules compare it.
-func ServerName(sni string) string { return strings.TrimSuffix(lower(sni), ".") }
+func ServerName(sni string) string { return strings.TrimSuffix(Lower(sni), ".") }
 
 // maxPath bounds the bytes of a path.
 const maxPath = 16384

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"narthex/internal/httphead"
 )
 
 // names decodes a mapping whose keys are names, by calling decode with each of them.
@@ -143,7 +145,7 @@ func (d *decoder) without(n *yaml.Node) (w Without) {
 // parseAbsentHeader reads the name of a header that must not be there.
 func parseAbsentHeader(s string) (string, error) {
 	name, err := parseToken(s)
-	switch name = strings.ReplaceAll(lower(name), "_", "-"); name {
+	switch name = httphead.HeaderName(name); name {
 	case "cookie":
 		return "", fmt.Errorf("%q has a key of its own; name the cookies, as without: {cookie: session}", name)
 	case "host":

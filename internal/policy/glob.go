@@ -5,6 +5,8 @@ package policy
 import (
 	"fmt"
 	"strings"
+
+	"narthex/internal/httphead"
 )
 
 // A pattern is a glob: "*" is any run of bytes, "[a-f2]" one of the bytes named, "\[" a bracket.
@@ -149,7 +151,7 @@ func expand(pattern string) []glob {
 func (g glob) folded() glob {
 	out := make(glob, len(g))
 	for i, part := range g {
-		out[i] = lower(part)
+		out[i] = httphead.Lower(part)
 	}
 	return out
 }
@@ -200,9 +202,9 @@ func plainMatches(pattern, text string) bool {
 func foldMatches(pattern, text string) bool {
 	list, err := elements(pattern)
 	for i := range list {
-		list[i].set = lower(list[i].set)
+		list[i].set = httphead.Lower(list[i].set)
 	}
-	return err == nil && elementsMatch(list, lower(text))
+	return err == nil && elementsMatch(list, httphead.Lower(text))
 }
 
 // elementsMatch goes back to the last star where a byte does not fit.
@@ -225,15 +227,4 @@ func elementsMatch(list []element, text string) bool {
 			at, i = star+1, from
 		}
 	}
-}
-
-// lower is strings.ToLower for ASCII alone.
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] += 'a' - 'A'
-		}
-	}
-	return string(b)
 }

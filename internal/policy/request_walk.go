@@ -5,6 +5,8 @@ package policy
 import (
 	"slices"
 	"strings"
+
+	"narthex/internal/httphead"
 )
 
 // Match returns the index of the first rule that matches a request, or -1, step by step as
@@ -63,7 +65,7 @@ func (w *requestWalk) named(kind MatchKind, list []NameValue) {
 		if e, ok := w.t.find(textKey(hashText(w.t.Seed, v.Name), kind, 0)); ok {
 			w.value(int(e.To), v.Value)
 			if folded := w.t.Fields[e.To].Folded; folded != 0 {
-				w.value(folded, lower(v.Value))
+				w.value(folded, httphead.Lower(v.Value))
 			}
 		}
 	}
