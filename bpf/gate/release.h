@@ -111,6 +111,7 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
     w->waited = waited;
     q->wait_sum += waited;
     q->wait[bucket_of(waited)]++;
+    f->withheld = 0;
     commitment = f->flags & FLOW_ACKED ? COMMIT_KEEP : COMMIT_FREE;
     if (commitment == COMMIT_FREE)
       f->node = 0;

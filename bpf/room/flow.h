@@ -28,16 +28,16 @@ struct flow {
   __u8 class;   /* slot */
   __u8 state;   /* enum flow_state */
   __u8 socket_priority;
-  __u8 ends;          /* enum service_end */
-  __u8 rank;          /* in the policy of that generation */
-  __u8 protocol;      /* enum protocol */
-  __u8 watched;       /* 1: it is in the ring of flows to be looked at again */
-  __u8 moves;         /* 1: bytes of its body, or of it again, have passed since it was looked at */
-  __u8 home;          /* rank of its connection, which its next request begins with */
-  __u8 named;         /* enum flow_named */
-  __u8 lacks;         /* looks at which the stack lacked bytes that were read, one after the other */
-  __u8 withheld;      /* 1: the stack has bytes of the request that waits, but for the first */
-  __u32 seat;         /* its number + 1; 0: none */
+  __u8 ends;     /* enum service_end */
+  __u8 rank;     /* in the policy of that generation */
+  __u8 protocol; /* enum protocol */
+  __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
+  __u8 moves;    /* 1: bytes of its body, or of it again, have passed since it was looked at */
+  __u8 home;     /* rank of its connection, which its next request begins with */
+  __u8 named;    /* enum flow_named */
+  __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
+  __u8 withheld; /* 1: the stack has bytes of the request that waits, or was taken back, but for the first */
+  __u32 seat;    /* its number + 1; 0: none */
   __u32 unread_since; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed
                          since */
   __u32 rule;         /* the request rule that its request was found to match; NO_MATCH: none */

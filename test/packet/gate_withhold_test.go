@@ -106,3 +106,25 @@ func TestGateWithheldChunks(t *testing.T) {
 	c.replies(ok, ends)
 	c.asks(get, serves)
 }
+
+// What somebody else says while a request waits, beyond what its client has sent, does not get to the stack. Bytes
+// that are there already are no reason to end the connection at its next request.
+func TestGateForgedBeyond(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1")
+		other, c := r.idle(t, base), r.idle(t, base)
+		other.asks(get, serves)
+		first := c.says(get)
+		c.send(first, waits)
+		beyond := testnet.Segment{Seq: c.Next + 5000, Ack: c.Ack, ACK: true, FIN: true}
+		c.drops(beyond, dropsFor("held"))
+		nettest.Check(t, c.SendFrame(c.frame(beyond))) // past the gate
+		other.replies(ok, ends)
+		c.released(c.frame(first))
+		c.Next = first.Seq + uint32(len(get))
+		c.replies(ok, ends)
+		c.send(c.says(get), serves)
+		c.replies(ok, ends)
+	}
+}

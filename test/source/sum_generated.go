@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "ccbc3816aafaefd29aa3fcbee07d1262"
+const compiled = "4aa84d14f810caa1dee89155060241ec"

@@ -379,7 +379,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
   if (is_outdated(skb, w))
     return drop(REASON_OUTDATED);
   /* What the stack has beyond it was read as another request's, which was taken back. */
-  bool hidden = known && sock->gap && !before(sock->sequence, w->s.seq);
+  bool hidden = w->flow.withheld && known && sock->gap && !before(sock->sequence, w->s.seq);
   return hidden || w->flow.reply.state == ANSWER_LOST ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;
 }
 

@@ -259,7 +259,7 @@ static __always_inline int more_of_request(struct __sk_buff *skb, struct scene *
     end = end_of_slot(slot);
     unclaim(sc);
   }
-  if (!(w->flow.flags & FLOW_NEW) && !s->length && !is_probe(w, end))
+  if (!(w->flow.flags & FLOW_NEW) && !s->length && !(s->flags & TCP_FIN) && !is_probe(w, end))
     return TCX_NEXT; /* acknowledges the answer before */
   count_reason(REASON_HELD, true, false);
   return answer_waiting(skb, w, end, length);
