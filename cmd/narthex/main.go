@@ -39,7 +39,6 @@ func main() {
 		Version:         versionText(),
 		RunDir:          daemon.RunDir,
 		Kernel:          daemon.BPF(),
-		Pinned:          pinned,
 		PinnedInstances: pinnedInstances,
 		OpenNetwork:     daemon.OpenNamespace,
 		Notifier:        daemon.Systemd{},
@@ -103,12 +102,6 @@ func schemaFile() string {
 		return ""
 	}
 	return path
-}
-
-// pinned reports whether an instance polices something, with or without a daemon.
-func pinned(instance string) (bool, error) {
-	_, interfaces, err := datapath.Pinned(datapath.Root, instance)
-	return interfaces > 0, err
 }
 
 // pinnedInstances lists the instances that are in force.

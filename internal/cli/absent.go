@@ -18,7 +18,7 @@ type absence struct {
 }
 
 func (t *target) absence() absence {
-	pinned, err := t.env.Pinned(t.instance)
+	pinned, err := t.env.Kernel.Pinned(t.instance)
 	return absence{t, daemon.Holder(t.env.RunDir, t.instance), err == nil && pinned}
 }
 
@@ -35,10 +35,38 @@ func (a absence) sentence() string {
 	return fmt.Sprintf("no daemon answers on %s: start it with %s", t.socket, start)
 }
 
-// explain makes a sentence of it if no daemon has answered.
-func (t *target) explain(err error) error {
-	if !errors.Is(err, api.ErrNoDaemon) {
-		return err
+// client returns a client that says when the daemon is long about something.
+func (t *target) client() *api.Client {
+	c := api.NewClient(t.socket)
+	c.Busy = func(pid int) {
+		fmt.Fprintf(t.env.Stderr, "process %d runs and is busy: waiting for it (Ctrl-C gives up; `narthex detach --force%s` takes the policy out of force without it)\n", pid, t.named())
 	}
-	return errors.New(t.absence().sentence())
+	return c
+}
+
+// explain makes a sentence of it if no daemon has answered, or says what to do about one that hangs.
+func (t *target) explain(err error) error {
+	var hung *api.HungError
+	switch {
+	case errors.Is(err, api.ErrNoDaemon):
+		return errors.New(t.absence().sentence())
+	case errors.As(err, &hung):
+		return fmt.Errorf("%w: %s", err, t.wayOut(hung))
+	}
+	return err
+}
+
+// wayOut says what to do about a daemon that hangs. What it has put in force goes on meanwhile.
+func (t *target) wayOut(hung *api.HungError) string {
+	pid := hung.PID
+	if pid == 0 {
+		pid = daemon.Holder(t.env.RunDir, t.instance)
+	}
+	let := "what is in force goes on without it"
+	if pid != 0 && hung.State == "stopped" {
+		let += fmt.Sprintf("; `kill -CONT %d` lets the daemon go on", pid)
+	} else if pid != 0 {
+		let += fmt.Sprintf("; `kill -KILL %d` ends the daemon alone, and the next one takes over", pid)
+	}
+	return fmt.Sprintf("%s; `narthex detach --force%s` takes the policy out of force", let, t.named())
 }

@@ -56,10 +56,7 @@ func (w *world) env(out, errs io.Writer, args ...string) Env {
 		Kernel: daemon.Kernel{
 			Open:   func(cfg datapath.Config, _ int) (daemon.Datapath, error) { return w.kernel.Open(cfg), nil },
 			Remove: w.kernel.Remove,
-		},
-		Pinned: func(instance string) (bool, error) {
-			_, ok := w.kernel.State(instance)
-			return ok, nil
+			Pinned: w.kernel.Pinned,
 		},
 		PinnedInstances: func() []string { return []string{"orphan"} },
 		OpenNetwork:     func(string, *slog.Logger) (daemon.Network, error) { return w.network, nil },
@@ -452,6 +449,9 @@ func TestEnforcingWithoutADaemon(t *testing.T) {
 	}
 	if diff := cmp.Diff(result{Out: "instance default: nothing to detach\n"}, w.do("detach")); diff != "" {
 		t.Errorf("second detach (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(result{Code: 1, Err: "narthex: there is no instance \"typo\": there is orphan\n"}, w.do("detach", "--instance", "typo")); diff != "" {
+		t.Errorf("detach of what there is not (-want +got):\n%s", diff)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 )
 
 // Commands returns the tree of all commands.
@@ -159,8 +158,6 @@ func (t *target) resolve() error {
 	}
 	return nil
 }
-
-func (t *target) client() *api.Client { return api.NewClient(t.socket) }
 
 // named is the instance's flag as one has to write it in another command.
 func (t *target) named() string {

@@ -24,6 +24,7 @@ const (
 	exitFailure = 1 // it could not be done, or nothing is enforced
 	exitUsage   = 2 // the command line or a policy is wrong
 	exitGone    = 3 // the network namespace that was policed is gone
+	exitTaken   = 4 // somebody has taken the instance out of force while the daemon hung
 
 	exitInterrupted = 130 // by SIGINT, as shells say it
 )
@@ -41,8 +42,7 @@ type Env struct {
 
 	RunDir          string // sockets and locks of all instances
 	Kernel          daemon.Kernel
-	Pinned          func(instance string) (bool, error) // whether an instance polices something
-	PinnedInstances func() []string                     // for completion
+	PinnedInstances func() []string // for completion
 	OpenNetwork     func(name string, log *slog.Logger) (daemon.Network, error)
 	Notifier        daemon.Notifier
 	Confine         func() ([]string, error) // gives up capabilities; nil: none
@@ -103,6 +103,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, new(*daemon.GoneError)):
 		return exitGone
+	case errors.As(err, new(*daemon.TakenError)):
+		return exitTaken
 	case errors.As(err, new(failure)):
 		return exitFailure
 	}

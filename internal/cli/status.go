@@ -60,7 +60,7 @@ Without a daemon there are no counters to show, only that the policy is enforced
 func readStatus(ctx context.Context, t *target) (api.Status, error) {
 	status, err := t.client().Status(ctx)
 	if !errors.Is(err, api.ErrNoDaemon) {
-		return status, err
+		return status, t.explain(err)
 	}
 	absence := t.absence()
 	switch {

@@ -47,6 +47,8 @@ type Datapath interface {
 type Kernel struct {
 	Open   func(cfg datapath.Config, rules int) (Datapath, error)
 	Remove func(instance string) (found bool, err error)
+	// Pinned reports whether an instance polices something, with or without a daemon.
+	Pinned func(instance string) (bool, error)
 }
 
 // BPF is the Kernel that is made of eBPF.
@@ -60,6 +62,10 @@ func BPF() Kernel {
 			return in, nil
 		},
 		Remove: func(instance string) (bool, error) { return datapath.Remove("", instance) },
+		Pinned: func(instance string) (bool, error) {
+			_, interfaces, err := datapath.Pinned("", instance)
+			return interfaces > 0, err
+		},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -21,41 +22,78 @@ const (
 	lockPoll    = 50 * time.Millisecond
 )
 
+// Detachment is what to take out of force.
+type Detachment struct {
+	Instance string
+	RunDir   string
+	Client   *api.Client
+	Socket   string           // that the client talks to
+	Force    bool             // also if a daemon hangs, which is not waited for
+	Waiting  func(holder int) // called if the daemon takes long to end
+}
+
 // Detach takes an instance out of force, with or without a daemon, and reports whether
 // there was anything. When it returns without error nothing is attached.
-func Detach(ctx context.Context, kernel Kernel, runDir, instance, socket string) (found bool, err error) {
+func Detach(ctx context.Context, kernel Kernel, what Detachment) (found bool, err error) {
 	stopped, patience := true, endLimit
-	if err := api.NewClient(socket).Stop(ctx, api.StopRequest{}); errors.Is(err, api.ErrNoDaemon) {
+	switch err := what.Client.Stop(ctx, api.StopRequest{}); {
+	case errors.Is(err, api.ErrNoDaemon):
 		stopped, patience = false, settleLimit
-	} else if err != nil {
+	case err != nil && what.Force && errors.As(err, new(*api.HungError)):
+		stopped, patience = false, 0
+	case err != nil:
 		return false, err
 	}
-	lock, err := awaitLock(ctx, runDir, instance, patience)
-	var busy *BusyError
-	if errors.As(err, &busy) {
-		return stopped, stubborn(busy, stopped, socket)
-	}
+	lock, err := what.lock(ctx, stopped, patience)
 	if err != nil {
 		return stopped, err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
-	found, err = kernel.Remove(instance)
+	found, err = kernel.Remove(what.Instance)
 	if err != nil {
-		return found || stopped, fmt.Errorf("remove instance %q: %w", instance, err)
+		return found || stopped, fmt.Errorf("remove instance %q: %w", what.Instance, err)
 	}
-	removeRecord(runDir, instance)
-	removeTemporary(socket, instance)
-	if checkReplaceable(socket) == nil {
-		os.Remove(socket)
+	removeRecord(what.RunDir, what.Instance)
+	os.Remove(claimsPath(what.RunDir, what.Instance))
+	removeTemporary(what.Socket, what.Instance)
+	if what.Force || checkReplaceable(what.Socket) == nil {
+		removeSocket(what.Socket)
 	}
 	return found || stopped, nil
 }
 
+// lock waits for the end of a daemon that was asked to stop, or takes its place.
+func (what *Detachment) lock(ctx context.Context, stopped bool, patience time.Duration) (*Lock, error) {
+	if what.Force {
+		patience = min(patience, settleLimit)
+	}
+	lock, err := awaitLock(ctx, what.RunDir, what.Instance, min(patience, settleLimit))
+	var busy *BusyError
+	if errors.As(err, &busy) && patience > settleLimit {
+		what.Waiting(busy.PID)
+		lock, err = awaitLock(ctx, what.RunDir, what.Instance, patience-settleLimit)
+	}
+	switch {
+	case !errors.As(err, &busy):
+		return lock, err
+	case what.Force:
+		return SeizeLock(what.RunDir, what.Instance)
+	}
+	return nil, stubborn(busy, stopped, what.Socket)
+}
+
+// removeSocket removes a socket, and nothing else that is there.
+func removeSocket(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		os.Remove(path)
+	}
+}
+
 func stubborn(busy *BusyError, stopped bool, socket string) error {
 	if stopped {
-		return fmt.Errorf("process %d was asked to stop and does not end: kill it and run `narthex detach` again", busy.PID)
+		return fmt.Errorf("process %d was asked to stop and does not end: run `narthex detach --force`, which does not wait for it", busy.PID)
 	}
-	return fmt.Errorf("process %d holds instance %q and does not answer on %s: name its socket with --socket, or stop it and run `narthex detach` again",
+	return fmt.Errorf("process %d holds instance %q and does not answer on %s: name its socket with --socket, or run `narthex detach --force`, which does without it",
 		busy.PID, busy.Instance, socket)
 }
 

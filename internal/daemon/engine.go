@@ -23,6 +23,8 @@ import (
 // engine holds what is in force and changes it, one change at a time.
 type engine struct {
 	instance string
+	pinned   func(instance string) (bool, error) // as Kernel.Pinned
+	lock     *Lock
 	log      *slog.Logger
 	dp       Datapath
 	net      Network
@@ -180,7 +182,12 @@ func (e *engine) set(req api.SetRequest, by string) (api.SetResult, error) {
 	if len(req.Values) == 0 {
 		buckets = bucketsAfter(req.Path, before, next.policy)
 	}
+	unclaim, err := e.claim(next.tables)
+	if err != nil {
+		return api.SetResult{}, err
+	}
 	if err := e.apply(next, e.snap, e.plan); err != nil {
+		unclaim()
 		return api.SetResult{}, err
 	}
 	e.noteChange("set "+req.Paths(), by)
@@ -224,7 +231,12 @@ func (e *engine) enforce(next *enforceable) error {
 			return fmt.Errorf("service %q: %w", a.Service, a.Err)
 		}
 	}
+	unclaim, err := e.claim(next.tables)
+	if err != nil {
+		return err
+	}
 	if err := e.apply(next, snap, plan); err != nil {
+		unclaim()
 		return adviseOnXDP(err)
 	}
 	e.trouble, e.seen = nil, seen
@@ -327,6 +339,9 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 	err := e.net.Do(func() error {
 		e.acting.Lock()
 		defer e.acting.Unlock()
+		if !e.lock.Held() {
+			return &TakenError{e.instance}
+		}
 		if err := e.dp.Apply(state); err != nil {
 			return err
 		}

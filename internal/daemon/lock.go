@@ -20,6 +20,29 @@ type Lock struct {
 	file *os.File
 }
 
+// TakenError is how a daemon ends whose instance another process has taken.
+type TakenError struct{ Instance string }
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("instance %q was taken out of force while this process hung (`narthex detach --force`): it ends, and changes nothing", e.Instance)
+}
+
+// Held reports whether it is still ours: SeizeLock takes it from a process that hangs.
+func (l *Lock) Held() bool { return isAt(l.file, l.file.Name()) }
+
+// SeizeLock takes the lock of an instance also from a process that holds it. That must look
+// whether its lock is held before it changes anything.
+func SeizeLock(runDir, instance string) (*Lock, error) {
+	lock, err := AcquireLock(runDir, instance)
+	if !errors.As(err, new(*BusyError)) {
+		return lock, err
+	}
+	if err := os.Remove(lockPath(runDir, instance)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, lockError(lockPath(runDir, instance), err)
+	}
+	return AcquireLock(runDir, instance)
+}
+
 // BusyError is the error of a lock that another process holds.
 type BusyError struct {
 	Instance string
@@ -104,8 +127,11 @@ func holderIn(locks, inode string) int {
 	return 0
 }
 
-// Release removes the lock.
+// Release removes the lock, unless it is another's by now.
 func (l *Lock) Release() error {
+	if !l.Held() {
+		return l.file.Close()
+	}
 	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
 }
 

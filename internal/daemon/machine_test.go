@@ -97,6 +97,7 @@ func (m *machine) bpf() Kernel {
 	return Kernel{
 		Open:   func(cfg datapath.Config, _ int) (Datapath, error) { return m.kernel.Open(cfg), nil },
 		Remove: m.kernel.Remove,
+		Pinned: m.kernel.Pinned,
 	}
 }
 

@@ -62,6 +62,7 @@ type daemon struct {
 	started time.Time
 	engine  *engine
 	groups  groups
+	lock    *Lock
 	control net.Listener
 	metrics net.Listener // nil if there are no metrics
 	stop    chan api.StopRequest
@@ -91,6 +92,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() { err = errors.Join(err, lock.Release()) }()
 	d := &daemon{
 		cfg:     cfg,
+		lock:    lock,
 		log:     cfg.Log.With("instance", cfg.Instance),
 		started: time.Now(),
 		stop:    make(chan api.StopRequest, 1),
@@ -156,7 +158,9 @@ func (d *daemon) closeListeners() {
 	}
 	if d.control != nil {
 		d.control.Close()
-		os.Remove(d.cfg.Socket)
+		if d.lock.Held() {
+			os.Remove(d.cfg.Socket)
+		}
 	}
 }
 
@@ -171,7 +175,7 @@ func (d *daemon) enforce(network Network, first *enforceable) error {
 		return err
 	}
 	d.engine = &engine{
-		instance: d.cfg.Instance, log: d.log, dp: dp, net: network, notes: dp.Notes(),
+		instance: d.cfg.Instance, pinned: d.cfg.Kernel.Pinned, lock: d.lock, log: d.log, dp: dp, net: network, notes: dp.Notes(),
 		runDir: d.cfg.RunDir, runFile: first.file,
 		applied: make(chan struct{}, 1), expired: make(chan struct{}, 1),
 	}
@@ -205,6 +209,7 @@ func (d *daemon) end(keep bool) error {
 		return err
 	}
 	removeRecord(d.cfg.RunDir, d.cfg.Instance)
+	os.Remove(claimsPath(d.cfg.RunDir, d.cfg.Instance))
 	removing := d.engine.net.Do(func() error {
 		_, err := d.cfg.Kernel.Remove(d.cfg.Instance)
 		return err

@@ -552,7 +552,7 @@ func TestDetach(t *testing.T) {
 	cfg := m.config(m.write("p.yaml", onePolicy))
 	detach := func() bool {
 		t.Helper()
-		found, err := Detach(t.Context(), m.bpf(), m.dir, cfg.Instance, cfg.Socket)
+		found, err := Detach(t.Context(), m.bpf(), Detachment{Instance: cfg.Instance, RunDir: m.dir, Socket: cfg.Socket, Client: api.NewClient(cfg.Socket)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -638,5 +638,34 @@ func TestRunSizesTheWaitingRooms(t *testing.T) {
 	m.start(cfg).end()
 	if got := m.kernel.Opened(); got.Sources != 1 || got.Slots != 2 || got.SlotSize != 3000 || got.Flows != 4 {
 		t.Errorf("opened with %+v", got)
+	}
+}
+
+// A daemon whose instance was taken ends, and leaves alone what is another's by then.
+func TestInstanceIsTaken(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	lock, err := SeizeLock(m.dir, cfg.Instance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(os.Getpid(), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; !errors.As(err, new(*TakenError)) {
+		t.Errorf("the daemon ended with %v", err)
+	}
+	if got, want := m.kernel.End(), []string{"close"}; !slices.Equal(got, want) {
+		t.Errorf("it ended with %q, want %q", got, want)
+	}
+	if _, err := os.Lstat(cfg.Socket); err != nil {
+		t.Errorf("it removed a socket that may be another's: %v", err)
+	}
+	if !lock.Held() {
+		t.Error("it removed another's lock")
+	}
+	if err := lock.Release(); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon/api"
 	"narthex/internal/netif"
@@ -72,8 +75,16 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 	defer retry.Stop()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
+	continued := make(chan os.Signal, 1) // after it was stopped
+	signal.Notify(continued, unix.SIGCONT)
+	defer signal.Stop(continued)
 	for {
+		if !d.lock.Held() {
+			return true, &TakenError{d.cfg.Instance}
+		}
 		select {
+		case <-continued:
+			d.log.Warn("going on after having been stopped: what is in force was left to itself")
 		case <-ctx.Done():
 			d.log.Info("stopping", "keep", d.cfg.Keep)
 			return d.cfg.Keep, nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"narthex/internal/daemon/api"
@@ -65,6 +66,7 @@ func (d *daemon) api() http.Handler {
 		status, err := d.status()
 		answer(w, status, err)
 	})
+	mux.HandleFunc("GET "+api.PathAlive, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, api.Alive{PID: os.Getpid()}) })
 	mux.HandleFunc("GET "+api.PathEvents, d.tellEvents)
 	mux.HandleFunc("GET "+api.PathLive, d.showLive)
 	mux.HandleFunc("GET "+api.PathSamples, d.engine.agent.serveSamples)

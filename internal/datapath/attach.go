@@ -292,6 +292,8 @@ func Remove(root, instance string) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	left, _ := p.draft().exist() // a crash came between
+	found = found || left
 	var restoring error
 	if all, err := p.loadHooks(); err == nil {
 		for _, a := range all {

@@ -206,7 +206,7 @@ func (in *instance) end() error {
 		err = errors.Join(err, stopErr)
 	}
 	r, detachErr := execute(exec.Command(binary, "detach", "--instance", in.name))
-	if detachErr == nil && r.code != 0 {
+	if detachErr == nil && r.code != 0 && !strings.Contains(r.stderr, "there is no instance") {
 		detachErr = fmt.Errorf("narthex detach: exit code %d: %s", r.code, r.stderr)
 	}
 	return errors.Join(err, detachErr, in.left(had))

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,20 +25,22 @@ var ErrNoDaemon = errors.New("no daemon answers")
 
 // Client talks to a daemon.
 type Client struct {
+	// Busy is called once if the daemon runs, and takes long to do what it is asked for; nil: it is not.
+	Busy func(pid int)
+
 	socket string
 	http   *http.Client
+	pid    atomic.Int32 // of the daemon; 0: not known
 }
 
 // NewClient returns a client of the daemon that listens on the socket.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}
-	return &Client{socket: socket, http: &http.Client{
-		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
+	c := &Client{socket: socket}
+	c.http = &http.Client{
+		Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true},
 		Timeout:   answerLimit,
-	}}
+	}
+	return c
 }
 
 // Status asks how things are.
@@ -79,16 +81,17 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
+	resp, done, err := c.send(c.http, req)
 	if err != nil {
-		return c.explain(err)
+		return err
 	}
+	defer done()
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return failure(resp)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return fmt.Errorf("read the daemon's answer on %q: %w", c.socket, err)
+		return fmt.Errorf("read the daemon's answer on %q: %w", c.socket, cause(resp.Request, err))
 	}
 	return nil
 }
@@ -96,13 +99,15 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 // explain turns an error of the connection into a sentence.
 func (c *Client) explain(err error) error {
 	switch {
+	case errors.As(err, new(*HungError)):
+		return err
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("%w on %s: start it with `narthex run --policy FILE`", ErrNoDaemon, c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to use %s: run this command as root", c.socket)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the daemon on %q does not answer, and may yet do what was asked of it: see its log, and `narthex status` when it answers", c.socket)
+		return fmt.Errorf("the daemon on %q runs and has not done in %s what was asked of it, and may yet: see its log, and `narthex status`", c.socket, c.http.Timeout)
 	}
 	return fmt.Errorf("ask the daemon on %q: %w", c.socket, err)
 }

@@ -21,10 +21,11 @@ func Follow[T any](ctx context.Context, c *Client, path string, began func(), te
 	}
 	patient := *c.http
 	patient.Timeout = 0
-	resp, err := patient.Do(req)
+	resp, done, err := c.send(&patient, req)
 	if err != nil {
-		return c.explain(err)
+		return err
 	}
+	defer done()
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return failure(resp)
@@ -37,7 +38,7 @@ func Follow[T any](ctx context.Context, c *Client, path string, began func(), te
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return ErrEventsEnded
 			}
-			return fmt.Errorf("read what the daemon on %q tells: %w", c.socket, err)
+			return fmt.Errorf("read what the daemon on %q tells: %w", c.socket, cause(resp.Request, err))
 		}
 		if err := tell(v); err != nil {
 			return err

@@ -73,6 +73,12 @@ func (k *Kernel) Remove(instance string) (bool, error) {
 	return found, nil
 }
 
+// Pinned reports whether there is an instance.
+func (k *Kernel) Pinned(instance string) (bool, error) {
+	_, ok := k.State(instance)
+	return ok, nil
+}
+
 // End returns how instances ended, in order: clear and its limit, close, remove.
 func (k *Kernel) End() []string {
 	k.mu.Lock()

@@ -50,6 +50,7 @@ type Parameter struct{ Name, What string }
 // Endpoints is everything that the control socket offers.
 var Endpoints = []Endpoint{
 	{Method: http.MethodGet, Path: PathDescription, What: "This description.", Access: AccessRead},
+	{Method: http.MethodGet, Path: api.PathAlive, What: "Answered at once by a daemon that runs, whatever else it does.", Access: AccessRead, Answer: api.Alive{}},
 	{Method: http.MethodGet, Path: api.PathStatus, What: "Everything that `narthex status` shows.", Access: AccessRead, Answer: api.Status{}},
 	{
 		Method: http.MethodGet, Path: api.PathSamples, Access: AccessRead, Answer: api.Sample{}, Stream: true,
