@@ -10,13 +10,16 @@
 _Static_assert(sizeof(struct match) == 64 && sizeof(struct match_field) == 64, "cells");
 _Static_assert(sizeof(struct match_node) == 32 && sizeof(struct pattern) == 8 && sizeof(struct refusal) == 16,
                "parts of cells");
-_Static_assert(sizeof(struct rule) == 64 && sizeof(struct service) <= 64, "cells");
+_Static_assert(sizeof(struct sets) == 64 && sizeof(struct rule) == 64 && sizeof(struct service) <= 64,
+               "cells");
 
 union cell {
   struct header header;
   struct guard guard; /* of a service or a rule */
   struct service service;
   struct rule rule;
+  struct sets sets;
+  struct places places;
   __u8 size[64];
 };
 

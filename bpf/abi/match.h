@@ -2,7 +2,7 @@
 /* Request rules. Their tables are found by keyed hashes of what a request says; docs/decisions has why,
  * internal/policy how they are built. */
 #pragma once
-#include "headers/kernel.h"
+#include "abi/policy.h"
 
 /* What rules ask of a request. Headers, cookies and parameters that rules name are further fields, as is the
  * number of parameters. */
@@ -116,6 +116,27 @@ struct match {
   __u32 letters;   /* bits: first letters, of 5 bits each, of the names of headers that rules name */
   __u8 pairs;      /* the end of the fields from FIELD_PAIRS on that are pairs; 0: there are none */
   __u8 pad2[3];    /* 0 */
+  __u32 places;    /* cell of struct places; 0: rules ask neither whom a request is from nor where it is to */
+};
+
+/* Where the look-ups begin of the sets of addresses that rules ask for. */
+struct places {
+  __u32 from_v4; /* entries: (client's address) → struct sets */
+  __u32 from_v6;
+  __u32 to_v4; /* entries: (destination, port) → struct sets */
+  __u32 to_v6;
+  __u8 from; /* field; 0: no rule asks */
+  __u8 to;
+  __u8 pad[6]; /* 0 */
+};
+
+/* Sets that one address is in at most: `check` refuses more. */
+#define MAX_SETS 10
+
+/* The sets that an address is in. */
+struct sets {
+  struct guard guard;
+  __u32 pattern[MAX_SETS]; /* of its field, ascending; 0: no more */
 };
 
 /* In an entry of the automaton: words end in the state, see MATCH_OUTPUT. */

@@ -46,6 +46,40 @@ __noinline int walk_edge(struct reading *r, __u32 pattern) {
   return 0;
 }
 
+/* Notes the sets that an address is in as what a field has. */
+static __always_inline void note_sets(struct reading *r, const struct image *opened, const struct key *key,
+                                      __u32 entry, __u32 field) {
+  struct image at = *opened, *im = &at;
+  field &= MAX_FIELDS - 1;
+  int cell = entry ? find_cell(key, entry, im->generation) : CELL_NONE;
+  const struct page *page = cell > 0 ? page_of(im, cell) : NULL;
+  if (!page)
+    return;
+  const struct sets *p = &page->cell[cell % PAGE_CELLS].sets;
+  __u32 n = 0;
+  for (; n < MAX_SETS && p->pattern[n]; n++)
+    r->hit[field][n] = p->pattern[n];
+  r->hits[field] = n;
+  r->present[field / 64] |= 1ULL << (field & 63);
+}
+
+/* Notes in which of the sets that rules ask for a request's client is, and its destination. */
+__noinline int note_places(struct reading *r, const struct packet *from, const struct packet *to) {
+  struct image im;
+  struct match m;
+  if (!r || !from || !to || !open_match(&im, &m) || !m.places)
+    return 0;
+  const struct page *page = page_of(&im, m.places);
+  if (!page)
+    return 0;
+  struct places p = page->cell[m.places % PAGE_CELLS].places;
+  struct key key = {{from->src[0], from->src[1], 0, 0}};
+  note_sets(r, &im, &key, from->v6 ? p.from_v6 : p.from_v4, p.from);
+  key = (struct key){{to->dst[0], to->dst[1], (__u64)to->dport << 48, 0}};
+  note_sets(r, &im, &key, to->v6 ? p.to_v6 : p.to_v4, p.to);
+  return 0;
+}
+
 /* Notes of the names that rules want absent those that are. */
 static __always_inline void note_absent(struct reading *r) {
   for (int i = 0; i < MAX_FIELDS / 64; i++)

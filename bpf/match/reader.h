@@ -231,11 +231,17 @@ static __always_inline bool read_head(struct __sk_buff *skb, struct work *w, str
   for (int i = 0; i < MAX_READINGS / READING_TURN && value < READ_END; i++)
     value = read_turn(skb, w, r, node, value);
   r->complex |= value < READ_END;
-  if (value == READ_END && r->graph) {
-    note_absent(r);
-    walk_graph(r);
-  }
   return value != READ_BAD;
+}
+
+/* Finds the rule of what has been read, if that is one that asks for several fields, for whom the request is
+ * from or for where it is to. */
+static __always_inline void find_joint(const struct work *w, struct reading *r) {
+  if (!r->graph)
+    return;
+  note_absent(r);
+  note_places(r, &w->from, &w->s.p);
+  walk_graph(r);
 }
 
 #define NAME_RUN 4
@@ -291,6 +297,8 @@ __noinline int read_hello(struct __sk_buff *skb, struct work *w, struct reading 
   if (!w || !r)
     return 0;
   __builtin_memset(&r->names, 0, sizeof(r->names));
+  for (int i = 0; i < MAX_FIELDS / 64; i++)
+    r->absent[i] = 0; /* that is asked of heads */
   for (int i = 0; i < MAX_SLOT_SIZE / HTTP_CHUNK + 2 && step == HTTP_MORE; i++) {
     if (!next_piece(skb, w, r, node))
       break;
@@ -306,7 +314,5 @@ __noinline int read_hello(struct __sk_buff *skb, struct work *w, struct reading 
   r->pos = step == HTTP_END && r->asks >> FIELD_ALPN & 1 ? 0 : HELLO_NAME;
   for (int i = 0; i < MAX_PROTOCOLS && next_protocol(r); i++)
     match_text(r, FIELD_ALPN);
-  if (r->graph)
-    walk_graph(r);
   return 0;
 }

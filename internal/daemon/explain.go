@@ -123,6 +123,8 @@ func (x Explainer) requestNote(req api.ExplainRequest) string {
 		return ""
 	case len(x.Policy.Requests) == 0:
 		return "the policy has no request rules: what the request says makes no difference"
+	case req.To == "" && slices.ContainsFunc(x.Policy.Requests, func(r policy.Request) bool { return len(r.ToAddrs) > 0 }):
+		return "request rules depend on the address that the connection is to: name one with --to"
 	}
 	return ""
 }

@@ -71,7 +71,7 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 	switch x.Tables.Services[service].Room.Protocol {
 	case policy.TLS:
 		d.SNI = serverName(q.request)
-		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != ""}, d.SNI != ""
+		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", From: q.from, To: x.destination(service, q)}, d.SNI != ""
 	case policy.TCP:
 		return v, false
 	}
@@ -94,8 +94,26 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 		Host: head.Host, HasHost: head.Host != "",
 		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
 		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
+		From: q.from, To: x.destination(service, q),
 	}
 	return v, true
+}
+
+// destination is where the connection is to, or may be to if the question does not say.
+func (x Explainer) destination(service int, q question) netip.AddrPort {
+	if q.to.IsValid() {
+		return q.to
+	}
+	any := map[bool]netip.Addr{true: netip.IPv4Unspecified(), false: netip.IPv6Unspecified()}[q.from.Is4()]
+	for _, l := range x.Tables.Services[service].Listen {
+		if !l.Addr.IsValid() {
+			return netip.AddrPortFrom(any, l.Port)
+		}
+		if l.Addr.Is4() == q.from.Is4() {
+			return netip.AddrPortFrom(l.Addr, l.Port)
+		}
+	}
+	return netip.AddrPort{}
 }
 
 func nameValues(fields []httphead.Field) []policy.NameValue {
@@ -172,6 +190,7 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 		return false, nil
 	}
 	r.from, r.firm, r.Client = from, firm, from.String()
+	v.From = from
 	learned, blocked, err := r.x.remembered(from)
 	if err != nil {
 		return false, err

@@ -14,7 +14,8 @@ type matchImage struct {
 	tables  *policy.RequestTables
 	cell    int // of the match itself
 	lengths uint32
-	end     int // cell behind
+	places  *trie // nil: no rule asks for addresses
+	end     int   // cell behind
 }
 
 // Values a cell has room for.
@@ -48,6 +49,11 @@ func placeMatch(t *policy.RequestTables, cell int) *matchImage {
 		Patterns: take(len(t.Patterns), patternsPerCell),
 		Nodes:    take(len(t.Nodes), nodesPerCell),
 		States:   take(len(t.States), statesPerCell),
+	}
+	if p := t.Places; p != nil {
+		m.Places = take(1, 1)
+		m.places = newTrie(p.Nodes, len(p.Sets), next)
+		next = m.places.end
 	}
 	m.lengths = take(len(t.Lengths), lengthsPerCell)
 	next = ceil(next, classCells) // within a page
@@ -101,12 +107,35 @@ func (m *matchImage) write(im *image, s *slots, answers *policy.AnswerTables) {
 	for i, e := range t.Entries {
 		entries[i] = narthexMatchEntry{Key: e.Key, Rule: e.Rule, To: e.To}
 	}
+	m.writePlaces(im)
 	putAll(im, int(m.Patterns), patterns)
 	putAll(im, int(m.Nodes), nodes)
 	putAll(im, int(m.Entries), entries)
 	putAll(im, int(m.lengths), t.Lengths)
 	putAll(im, int(m.Classes), t.Classes[:])
 	putAll(im, int(m.States), t.States)
+}
+
+// writePlaces puts the sets of addresses into the image.
+func (m *matchImage) writePlaces(im *image) {
+	t := m.tables.Places
+	if t == nil {
+		return
+	}
+	put(im, int(m.Places), &narthexPlaces{
+		FromV4: m.places.entry(t.From.RootV4), FromV6: m.places.entry(t.From.RootV6),
+		ToV4: m.places.entry(t.To.RootV4), ToV6: m.places.entry(t.To.RootV6),
+		From: uint8(t.FromField), To: uint8(t.ToField),
+	})
+	set := func(cell, i int, g narthexGuard) {
+		p := narthexSets{Guard: g}
+		copy(p.Pattern[:], t.Sets[i])
+		put(im, cell, &p)
+	}
+	for i := range t.Sets {
+		set(m.places.outcomes+i, i, narthexGuard{})
+	}
+	m.places.write(im, set)
 }
 
 func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {

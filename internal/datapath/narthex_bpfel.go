@@ -281,7 +281,7 @@ type narthexMatch struct {
 	Letters    uint32
 	Pairs      uint8
 	Pad2       [3]uint8
-	_          [4]byte
+	Places     uint32
 }
 
 type narthexMatchEntry struct {
@@ -405,6 +405,17 @@ type narthexPattern struct {
 	Up     uint32
 	Length uint16
 	Flags  uint16
+}
+
+type narthexPlaces struct {
+	_      structs.HostLayout
+	FromV4 uint32
+	FromV6 uint32
+	ToV4   uint32
+	ToV6   uint32
+	From   uint8
+	To     uint8
+	Pad    [6]uint8
 }
 
 type narthexPool struct {
@@ -798,6 +809,12 @@ const (
 type narthexServiceSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
+}
+
+type narthexSets struct {
+	_       structs.HostLayout
+	Guard   narthexGuard
+	Pattern [10]uint32
 }
 
 type narthexSlot struct {

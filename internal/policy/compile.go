@@ -288,26 +288,7 @@ func (c *compiler) buildFamily(all []rulePrefix, applies []bool) (Entry, error) 
 
 // place copies the nodes that are in use to the tables and sets the roots.
 func (c *compiler) place(t *Tables) error {
-	moved := make([]Entry, len(c.forest.nodes))
-	var place func(Entry) Entry
-	place = func(e Entry) Entry {
-		i, ok := e.Node()
-		if !ok {
-			return e
-		}
-		if moved[i] == none {
-			at := len(t.Nodes)
-			moved[i] = NodeEntry(at)
-			n := c.forest.nodes[i]
-			t.Nodes = append(t.Nodes, n)
-			n.Miss = place(n.Miss)
-			for v := range n.Child {
-				n.Child[v] = place(n.Child[v])
-			}
-			t.Nodes[at] = n
-		}
-		return moved[i]
-	}
+	place := c.forest.placer(&t.Nodes)
 	roots := func(r Roots) Roots { return Roots{place(r.RootV4), place(r.RootV6)} }
 	for _, g := range c.groups {
 		plain, learned := roots(g.plain), []Roots(nil)

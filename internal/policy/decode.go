@@ -113,7 +113,7 @@ var elsewhere = map[string]map[string]string{
 		"query": "request", "parameters": "request", "without": "request",
 		"sni": "request", "alpn": "request", "over": "request", "block": "request", "learn": "request", "answer": "request",
 	},
-	"a request rule": {"from": "connection", "from_port": "connection", "to": "connection", "learned": "connection"},
+	"a request rule": {"from_port": "connection", "learned": "connection"},
 }
 
 // unknownKey reports a key and returns the one that was meant, if that can be guessed.

@@ -21,6 +21,7 @@ type rawConnection struct {
 type rawRequest struct {
 	Request
 	class, answer reference
+	toServices    []reference
 }
 
 // The parsers of a rule's words.
@@ -170,6 +171,8 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 			scalar(d, n, key, &r.class, ref(n))
 		case "answer":
 			d.ruleAnswer(n, &r)
+		case "to":
+			d.destinations(n, &r)
 		default:
 			d.matches(key, n, &r.Request)
 			d.limits(key, n, &r.Request)
@@ -233,6 +236,8 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 		r.Parameters, d.newer = d.parameters(n), true
 	case "without":
 		r.Without, d.newer = d.without(n), true
+	case "from":
+		r.From = distinct(d, n, key, parseRange)
 	}
 }
 

@@ -180,6 +180,8 @@ func (p *Policy) describeRequest(r *Request) string {
 			asks = append(asks, what+" "+inWords(patterns, "or"))
 		}
 	}
+	ask("from", words(r.From))
+	ask("to", p.ToNames(r))
 	ask("path", r.Path)
 	ask("host", r.Host)
 	ask("method", r.Method)

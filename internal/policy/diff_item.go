@@ -51,6 +51,17 @@ func (d *differ) className(p *Policy, class int) string {
 	return p.ClassName(class)
 }
 
+// serviceNames returns how services are called now.
+func (d *differ) serviceNames(p *Policy, services []int) []string {
+	names := p.serviceNames(services)
+	for i := range names {
+		if now, ok := d.service[names[i]]; ok && p == d.from {
+			names[i] = now
+		}
+	}
+	return names
+}
+
 func (d *differ) connectionItems(p *Policy) []item {
 	items := make([]item, len(p.Connections))
 	for i := range p.Connections {
@@ -58,13 +69,7 @@ func (d *differ) connectionItems(p *Policy) []item {
 		var r ruleItem
 		r.list("from", words(c.From))
 		r.list("from_port", words(c.FromPort))
-		to := p.serviceNames(c.To)
-		for i := range to {
-			if now, ok := d.service[to[i]]; ok && p == d.from {
-				to[i] = now
-			}
-		}
-		r.list("to", to)
+		r.list("to", d.serviceNames(p, c.To))
 		var learned []string
 		for _, class := range c.Learned {
 			learned = append(learned, d.className(p, class))
@@ -82,6 +87,8 @@ func (d *differ) requestItems(p *Policy) []item {
 	for i := range p.Requests {
 		q := &p.Requests[i]
 		var r ruleItem
+		r.list("from", words(q.From))
+		r.list("to", append(d.serviceNames(p, q.To), words(q.ToAddrs)...))
 		r.list("path", q.Path)
 		r.list("host", q.Host)
 		r.list("method", q.Method)

@@ -22,16 +22,15 @@ func equal[T comparable](x, y T) bool { return x == y }
 // overlaps reports whether a SYN may match both rules.
 func (c *Connection) overlaps(o *Connection) bool {
 	return meet(c.To, o.To, equal) && meet(c.Learned, o.Learned, equal) &&
-		meet(c.From, o.From, func(x, y Range) bool {
-			return x.First.Is4() == y.First.Is4() && x.First.Compare(y.Last) <= 0 && y.First.Compare(x.Last) <= 0
-		}) &&
+		meet(c.From, o.From, Range.overlaps) &&
 		meet(c.FromPort, o.FromPort, func(x, y PortRange) bool { return x.First <= y.Last && y.First <= x.Last })
 }
 
-// overlaps reports whether a request may match both rules, as far as that is seen by what it has
+// overlap reports whether a request may match both rules, as far as that is seen by what it has
 // but one of: a request may have many headers and cookies of one name.
-func (q *Request) overlaps(o *Request) bool {
-	return meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
+func (p *Policy) overlap(q, o *Request) bool {
+	return meet(q.From, o.From, Range.overlaps) && meet(p.to(q), p.to(o), Destination.overlaps) &&
+		meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
 		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet)
 }
 

@@ -19,7 +19,7 @@ func (d *differ) requests() {
 	old, next := d.requestItems(d.from), d.requestItems(d.to)
 	d.rules(inRequests, old, next, func(was, now int) (Rating, Rating) {
 		return d.from.Requests[was].rating(), d.to.Requests[now].rating()
-	}, func(i, j int) bool { return d.to.Requests[i].overlaps(&d.to.Requests[j]) })
+	}, func(i, j int) bool { return d.to.overlap(&d.to.Requests[i], &d.to.Requests[j]) })
 }
 
 // rules compares the rules of one table. meet says whether anything may match two rules.

@@ -40,6 +40,10 @@ func TestDiff(t *testing.T) {
 		kept    int
 	}{
 		"nothing but words": {[]string{"version: 1", "# the same\nversion: 1", "action: drop", "action:   drop", "burst: 3", "burst: 3, per: rule"}, nil, 4},
+		"places": {
+			[]string{"{name: x, path: /x, action: drop}", "{name: x, path: /x, from: 10.0.0.0/8, to: [shop, \"192.0.2.0/24:80\"], action: drop}"},
+			[]string{"~ x: from: none -> 10.0.0.0/8", "~ x: to: none -> shop 192.0.2.0/24:80"}, 4,
+		},
 		"limits": {
 			[]string{"concurrency: 8", "concurrency: 16, queue: {size: 10, max_wait: 1s}, reject: {reset: true}", "unlimited", "auto, mode: shadow"},
 			[]string{

@@ -40,6 +40,8 @@ type forest struct {
 	seed  maphash.Seed
 	first []combined // results of firstOf by hash; a newer one replaces an older one
 	work  int
+	// unite combines two rules in place of the choice of the first.
+	unite func(a, b Entry) (Entry, error)
 }
 
 // combined is a result of firstOf; a is smaller than b.
@@ -167,12 +169,8 @@ func (f *forest) firstOf(a, b Entry) (Entry, error) {
 	if a > b {
 		a, b = b, a
 	}
-	oa, ob := f.orders(a), f.orders(b)
-	switch {
-	case a == b || oa.most <= ob.least:
-		return a, nil
-	case ob.most <= oa.least:
-		return b, nil
+	if e, ok, err := f.decided(a, b); ok || err != nil {
+		return e, err
 	}
 	if known := f.remembered(a, b); known.a == a && known.b == b {
 		return known.result, nil
@@ -191,6 +189,58 @@ func (f *forest) firstOf(a, b Entry) (Entry, error) {
 	e := f.add(&n)
 	*f.remembered(a, b) = combined{a, b, e}
 	return e, nil
+}
+
+// decided returns the combination of two outcomes that takes no new sub-trie; a is the smaller.
+func (f *forest) decided(a, b Entry) (e Entry, ok bool, err error) {
+	if f.unite != nil {
+		_, left := a.Node()
+		_, right := b.Node()
+		switch {
+		case a == b || a == none:
+			return b, true, nil
+		case !left && !right:
+			e, err = f.unite(a, b)
+			return e, true, err
+		}
+		return none, false, nil
+	}
+	oa, ob := f.orders(a), f.orders(b)
+	switch {
+	case a == b || oa.most <= ob.least:
+		return a, true, nil
+	case ob.most <= oa.least:
+		return b, true, nil
+	}
+	return none, false, nil
+}
+
+// placer returns a function that copies the nodes that an entry leads to, and returns it as it is then.
+func (f *forest) placer(to *[]Node) func(Entry) Entry {
+	moved := make([]Entry, 0, len(f.nodes))
+	var place func(Entry) Entry
+	place = func(e Entry) Entry {
+		i, ok := e.Node()
+		if !ok {
+			return e
+		}
+		if i >= len(moved) {
+			moved = append(moved, make([]Entry, len(f.nodes)-len(moved))...)
+		}
+		if moved[i] == none {
+			at := len(*to)
+			moved[i] = NodeEntry(at)
+			n := f.nodes[i]
+			*to = append(*to, n)
+			n.Miss = place(n.Miss)
+			for v := range n.Child {
+				n.Child[v] = place(n.Child[v])
+			}
+			(*to)[at] = n
+		}
+		return moved[i]
+	}
+	return place
 }
 
 // remembered returns where the result for two outcomes is kept. That place may hold

@@ -48,6 +48,14 @@ var requestForm = form{
 	keys: []key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
 		{
+			name: "from", value: distinctOf(rangeValue()), defText: "anybody", examples: []any{"198.51.100.0/24"},
+			doc: "The client: addresses, prefixes or FIRST-LAST. Behind trusted_proxies it is the one that is named.",
+		},
+		{
+			name: "to", value: distinctOf(anyOf(nameValue(), destinationValue())), defText: "all services", examples: []any{"web", "192.0.2.0/24:8080"},
+			doc: "Services, by name, or where the connection is to: addresses, prefixes or FIRST-LAST, with a port behind a colon or without; * with a port is any address.",
+		},
+		{
 			name: "path", value: listOf(pathValue()), defText: "any", examples: []any{"/search*", "*.php"},
 			doc: "Patterns of paths, / or * first; compared after decoding and cleaning, without query and fragment.",
 		},

@@ -111,6 +111,8 @@ type PerMeaning struct {
 type RequestMeaning struct {
 	Name   string              `json:"name"`
 	Line   int                 `json:"line"`
+	From   []string            `json:"from,omitempty"`
+	To     []string            `json:"to,omitempty"`
 	Path   []string            `json:"path,omitempty"`
 	Host   []string            `json:"host,omitempty"`
 	Method []string            `json:"method,omitempty"`
@@ -256,7 +258,7 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 		return pairMap(pairs, func(p *Pair) []string { return p.Folded })
 	}
 	m := RequestMeaning{
-		Name: r.Name, Line: r.Pos.Line, Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
+		Name: r.Name, Line: r.Pos.Line, From: words(r.From), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
 		Cookie: plain(r.Cookie), Header: plain(r.Header), Query: plain(r.Query), Parameters: r.Parameters,
 		CookieFolded: folded(r.Cookie), HeaderFolded: folded(r.Header), QueryFolded: folded(r.Query), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),

@@ -178,6 +178,9 @@ type Request struct {
 	// Parameters is how many the query must have at least; 0: not asked.
 	Parameters int
 	Without    Without
+	From       []Range       // whom the request is from; empty: anybody
+	To         []int         // indexes into Policy.Services, ascending
+	ToAddrs    []Destination // beside To: where else it is to; both empty: anywhere
 	Action     Action
 	Rate       Limit // zero unless Action is ActionPolice
 	Burst      int   // tokens; 0 unless Action is ActionPolice, and where the rate sets itself

@@ -20,7 +20,7 @@ func CompileRequests(p *Policy, seed uint64) (*RequestTables, []Warning, error) 
 	c := newRequestCompiler(p, d)
 	// A small secret is a weak one: its first byte can cancel that of a text out.
 	place := func() { c.place(mix(seed ^ hashStep)) }
-	for _, step := range []func(){c.addPairs, c.addRules, c.automaton, c.number, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
+	for _, step := range []func(){c.addPairs, c.addPlaces, c.addRules, c.automaton, c.number, c.buildPlaces, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
 		step()
 		if len(d.errors) > 0 {
 			return nil, nil, d.err()
@@ -53,6 +53,7 @@ type requestCompiler struct {
 	outputs []output          // of the automaton
 	paths   []conjunction
 	pending []pendingEntry
+	places  [2]placeSets // of from and to
 }
 
 func newRequestCompiler(p *Policy, d *diagnostics) *requestCompiler {
@@ -78,9 +79,9 @@ func (c *requestCompiler) addField(name string, kind MatchKind, key string) int 
 // ask is what a rule asks of one value: one of the spots. Some may be of the field of the same
 // value in small letters.
 type ask struct {
-	field  int
-	spots  []*spot
-	absent bool
+	field int
+	spots []*spot
+	joint bool // it is found out when all has been read: such a rule is in the graph also alone
 }
 
 // conjunction is a rule that asks for several fields, by their numbers, or for none.
@@ -129,6 +130,11 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 			any := c.fields[c.names[kind][name]+1].any
 			any.field = c.names[kind][name] + 1
 			out = append(out, ask{any.field, []*spot{any}, true})
+		}
+	}
+	for i := range c.places {
+		if len(c.places[i].of[rule]) > 0 {
+			out = append(out, c.places[i].ask(rule))
 		}
 	}
 	slices.SortFunc(out, func(a, b ask) int { return a.field - b.field })
@@ -208,7 +214,7 @@ func (c *requestCompiler) newField(rule int, name string, kind MatchKind, key st
 }
 
 func (c *requestCompiler) addRule(rule int, asks []ask) {
-	if len(asks) != 1 || asks[0].absent {
+	if len(asks) != 1 || asks[0].joint {
 		for _, a := range asks {
 			for _, s := range a.spots {
 				s.flags |= PatternEdge

@@ -2,7 +2,10 @@
 
 package policy
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // RequestView is what rules see of a request, or of a TLS connection, after it has been
 // decoded and cleaned as the data path does it.
@@ -10,13 +13,16 @@ type RequestView struct {
 	Method, Path, Host, SNI             string
 	HasMethod, HasPath, HasHost, HasSNI bool
 	ALPN                                []string
-	Headers, Cookies                    []NameValue // names of headers in lower case, with hyphens for underscores
-	Query                               []NameValue // parameters
-	Parameters                          int         // pieces of the query that are not empty
+	Headers, Cookies                    []NameValue    // names of headers in lower case, with hyphens for underscores
+	Query                               []NameValue    // parameters
+	Parameters                          int            // pieces of the query that are not empty
+	From                                netip.Addr     // the client; invalid: not known
+	To                                  netip.AddrPort // where the connection is to; invalid: not known
 	// Cut says that the head goes on: a header or cookie that is not there may follow.
 	Cut bool
 
 	onlyAbsent *Without // of an example: what is absent; of what else there is nothing nobody knows
+	placed     *placed  // of an example, in place of From and To
 }
 
 // NameValue is a header, a cookie or a parameter of a request.
@@ -27,7 +33,14 @@ type NameValue struct {
 // MatchRequest returns the index of the first request rule that matches, or -1. It compares
 // rule by rule: the plain form of what the tables decide.
 func (p *Policy) MatchRequest(q *RequestView) int {
-	return slices.IndexFunc(p.Requests, func(r Request) bool { return r.matches(q) })
+	return slices.IndexFunc(p.Requests, func(r Request) bool { return r.matches(q) && p.matchesPlace(&r, q) })
+}
+
+// matchesPlace reports whether the request is from whom the rule asks for, and to where.
+func (p *Policy) matchesPlace(q *Request, v *RequestView) bool {
+	from := len(q.From) == 0 || slices.ContainsFunc(q.From, func(r Range) bool { return r.contains(v.From) })
+	to := p.to(q)
+	return from && (len(to) == 0 || slices.ContainsFunc(to, func(d Destination) bool { return d.contains(v.To) }))
 }
 
 // matches reports whether the request has all that the rule asks for.

@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func drawGlobs(t *rapid.T) []string {
 
 // drawRequests draws a policy of request rules.
 func drawRequests(t *rapid.T) *Policy {
-	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Services: []Service{{Name: "web"}}}
+	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Services: placeServices}
 	often := rapid.IntRange(1, 6).Draw(t, "fields are rare")
 	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
 		r := Request{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Per: PerRule, Class: 0}
@@ -71,6 +72,7 @@ func drawRequests(t *rapid.T) *Policy {
 		if rapid.IntRange(0, often+2).Draw(t, "asks") == 0 {
 			r.Parameters = rapid.IntRange(1, 5).Draw(t, "parameters")
 		}
+		drawPlaces(t, &r, often)
 		p.Requests = append(p.Requests, r)
 	}
 	return p
@@ -108,8 +110,42 @@ func drawValue(t *rapid.T, p *Policy) string {
 	return b.String()
 }
 
+// placeServices listen on all addresses, on some of them, and on another port.
+var placeServices = []Service{
+	{Name: "web", Listen: []Listen{{Port: 80}}},
+	{Name: "one", Listen: []Listen{{bases[0], 80}, {bases[6], 80}, {bases[4], 80}}},
+	{Name: "other", Listen: []Listen{{Port: 8080}}},
+}
+
+// drawPlaces draws whom a rule is for, and to where.
+func drawPlaces(t *rapid.T, r *Request, often int) {
+	if rapid.IntRange(0, often).Draw(t, "asks whom") == 0 {
+		r.From = rapid.SliceOfN(rapid.Custom(drawRange), 1, 3).Draw(t, "from")
+	}
+	if rapid.IntRange(0, often).Draw(t, "asks where") > 0 {
+		return
+	}
+	r.To = rapid.SliceOfNDistinct(rapid.IntRange(0, len(placeServices)-1), 0, 2, rapid.ID).Draw(t, "services")
+	for range rapid.IntRange(0, 2).Draw(t, "destinations") {
+		d := Destination{Addrs: drawRange(t)}
+		if rapid.Bool().Draw(t, "with ports") {
+			d.Ports = PortRange{80, rapid.SampledFrom([]uint16{80, 8080}).Draw(t, "last port")}
+		}
+		r.ToAddrs = append(r.ToAddrs, d)
+	}
+}
+
+// drawAddr draws an address near those that rules name.
+func drawAddr(t *rapid.T) netip.Addr {
+	a := rapid.SampledFrom(bases).Draw(t, "address")
+	if next := a.Next(); next.IsValid() && rapid.Bool().Draw(t, "next") {
+		return next
+	}
+	return a
+}
+
 func drawView(t *rapid.T, p *Policy) *RequestView {
-	q := &RequestView{}
+	q := &RequestView{From: drawAddr(t), To: netip.AddrPortFrom(drawAddr(t), rapid.SampledFrom([]uint16{80, 81, 8080}).Draw(t, "port"))}
 	one := func(value *string, has *bool) {
 		if *has = rapid.IntRange(0, 4).Draw(t, "has") > 0; *has {
 			*value = drawValue(t, p)

@@ -164,6 +164,11 @@ func (c *requestCompiler) number() {
 	for _, text := range c.texts {
 		give(c.words[text])
 	}
+	for _, p := range c.places {
+		for _, s := range p.sets {
+			give(s.spot)
+		}
+	}
 	for i, f := range c.fields {
 		if !c.isAbsence(i) {
 			flagged(f.any)

@@ -22,7 +22,7 @@ func (c *requestCompiler) warnUnreachable() {
 		if cover := c.coverOf(i, min(left, maxExamples)); cover != nil {
 			r := &c.policy.Requests[i]
 			c.report.warnf(r.Pos, "request rule %q can never match: %s", r.Name, coverSentence(c.policy.requestAt, cover))
-			left -= r.ways()
+			left -= c.example(i).ways()
 		}
 		left--
 	}
@@ -31,7 +31,7 @@ func (c *requestCompiler) warnUnreachable() {
 // coverOf returns the rules of which one matches whatever the rule does, or nil.
 func (c *requestCompiler) coverOf(rule, most int) map[int]bool {
 	cover := map[int]bool{}
-	for e := newExample(&c.policy.Requests[rule]); ; {
+	for e := c.example(rule); ; {
 		at := c.tables.Match(e.view())
 		if most--; at == rule || at < 0 || most < 0 {
 			return nil
@@ -46,7 +46,8 @@ func (c *requestCompiler) coverOf(rule, most int) map[int]bool {
 // example goes through the ways to match a rule: one entry of each of its lists.
 type example struct {
 	rule  *Request
-	lists [][]string // of the fixed fields, then of headers, cookies and parameters
+	lists [][]string    // of the fixed fields, then of headers, cookies and parameters
+	sets  [2][][]uint32 // of the client and of the destination, for each entry
 	at    []int
 }
 
@@ -64,14 +65,31 @@ func newExample(r *Request) *example {
 			e.lists = append(e.lists, append(examplesOf(p.Values), folded...))
 		}
 	}
-	e.at = make([]int, len(e.lists))
+	e.at = make([]int, len(e.lists)+len(e.sets))
 	return e
+}
+
+// example returns the ways to match a rule.
+func (c *requestCompiler) example(rule int) *example {
+	e := newExample(&c.policy.Requests[rule])
+	for i := range c.places {
+		e.sets[i] = c.places[i].examples(rule)
+	}
+	return e
+}
+
+// options returns how many entries a list has.
+func (e *example) options(list int) int {
+	if list < len(e.lists) {
+		return len(e.lists[list])
+	}
+	return len(e.sets[list-len(e.lists)])
 }
 
 // next goes on to the next way. It reports whether there is one.
 func (e *example) next() bool {
 	for i := range e.at {
-		if e.at[i]++; e.at[i] < len(e.lists[i]) {
+		if e.at[i]++; e.at[i] < e.options(i) {
 			return true
 		}
 		e.at[i] = 0
@@ -81,7 +99,12 @@ func (e *example) next() bool {
 
 // view returns what matches the rule in that way.
 func (e *example) view() *RequestView {
-	v := &RequestView{}
+	v := &RequestView{placed: &placed{}}
+	for i, sets := range e.sets {
+		if len(sets) > 0 {
+			v.placed[i] = sets[e.at[len(e.lists)+i]]
+		}
+	}
 	v.Host, v.HasHost = e.value(FieldHost)
 	v.Path, v.HasPath = e.value(FieldPath)
 	v.Method, v.HasMethod = e.value(FieldMethod)
@@ -149,17 +172,17 @@ func examplesOf(patterns []string) (texts []string) {
 func (c *requestCompiler) checkComplex() {
 	for i := range c.policy.Requests {
 		r := &c.policy.Requests[i]
-		if v := newExample(r).view(); c.tables.Complex(v) {
+		if v := c.example(i).view(); c.tables.Complex(v) {
 			c.report.errorf(r.Pos, "requests that rule %q matches have too many patterns of other rules at once, and would be rejected for that; let fewer patterns with several stars, or of rules with several keys, match the same requests", r.Name)
 		}
 	}
 }
 
 // ways returns in how many ways a rule can match.
-func (q *Request) ways() int {
+func (e *example) ways() int {
 	n := 1
-	for _, list := range newExample(q).lists {
-		n = min(maxVisits, n*max(1, len(list)))
+	for i := range e.at {
+		n = min(maxVisits, n*max(1, e.options(i)))
 	}
 	return n
 }

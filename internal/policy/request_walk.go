@@ -46,6 +46,7 @@ func (t *RequestTables) walk(q *RequestView) *requestWalk {
 	if t.Pairs > 0 && q.HasMethod {
 		w.absent(q)
 	}
+	w.places(q)
 	if t.Graph {
 		w.graph()
 	}
@@ -89,6 +90,23 @@ func (w *requestWalk) absent(q *RequestView) {
 		}
 		if len(w.hits[f]) == 0 && (q.onlyAbsent == nil || known[uint32(f)]) {
 			w.hits[f+1] = []uint32{uint32(f + 1)}
+		}
+	}
+}
+
+// places notes the sets of addresses that the client and the destination are in.
+func (w *requestWalk) places(q *RequestView) {
+	t := w.t.Places
+	if t == nil {
+		return
+	}
+	at := q.placed
+	if at == nil {
+		at = &placed{t.from(q.From), t.to(q.To)}
+	}
+	for i, field := range []int{t.FromField, t.ToField} {
+		if field != 0 {
+			w.hits[field] = at[i]
 		}
 	}
 }

@@ -85,6 +85,7 @@ type RequestTables struct {
 	Letters    uint32        // bits: the lowest five bits of the first letters of the names of headers
 	Graph      bool          // the graph is of use: rules have several fields, or none
 	Rules      []RequestRule // in file order
+	Places     *PlaceTables  // nil: no rule asks whom a request is from, or where it is to
 }
 
 // LengthsPerCell is how many lengths the data path reads at a time: lists of them are aligned
@@ -157,7 +158,11 @@ type RequestRule struct {
 // Bytes returns what the tables take in the data path.
 func (t *RequestTables) Bytes() int {
 	const entry, pattern, field, node, rule, cell = 16, 8, 64, 32, 64, 64
-	return cell + entry*len(t.Entries) + pattern*len(t.Patterns) + field*len(t.Fields) + 2*len(t.Lengths) +
+	places := 0
+	if p := t.Places; p != nil {
+		places = cell + cell*len(p.Sets) + 2*cell*len(p.Nodes)
+	}
+	return places + cell + entry*len(t.Entries) + pattern*len(t.Patterns) + field*len(t.Fields) + 2*len(t.Lengths) +
 		node*len(t.Nodes) + len(t.Classes) + 4*len(t.States) + rule*len(t.Rules)
 }
 

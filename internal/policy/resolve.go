@@ -22,7 +22,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.checkModes(p)
 	d.resolveConnections(p, r, services, classes)
 	d.resolveAnswers(p, r)
-	d.resolveRequests(p, r, classes)
+	d.resolveRequests(p, r, services, classes)
 	d.checkLearned(p)
 	d.checkProtocols(p)
 	d.warnBrackets()
@@ -133,14 +133,16 @@ func (d *decoder) resolveConnections(p *Policy, r *raw, services, classes map[st
 	}
 }
 
-func (d *decoder) resolveRequests(p *Policy, r *raw, classes map[string]int) {
+func (d *decoder) resolveRequests(p *Policy, r *raw, services, classes map[string]int) {
 	p.Requests = make([]Request, len(r.requests))
 	for i, q := range r.requests {
 		if q.class.name != "" {
 			q.Class = d.lookup(q.class, "class", "class", classes)
 		}
+		d.resolveTo(&q, services)
 		p.Requests[i] = q.Request
 	}
+	d.warnNowhere(p)
 }
 
 // checkLearned warns of connection rules that wait for clients nobody remembers.

@@ -114,6 +114,16 @@ func rangeValue() *schema {
 	}
 }
 
+// destinationValue is addresses, with ports or without.
+func destinationValue() *schema {
+	const address, ports = "[0-9A-Fa-f:.]+", "[0-9]{1,5}(-[0-9]{1,5})?"
+	addresses := fmt.Sprintf("%s(/[0-9]{1,3}|-%s)?", address, address)
+	return &schema{
+		Type: "string", Pattern: fmt.Sprintf(`^(%s|(\*|%s|\[%s\]):%s)$`, addresses, addresses, addresses, ports),
+		PatternError: "write a service, or addresses and a port, as \"192.0.2.0/24:8080\"",
+	}
+}
+
 func portsValue() *schema {
 	return &schema{
 		Type: []string{"integer", "string"}, Minimum: number(0), Maximum: number(65_535), Pattern: "^[0-9]{1,5}(-[0-9]{1,5})?$",

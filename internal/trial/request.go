@@ -35,6 +35,7 @@ func (d *decision) decideRequest(says *said) {
 	if w.proxied && w.from != peer && d.byClient(w.from) {
 		return
 	}
+	view.From, view.To = w.from, d.a.Server
 	if d.tables.Requests.Complex(view) {
 		d.refuse(Reject, "complex")
 		return

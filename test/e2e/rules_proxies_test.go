@@ -79,6 +79,63 @@ func TestRulesForwarded(t *testing.T) {
 	}
 }
 
+const placesPolicy = `
+version: 1
+services:
+  - {name: go, listen: ["*:80"], concurrency: 16, trusted_proxies: [10.77.2.0/24, "fd77::2:0/112"]}
+  - {name: nginx, listen: ["*:8080"], concurrency: 16}
+classes:
+  - {name: gold, priority: 1}
+  - {name: bronze, priority: 2}
+requests:
+  - {name: crawlers, from: [203.0.113.0/24, "2001:db8:7::/48"], path: "/each*", action: reject}
+  - {name: all-but, from: [203.0.113.8/29, 198.51.100.1-198.51.100.9], action: reject}
+  - {name: bronzes, from: [10.77.3.0/24, "fd77::3:0/112"], to: go, path: "/plain", action: reject}
+  - {name: nginx, to: "*:8080", path: "/cgi", action: reject}
+  - {name: elsewhere, to: ["10.99.0.0/16:80", "[fd99::/32]:80"], action: reject}
+`
+
+// Rules ask whom a request is from, and where it is to. Behind a trusted proxy that is whom it names.
+func TestRulesPlaces(t *testing.T) {
+	t.Parallel()
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6=%v", v6), func(t *testing.T) {
+			t.Parallel()
+			r := newRuled(t, map[string]uint16{"go": 80, "nginx": 8080}, "go", "nginx")
+			r.enforce(placesPolicy)
+			l := r.opened()
+			s := r.at(t, "go", v6)
+			v := s.visit(gold)
+			for _, from := range []string{"203.0.113.1", "2001:db8:7:1::1", "192.0.2.1, 203.0.113.7"} {
+				v.forwarded("/plain", from, reached)
+				s.visit(gold).forwarded("/each", from, turned)
+			}
+			for _, from := range []string{"203.0.113.9", "198.51.100.5", "198.51.100.9"} {
+				s.visit(gold).forwarded("/plain", from, turned)
+			}
+			v.forwarded("/each", "192.0.2.1", reached)
+			v.forwarded("/each", "203.0.113.1, 2001:db8:8::1", reached)
+			v.forwarded("/plain", "198.51.100.10", reached)
+			v = s.visit(bronze)
+			v.forwarded("/each", "203.0.113.1", reached) // not believed
+			v.asks("/cgi", reached)
+			v.asks("/plain", turned)
+			n := r.at(t, "nginx", v6)
+			v = n.visit(bronze)
+			v.asks("/plain", reached)
+			v.asks("/cgi", turned)
+			l.counts("crawlers", datapath.Counts{Dropped: 3})
+			l.counts("all-but", datapath.Counts{Dropped: 3})
+			l.counts("bronzes", datapath.Counts{Dropped: 1})
+			l.counts("nginx", datapath.Counts{Dropped: 1})
+			l.counts("elsewhere", datapath.Counts{})
+			l.arrives("go", "bronze", 3+3+2)
+			l.arrives("nginx", "bronze", 1)
+			r.agrees(t, l)
+		})
+	}
+}
+
 // A PROXY header names the client of a whole connection.
 func TestRulesProxyHeader(t *testing.T) {
 	t.Parallel()

@@ -317,14 +317,14 @@ func TestCases(t *testing.T) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, head := range heads(tt.head) {
-				got := c.r.match(head, false)
+				got := c.r.match(head, false, anywhere)
 				framed := frame(head, chunkSize) == len(head)
 				if want := tt.want; got.complex || got.outcome() != want && (framed || want != refuse) {
 					t.Errorf("%.200q: %+v, want %d", head, got, want)
 				}
 				for _, piece := range pieces(len(head)) {
 					for _, slot := range []bool{false, true} {
-						if _, err := c.Check(head, piece, slot); err != nil {
+						if _, err := c.Check(head, piece, slot, anywhere); err != nil {
 							t.Fatalf("%.200q, in pieces of %d: %v", head, piece, err)
 						}
 					}
@@ -352,7 +352,7 @@ func TestLongPaths(t *testing.T) {
 		{strings.Repeat("/../.", 8190) + "/admin/x", admin},
 	} {
 		name := fmt.Sprintf("%d bytes, %d", len(tt.path), tt.want)
-		if got := c.r.match([]byte("GET "+tt.path+" HTTP/1.1\r\nHost: a\r\n\r\n"), false); got.outcome() != tt.want {
+		if got := c.r.match([]byte("GET "+tt.path+" HTTP/1.1\r\nHost: a\r\n\r\n"), false, anywhere); got.outcome() != tt.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if _, err := httphead.Path(tt.path); (err != nil) != (tt.want == refuse) {
@@ -385,12 +385,12 @@ func TestBorders(t *testing.T) {
 				text += "\n" + headers
 			}
 			head := heads(text)[n%2]
-			if _, err := c.Check(head, chunkSize, n%2 == 0); err != nil {
+			if _, err := c.Check(head, chunkSize, n%2 == 0, anywhere); err != nil {
 				t.Fatalf("%s: %q: %v", tt.name, head, err)
 			}
 			if !strings.HasPrefix(line, "CONNECT") {
 				before := append([]byte(strings.Repeat("\r\n", n)), head...)
-				if _, err := c.Check(before, chunkSize, n%2 == 0); err != nil {
+				if _, err := c.Check(before, chunkSize, n%2 == 0, anywhere); err != nil {
 					t.Fatalf("%s: %q: %v", tt.name, before, err)
 				}
 			}
@@ -411,7 +411,7 @@ func TestCasesKernel(t *testing.T) {
 				if !slot && len(head) > twin.MostFrame {
 					continue
 				}
-				if got := k.match(t, head, slot); got.complex || got.outcome() != tt.want {
+				if got := k.match(t, head, slot, anywhere); got.complex || got.outcome() != tt.want {
 					t.Errorf("%s: %.200q: %+v, want %d", tt.name, head, got, tt.want)
 				}
 			}

@@ -58,7 +58,7 @@ func (c *Checker) Read(head []byte) (*httphead.Request, bool) {
 
 // Check reads what begins with a head in pieces of so many bytes, and finds its rule, in a packet
 // or in a slot. The error says what is wrong.
-func (c *Checker) Check(b []byte, piece int, slot bool) (Outcome, error) {
+func (c *Checker) Check(b []byte, piece int, slot bool, e ends) (Outcome, error) {
 	n := frame(b, piece)
 	if n == 0 || n > mostHead {
 		return Unframed, nil
@@ -71,7 +71,7 @@ func (c *Checker) Check(b []byte, piece int, slot bool) (Outcome, error) {
 	if err := c.checkValues(head, piece, want, refused); err != nil {
 		return 0, err
 	}
-	return c.checkRule(head, slot, want, refused)
+	return c.checkRule(head, slot, e, want, refused)
 }
 
 // mostHost is the longest text of a host that is read.
@@ -135,8 +135,8 @@ func (q *request) equal(want *httphead.Request, cookies bool) bool {
 }
 
 // checkRule compares the rule that is found. Where no rule asks for hosts, the Host header need not be read.
-func (c *Checker) checkRule(head []byte, slot bool, want *httphead.Request, refused httphead.Refused) (Outcome, error) {
-	got := c.r.match(head, slot)
+func (c *Checker) checkRule(head []byte, slot bool, e ends, want *httphead.Request, refused httphead.Refused) (Outcome, error) {
+	got := c.r.match(head, slot, e)
 	if want == nil && !got.refused && !c.asksHosts {
 		want, _, _ = readPlainly(withoutHost(head))
 	}
@@ -151,7 +151,9 @@ func (c *Checker) checkRule(head []byte, slot bool, want *httphead.Request, refu
 	case got.complex:
 		return Complex, nil
 	}
-	rule := c.policy.MatchRequest(view(want))
+	v := view(want)
+	v.From, v.To = e.from, e.to
+	rule := c.policy.MatchRequest(v)
 	if got.rule != rule {
 		return 0, fmt.Errorf("found %+v, want rule %d", got, rule)
 	}

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -88,7 +89,7 @@ func (d *dice) globs(letters, begin string) (out []string) {
 
 // requests draws a policy of request rules.
 func (d *dice) requests() *policy.Policy {
-	p := &policy.Policy{File: "drawn.yaml", Classes: []policy.Class{{Name: "all", Priority: 1}}, Services: []policy.Service{{Name: "web"}}}
+	p := &policy.Policy{File: "drawn.yaml", Classes: []policy.Class{{Name: "all", Priority: 1}}, Services: services}
 	rare := 1 + d.below(6)
 	for i := range 1 + d.below(12) {
 		r := policy.Request{Name: fmt.Sprint("r", i), Pos: policy.Pos{Line: i + 1}, Per: policy.PerRule}
@@ -112,9 +113,76 @@ func (d *dice) requests() *policy.Policy {
 		if asks(3) {
 			r.Without = policy.Without{Header: d.some(headerNames), Cookie: d.some(cookieNames), Query: d.some(queryNames)}
 		}
+		if asks(3) {
+			r.From = d.ranges()
+		}
+		if asks(4) {
+			r.To, r.ToAddrs = d.destinations()
+		}
 		p.Requests = append(p.Requests, r)
 	}
 	return p
+}
+
+// services listen on addresses of their own, and one on all that others leave.
+var services = []policy.Service{
+	{Name: "web", Listen: []policy.Listen{{Port: 80}}},
+	{Name: "one", Listen: []policy.Listen{{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}, {Addr: netip.MustParseAddr("fd00::1"), Port: 80}}},
+	{Name: "other", Listen: []policy.Listen{{Port: 8080}}},
+}
+
+// Addresses that nest and touch.
+var addresses = [2][]netip.Addr{
+	{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.1.0"), netip.MustParseAddr("10.128.0.0"), netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("255.255.255.255")},
+	{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00:0:0:1::"), netip.MustParseAddr("fd00::1:0:0:0"), netip.MustParseAddr("::"), netip.MustParseAddr("2001:db8::")},
+}
+
+func (d *dice) addr(family int) netip.Addr { return pick(d, addresses[family]...) }
+
+// span draws addresses: one, a prefix, or from one to another.
+func (d *dice) span() policy.Range {
+	family := d.below(2)
+	a := d.addr(family)
+	if b := d.addr(family); d.rarely(4) && a.Less(b) {
+		return policy.Range{First: a, Last: b}
+	}
+	return policy.PrefixRange(netip.PrefixFrom(a, a.BitLen()-d.below(pick(d, 1, 4, 17, 33))))
+}
+
+func (d *dice) ranges() (out []policy.Range) {
+	for range pick(d, 1, 1, 2, 4) {
+		out = append(out, d.span())
+	}
+	return out
+}
+
+func (d *dice) destinations() (services []int, out []policy.Destination) {
+	for i := range 3 {
+		if d.rarely(3) {
+			services = append(services, i)
+		}
+	}
+	for range d.below(3) {
+		to := policy.Destination{Addrs: d.span(), Ports: pick(d, policy.PortRange{}, policy.PortRange{First: 80, Last: 80}, policy.PortRange{First: 80, Last: 9000})}
+		if d.rarely(4) && to.Ports.First > 0 {
+			to.Addrs = policy.Range{}
+		}
+		out = append(out, to)
+	}
+	return services, out
+}
+
+// ends draws between whom a request is.
+func (d *dice) ends() ends {
+	family := d.below(2)
+	to := d.addr(family)
+	if d.rarely(4) {
+		to = to.Next() // of the last there is none
+	}
+	if !to.IsValid() {
+		to = d.addr(family)
+	}
+	return ends{d.addr(family), netip.AddrPortFrom(to, pick[uint16](d, 80, 8080, 81))}
 }
 
 func (d *dice) pairs(names []string, rare int) (out []policy.Pair) {

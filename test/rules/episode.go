@@ -38,19 +38,21 @@ func (c *Checker) Episode(seed, number uint64, tally *Tally) (heads int, err err
 	}
 	like := patternsOf(p)
 	for i := range episodeHeads {
-		head := draw(headChoices).head(like)
-		outcome, err := c.try(head, 1+random.Uint64()%chunkSize, i)
+		d := draw(headChoices)
+		e := d.ends()
+		head := d.head(like)
+		outcome, err := c.try(head, 1+random.Uint64()%chunkSize, i, e)
 		tally[outcome]++
 		if err != nil {
-			return i, fmt.Errorf("%w: %q under %+v", err, head, p.Requests)
+			return i, fmt.Errorf("%w: %q from %s to %s under %+v", err, head, e.from, e.to, p.Requests)
 		}
 	}
 	return episodeHeads, nil
 }
 
 // try reads a head in pieces; which says how else.
-func (c *Checker) try(head []byte, piece uint64, which int) (Outcome, error) {
-	outcome, err := c.Check(head, int(piece), which%2 == 0)
+func (c *Checker) try(head []byte, piece uint64, which int, e ends) (Outcome, error) {
+	outcome, err := c.Check(head, int(piece), which%2 == 0, e)
 	if err == nil && which%serverEvery == 0 {
 		err = c.CheckServer(head, int(piece))
 	}

@@ -81,12 +81,50 @@ func (im *image) fill(t *policy.RequestTables) {
 	m.fields = add(im, fieldCells(t, lengths))
 	m.patterns = add(im, patternCells(t))
 	m.nodes = add(im, nodeCells(t))
+	m.places = im.addPlaces(t.Places)
 	entries := entryCells(t)
 	im.cells = im.placeEntries(len(entries)/policy.MatchWays, t.Seed)
 	m.entries = C.__u32(im.take(len(entries), unsafe.Sizeof(entries[0]), 1))
 	put(im, int(m.entries), entries)
 	put(im, header, []C.struct_header{h})
 	put(im, match, []C.struct_match{m})
+}
+
+// addPlaces appends the tables of addresses. Nodes take two cells, from an even one on.
+func (im *image) addPlaces(t *policy.PlaceTables) C.__u32 {
+	if t == nil {
+		return 0
+	}
+	sets := im.take(len(t.Sets), cellSize, 1)
+	nodes := im.take(len(t.Nodes), 2*cellSize, 2)
+	entry := func(e policy.Entry) C.__u32 {
+		if i, ok := e.Node(); ok {
+			return C.ENTRY_NODE | C.__u32(nodes+2*i)
+		}
+		if i, ok := e.Rule(); ok {
+			return C.__u32(sets + i)
+		}
+		return C.ENTRY_NONE
+	}
+	for i, patterns := range t.Sets {
+		var p C.struct_sets
+		for j, n := range patterns {
+			p.pattern[j] = C.__u32(n)
+		}
+		put(im, sets+i, []C.struct_sets{p})
+	}
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		c := C.struct_node{key: C.__u64(n.Key), mask: C.__u64(n.Mask), word: C.__u8(n.Word), shift: C.__u8(n.Shift), miss: entry(n.Miss)}
+		for j, child := range n.Child {
+			c.child[j] = entry(child)
+		}
+		put(im, nodes+2*i, []C.struct_node{c})
+	}
+	return add(im, []C.struct_places{{
+		from_v4: entry(t.From.RootV4), from_v6: entry(t.From.RootV6), to_v4: entry(t.To.RootV4), to_v6: entry(t.To.RootV6),
+		from: C.__u8(t.FromField), to: C.__u8(t.ToField),
+	}})
 }
 
 // placeEntries returns the cell from which a hash table is placed: in the page at hand if it fits, or where a

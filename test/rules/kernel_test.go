@@ -87,8 +87,15 @@ func compiled(t testing.TB, p *policy.Policy) *image {
 }
 
 // match is the reader in the kernel on a head, which is in a packet or in a slot.
-func (k *kernel) match(t testing.TB, head []byte, slot bool) found {
+func (k *kernel) match(t testing.TB, head []byte, slot bool, e ends) found {
 	t.Helper()
+	for variable, value := range map[*ebpf.Variable]any{
+		k.Client: words(e.from), k.Server: words(e.to.Addr()), k.Port: uint32(e.to.Port()), k.V6: uint32(flag(!e.from.Is4())),
+	} {
+		if err := variable.Set(value); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p, b := k.RulesFrame, head
 	if slot {
 		k.putSlot(t, head)

@@ -112,7 +112,7 @@ __u32 native_frame(const __u8 *bytes, __u32 length, __u32 piece) {
 /* Bytes before a head in its packet or slot. */
 #define BEFORE 66
 
-struct found native_match(const __u8 *head, __u32 length, bool slot) {
+struct found native_match(const __u8 *head, __u32 length, bool slot, struct between ends) {
   static __u8 bytes[0x10000];
   struct reading *r = reading_memory;
   struct work *w = work_memory;
@@ -130,6 +130,13 @@ struct found native_match(const __u8 *head, __u32 length, bool slot) {
   w->reading.at = BEFORE;
   w->reading.left = length;
   found.refused = !read_head(NULL, w, r, slot);
+  w->from = w->s.p = (struct packet){
+      .src = {ends.client[0], ends.client[1]},
+      .dst = {ends.server[0], ends.server[1]},
+      .dport = ends.port,
+      .v6 = ends.v6,
+  };
+  find_joint(w, r);
   found.rule = r->best;
   found.complex = r->complex;
   return found;

@@ -12,9 +12,11 @@ package rules
 import "C"
 
 import (
+	"net/netip"
 	"unsafe"
 
 	"narthex/internal/httphead"
+	"narthex/internal/policy"
 	_ "narthex/test/source" // compile again when bpf/ changes
 )
 
@@ -55,9 +57,25 @@ func frame(b []byte, piece int) int {
 	return int(C.native_frame(first(b), C.__u32(len(b)), C.__u32(piece)))
 }
 
+// ends are the client of a request and where it comes to, of one family.
+type ends struct {
+	from netip.Addr
+	to   netip.AddrPort
+}
+
+// words returns an address as it is looked up.
+func words(a netip.Addr) [2]uint64 {
+	key := policy.NewKey(a, 0)
+	return [2]uint64(key[:2])
+}
+
 // match finds the rule of a head, which is in a packet or in a slot.
-func (r *reader) match(head []byte, slot bool) found {
-	f := C.native_match(first(head), C.__u32(len(head)), C.bool(slot))
+func (r *reader) match(head []byte, slot bool, e ends) found {
+	b := C.struct_between{port: C.__u16(e.to.Port()), v6: flag(!e.from.Is4())}
+	for i := range b.client {
+		b.client[i], b.server[i] = C.__u64(words(e.from)[i]), C.__u64(words(e.to.Addr())[i])
+	}
+	f := C.native_match(first(head), C.__u32(len(head)), C.bool(slot), b)
 	out := found{rule: noRule, refused: bool(f.refused), complex: bool(f.complex)}
 	if f.rule != C.NO_MATCH {
 		out.rule = int(f.rule)

@@ -19,8 +19,16 @@ void native_image(void *pages, __u32 count);
  * bytes. 0: it does not accept one. */
 __u32 native_frame(const __u8 *bytes, __u32 length, __u32 piece);
 
-/* Finds the rule of a head, in a packet or in a slot. */
-struct found native_match(const __u8 *head, __u32 length, bool slot);
+/* Between whom a request is, as in struct packet. */
+struct between {
+  __u64 client[2];
+  __u64 server[2];
+  __u16 port;
+  __u8 v6;
+};
+
+/* Finds the rule of a head, in a packet or in a slot, between a client and a destination. */
+struct found native_match(const __u8 *head, __u32 length, bool slot, struct between ends);
 
 /* What a value is. */
 enum value {

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"testing"
@@ -70,13 +71,15 @@ func TestKernel(t *testing.T) {
 		k.use(t, upload(t, &c.im))
 		like := patternsOf(p)
 		for i, choices := range draws(choices[0], 200) {
-			head := (&dice{choices}).head(like)
+			d := &dice{choices}
+			e := d.ends()
+			head := d.head(like)
 			head = head[:frame(head, chunkSize)]
 			slot := i%2 == 0
 			if len(head) == 0 || len(head) > twin.MostFrame && !slot {
 				continue
 			}
-			if got, want := k.match(t, head, slot), c.r.match(head, slot); got != want && !(got.refused && want.refused) {
+			if got, want := k.match(t, head, slot, e), c.r.match(head, slot, e); got != want && !(got.refused && want.refused) {
 				t.Fatalf("in the kernel %+v, natively %+v: %q under %+v", got, want, head, p.Requests)
 			}
 		}
@@ -97,7 +100,7 @@ func FuzzDrawn(f *testing.F) {
 		}
 		head := (&dice{choices[n:]}).head(patternsOf(p))
 		for which := range 2 {
-			if _, err := c.try(head, 1+uint64(piece)%chunkSize, which); err != nil {
+			if _, err := c.try(head, 1+uint64(piece)%chunkSize, which, anywhere); err != nil {
 				t.Fatalf("%v: %q under %+v", err, head, p.Requests)
 			}
 		}
@@ -114,12 +117,15 @@ func FuzzHead(f *testing.F) {
 	c := newChecker(f, guarded)
 	f.Fuzz(func(t *testing.T, head []byte) {
 		for i, piece := range []uint64{1, 7, 100, chunkSize} {
-			if _, err := c.try(head, piece, i*serverEvery); err != nil {
+			if _, err := c.try(head, piece, i*serverEvery, anywhere); err != nil {
 				t.Fatalf("%v, in pieces of %d: %q", err, piece, head)
 			}
-			if _, err := c.try(head, piece, 1); err != nil {
+			if _, err := c.try(head, piece, 1, anywhere); err != nil {
 				t.Fatalf("%v, in pieces of %d: %q", err, piece, head)
 			}
 		}
 	})
 }
+
+// anywhere is between whom a request is where that does not matter.
+var anywhere = ends{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddrPort("10.0.0.1:80")}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "4aa84d14f810caa1dee89155060241ec"
+const compiled = "3117ed287235af7a93e20d33dd014db5"

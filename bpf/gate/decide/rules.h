@@ -160,6 +160,7 @@ __noinline int read_rules(struct __sk_buff *skb, struct work *w) {
     return REJECT_MALFORMED;
   if (w->proxied)
     end_client(w, r);
+  find_joint(w, r);
   return r->complex ? REJECT_COMPLEX : 0;
 }
 

@@ -12,6 +12,10 @@
 /* The kernel's test run sees Ethernet's header in front of what is read. */
 #define BEFORE 14
 
+/* Between whom, as in struct packet. */
+__u64 client[2], server[2];
+__u32 port, v6;
+
 /* What came of the last run. */
 __u32 rule, complex, refused;
 
@@ -26,6 +30,13 @@ __noinline int read_one(struct __sk_buff *skb, struct work *w, __u32 node, __u32
   w->reading.at = BEFORE;
   w->reading.left = length;
   refused = !read_head(skb, w, r, node);
+  w->from.src[0] = client[0];
+  w->from.src[1] = client[1];
+  w->s.p.dst[0] = server[0];
+  w->s.p.dst[1] = server[1];
+  w->s.p.dport = port;
+  w->from.v6 = w->s.p.v6 = v6;
+  find_joint(w, r);
   rule = r->best;
   complex = r->complex;
   return 0;

@@ -640,6 +640,7 @@ const (
 	RulesProgRulesFrame      = "rules_frame"
 	RulesProgRulesSlot       = "rules_slot"
 	RulesVarBenchTurn        = "bench_turn"
+	RulesVarClient           = "client"
 	RulesVarComplex          = "complex"
 	RulesVarGateMark         = "gate_mark"
 	RulesVarHasCasts         = "has_casts"
@@ -647,12 +648,15 @@ const (
 	RulesVarInSlot           = "in_slot"
 	RulesVarLeftSeat         = "left_seat"
 	RulesVarNetCookie        = "net_cookie"
+	RulesVarPort             = "port"
 	RulesVarRefused          = "refused"
 	RulesVarRule             = "rule"
 	RulesVarSeatMask         = "seat_mask"
+	RulesVarServer           = "server"
 	RulesVarSlotCount        = "slot_count"
 	RulesVarSlotSize         = "slot_size"
 	RulesVarSourceSetMask    = "source_set_mask"
+	RulesVarV6               = "v6"
 )
 
 // LoadRules returns the embedded CollectionSpec for Rules.
@@ -742,6 +746,7 @@ type RulesMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type RulesVariableSpecs struct {
 	BenchTurn     *ebpf.VariableSpec `ebpf:"bench_turn"`
+	Client        *ebpf.VariableSpec `ebpf:"client"`
 	Complex       *ebpf.VariableSpec `ebpf:"complex"`
 	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
@@ -749,12 +754,15 @@ type RulesVariableSpecs struct {
 	InSlot        *ebpf.VariableSpec `ebpf:"in_slot"`
 	LeftSeat      *ebpf.VariableSpec `ebpf:"left_seat"`
 	NetCookie     *ebpf.VariableSpec `ebpf:"net_cookie"`
+	Port          *ebpf.VariableSpec `ebpf:"port"`
 	Refused       *ebpf.VariableSpec `ebpf:"refused"`
 	Rule          *ebpf.VariableSpec `ebpf:"rule"`
 	SeatMask      *ebpf.VariableSpec `ebpf:"seat_mask"`
+	Server        *ebpf.VariableSpec `ebpf:"server"`
 	SlotCount     *ebpf.VariableSpec `ebpf:"slot_count"`
 	SlotSize      *ebpf.VariableSpec `ebpf:"slot_size"`
 	SourceSetMask *ebpf.VariableSpec `ebpf:"source_set_mask"`
+	V6            *ebpf.VariableSpec `ebpf:"v6"`
 }
 
 // RulesObjects contains all objects after they have been loaded into the kernel.
@@ -845,6 +853,7 @@ func (m *RulesMaps) Close() error {
 // It can be passed to LoadRulesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RulesVariables struct {
 	BenchTurn     *ebpf.Variable `ebpf:"bench_turn"`
+	Client        *ebpf.Variable `ebpf:"client"`
 	Complex       *ebpf.Variable `ebpf:"complex"`
 	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
@@ -852,12 +861,15 @@ type RulesVariables struct {
 	InSlot        *ebpf.Variable `ebpf:"in_slot"`
 	LeftSeat      *ebpf.Variable `ebpf:"left_seat"`
 	NetCookie     *ebpf.Variable `ebpf:"net_cookie"`
+	Port          *ebpf.Variable `ebpf:"port"`
 	Refused       *ebpf.Variable `ebpf:"refused"`
 	Rule          *ebpf.Variable `ebpf:"rule"`
 	SeatMask      *ebpf.Variable `ebpf:"seat_mask"`
+	Server        *ebpf.Variable `ebpf:"server"`
 	SlotCount     *ebpf.Variable `ebpf:"slot_count"`
 	SlotSize      *ebpf.Variable `ebpf:"slot_size"`
 	SourceSetMask *ebpf.Variable `ebpf:"source_set_mask"`
+	V6            *ebpf.Variable `ebpf:"v6"`
 }
 
 // RulesPrograms contains all programs after they have been loaded into the kernel.
