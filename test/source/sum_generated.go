@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "3117ed287235af7a93e20d33dd014db5"
+const compiled = "0c4540ebefb3a870b1525b1c2534e81e"
