@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "0c4540ebefb3a870b1525b1c2534e81e"
+const compiled = "97a8db504d55dade342bdfdb9fc519b0"
