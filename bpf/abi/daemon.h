@@ -17,6 +17,7 @@ struct rule_slot {
   __u8 bits_v4;
   __u8 bits_v6;
   __u8 kind; /* enum rule_kind */
+  __u64 key; /* of what of a request has a bucket for each of its values: a hash; 0: of nothing */
 };
 
 /* Which table of the policy a rule is in. */

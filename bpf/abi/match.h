@@ -83,7 +83,8 @@ struct match_field {
   __u8 exact;   /* 1: there are patterns without a star */
   __u8 words;   /* 1: there are words to look for */
   __u8 folded;  /* field of the same value in small letters; 0: none */
-  __u8 pad[39]; /* 0 */
+  __u8 keyed;   /* 1: rules have a bucket for each of its values */
+  __u8 pad[38]; /* 0 */
 };
 
 /* A node of the graph that rules with several fields are paths through. */

@@ -125,7 +125,7 @@ struct rule {
   __u8 bits_v6;
   __u8 when;  /* enum when */
   __u8 paced; /* 1: interval and tolerance are those of its pace, for as long as that holds; one bucket */
-  __u8 pad;   /* 0 */
+  __u8 key;   /* of a request rule: field + 1 whose values have a bucket each; 0: sources have */
 };
 
 /* The rate of a rule that user space sets by what it sees of the server. */

@@ -47,7 +47,8 @@ struct reading {
   __u8 said;           /* 1: an earlier X-Forwarded-For has said something */
   __u8 folded;         /* field of the value at hand in small letters; 0: none */
   __u8 parameters;     /* field of the number of parameters; MAX_FIELDS: nobody asks for it */
-  __u8 pad[2];         /* 0 */
+  __u8 keyed;          /* 1: rules have a bucket for each value of the field at hand */
+  __u8 pad;            /* 0 */
   __u32 trusted[2];    /* entries of the trusted proxies' look-up, of IPv4 and IPv6 */
   struct address from; /* who sends it, as trusted proxies say */
   struct forwarded forwarded;
@@ -76,6 +77,9 @@ struct reading {
     __u32 visits;
     __u32 visit[MAX_VISITS];
   } walk;
+  __u64 valued[MAX_FIELDS / 64]; /* bits: fields that have a key */
+  __u64 key[MAX_FIELDS];         /* hash of the first value that is not empty; never 0 */
+  __u64 sip[4];                  /* of the hash that is being made */
 };
 
 /* Key: number of a CPU. What maps have per CPU may not be as large. */
@@ -321,6 +325,7 @@ __noinline int match_ends(struct reading *r, __u32 field, __u32 kind) {
   if (front) {
     r->words = f.words;
     r->folded = f.folded;
+    r->keyed = f.keyed;
     r->longest_suffix = f.longest_suffix;
     s = (struct search){kind, field, f.prefixes, f.prefix_count, f.rule, f.pattern};
   }

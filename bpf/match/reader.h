@@ -4,6 +4,7 @@
 #include "emit/slot.h"
 #include "match/forwarded.h"
 #include "match/graph.h"
+#include "match/key.h"
 #include "observe/counters.h"
 
 /* What read_values() comes to beside the number of a field whose value is complete. */
@@ -106,13 +107,13 @@ __noinline int load_piece(struct __sk_buff *skb, struct work *w, __u32 node) {
 /* Prepares for a request of which no rules ask anything. */
 static __always_inline void reading_clear(struct reading *r) {
   __builtin_memset(&r->head, 0, sizeof(r->head));
-  r->asks = r->graph = r->folded = 0;
+  r->asks = r->graph = r->folded = r->keyed = 0;
   r->parameters = MAX_FIELDS;
   r->client = CLIENT_NONE;
   r->best = NO_MATCH;
   r->complex = 0;
   for (int i = 0; i < MAX_FIELDS / 64; i++)
-    r->present[i] = r->absent[i] = 0;
+    r->present[i] = r->absent[i] = r->valued[i] = 0;
 }
 
 /* Which fields are of names that are absent: every second one between the first pair and the last. */
@@ -211,6 +212,8 @@ __noinline int read_step(struct __sk_buff *skb, struct work *w, struct reading *
     match_value(r, value);
   else if (value == READ_FORWARDED)
     on_forwarded(r);
+  if (value < MAX_FIELDS && r->keyed)
+    note_key(r, value);
   return value < MAX_FIELDS && r->folded ? READ_FOLDED : value;
 }
 

@@ -86,15 +86,17 @@ static __always_inline __u64 mask_high(__u32 bits) {
   return bits == 0 ? 0 : bits >= 64 ? ~0ULL : ~0ULL << (64 - bits);
 }
 
-/* The tag of the bucket for the packet's source prefix under the rule; never 0. */
-static __always_inline __u64 source_tag(const struct rule *r, const struct packet *p,
+/* The tag of the bucket under the rule for a value that a request has, a hash; 0: for the packet's source
+ * prefix. Never 0. */
+static __always_inline __u64 source_tag(const struct rule *r, const struct packet *p, __u64 value,
                                         const struct secret *secret) {
   __u32 bits = p->v6 ? r->bits_v6 : r->bits_v4;
   __u64 high = p->src[0] & mask_high(bits);
   /* An IPv4 source is told from an IPv6 prefix by a lower half that no prefix of up to
    * 64 bits has. */
   __u64 low = p->v6 ? p->src[1] & mask_high(bits > 64 ? bits - 64 : 0) : ~0ULL;
-  return siphash13(secret->key, r->id, high, low) | 1;
+  /* Rules whose buckets go by values have such prefixes only. */
+  return siphash13(secret->key, r->id, value ?: high, value ? 1 : low) | 1;
 }
 
 /* The way of the source: its own, else the one with the fullest bucket. A time is read once
@@ -119,12 +121,13 @@ static __always_inline struct source *find_source(struct source_set *set, __u64 
   return &set->way[way < (__u64)SOURCE_WAYS ? way : 0];
 }
 
-static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 now) {
+static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 value,
+                                           __u64 now) {
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
   if (!secret)
     return FAULT;
-  __u64 tag = source_tag(r, p, secret);
+  __u64 tag = source_tag(r, p, value, secret);
   __u32 index = tag >> 32 & source_set_mask;
   struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
   if (!set)
@@ -140,16 +143,16 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
   return take(&s->time, r, now);
 }
 
-/* How long until the bucket would be full that the packet's source takes from, ns; of a source that has none
- * yet that of the one it would take over. */
-__noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 now) {
+/* How long until the bucket would be full that the packet's source or value takes from, ns; of one that has
+ * none yet that of the one it would take over. */
+__noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
   if (!r || !p)
     return 0;
   __u32 index = r->bucket, zero = 0;
   const __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
   const struct secret *secret = r->per_source ? bpf_map_lookup_elem(&source_secret, &zero) : NULL;
   if (secret) {
-    __u64 tag = source_tag(r, p, secret);
+    __u64 tag = source_tag(r, p, value, secret);
     index = tag >> 32 & source_set_mask;
     struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
     time = set ? &find_source(set, tag)->time : NULL;
@@ -171,10 +174,10 @@ __noinline int take_paced(const struct rule *r, __u64 now) {
   return take_again(time, pace->interval, pace->tolerance, now);
 }
 
-/* Takes a token for the packet from the rule's bucket or from its source's. */
-static __always_inline int police(const struct rule *r, const struct packet *p, __u64 now) {
+/* Takes a token for the packet from the rule's bucket, or from that of its source or of a value. */
+static __always_inline int police(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
   if (r->per_source)
-    return take_per_source(r, p, now);
+    return take_per_source(r, p, value, now);
   if (r->paced)
     return take_paced(r, now);
   __u32 index = r->bucket;

@@ -28,8 +28,8 @@ static __always_inline bool account(const struct decision *d) {
     __u32 slot = d->service->slot;
     count(bpf_map_lookup_elem(&service_counts, &slot), d->drop, d->shadow);
   }
-  if (d->rule) /* which has let in what is shed */
-    count(d->counts, d->drop && d->reason != REASON_SHED, d->shadow);
+  if (d->rule)
+    count(d->counts, d->drop, d->shadow);
   if (!d->rule || d->reason)
     count_reason(d->reason, d->drop, d->shadow);
   return d->drop && !d->shadow;
@@ -74,7 +74,7 @@ static __always_inline void decide_by_rule(struct decision *d, const struct pack
   if (r->action == ACTION_DROP) {
     d->drop = true;
   } else if (r->action == ACTION_POLICE) {
-    int taken = police(r, p, now);
+    int taken = police(r, p, 0, now);
     d->drop = taken != TAKEN && taken != FAULT;
     if (taken == FAULT)
       d->reason = REASON_MAP_FAULT;
@@ -170,7 +170,7 @@ static __always_inline void tell_drop(const struct decision *d, const struct pac
   const struct rule *r = d->rule;
   bool polices = r && r->action == ACTION_POLICE;
   tell_syn(p, d->service->slot | (d->shadow ? SHADOWED : 0), r ? r->slot : NO_RULE, d->reason,
-           polices ? debt_of(r, p, now) : 0);
+           polices ? debt_of(r, p, 0, now) : 0);
 }
 
 static __always_inline void mirror_syn(const struct decision *d, const struct packet *p) {

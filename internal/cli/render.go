@@ -116,18 +116,9 @@ func printRules(b *strings.Builder, title string, rules []api.RuleStatus, all bo
 	if !all && len(rules) > mostRules {
 		shown = busiest(rules)
 	}
-	heads := []string{title, "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP"}
-	demotes := slices.ContainsFunc(shown, func(r api.RuleStatus) bool { return r.Demoted > 0 })
-	if demotes {
-		heads = append(heads, ">DEMOTED")
-	}
-	t := newTable(heads...)
+	t := newTable(title, "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP")
 	for _, r := range shown {
-		row := append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)
-		if demotes {
-			row = append(row, strconv.FormatUint(r.Demoted, 10))
-		}
-		t.add(row...)
+		t.add(append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)...)
 	}
 	b.WriteString("\n")
 	t.print(b)
@@ -180,22 +171,15 @@ func dash(s string) string {
 }
 
 func printReasons(b *strings.Builder, s api.Status) {
-	packets := newTable("WITHOUT A RULE", ">PASSED", ">DROPPED", ">WOULD DROP")
-	segments := newTable("HOLDING REQUESTS TAKES", ">SEGMENTS")
+	if len(s.Reasons) == 0 {
+		return
+	}
+	t := newTable("WITHOUT A RULE", ">PASSED", ">DROPPED", ">WOULD DROP")
 	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
-		counts := s.Reasons[reason]
-		if datapath.IsUsual(reason) {
-			segments.add(reason, strconv.FormatUint(counts.Matched(), 10))
-			continue
-		}
-		packets.add(append([]string{reason}, countCells(api.Counts{Counts: counts})...)...)
+		t.add(append([]string{reason}, countCells(api.Counts{Counts: s.Reasons[reason]})...)...)
 	}
-	for _, t := range []*table{packets, segments} {
-		if len(t.rows) > 1 {
-			b.WriteString("\n")
-			t.print(b)
-		}
-	}
+	b.WriteString("\n")
+	t.print(b)
 }
 
 func printOverrides(b *strings.Builder, overrides []api.Override) {

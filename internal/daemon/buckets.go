@@ -12,20 +12,10 @@ import (
 // connections.NAME.rate is about, when one policy follows another.
 func bucketsAfter(path string, old, next *policy.Policy) string {
 	if i := slices.IndexFunc(next.Connections, func(c policy.Connection) bool { return overrides(path, connectionTable, c.Name) }); i >= 0 {
-		return bucketAfter(next.Connections[i].Per, old.Connections[i].Rate.Rate, next.Connections[i].Rate.Rate)
+		return next.Connections[i].Per.Levels(old.Connections[i].Rate.Rate, next.Connections[i].Rate.Rate)
 	}
 	if i := slices.IndexFunc(next.Requests, func(q policy.Request) bool { return overrides(path, requestTable, q.Name) }); i >= 0 {
-		return bucketAfter(next.Requests[i].Per, old.Requests[i].Rate.Rate, next.Requests[i].Rate.Rate)
+		return next.Requests[i].Per.Levels(old.Requests[i].Rate.Rate, next.Requests[i].Rate.Rate)
 	}
 	return ""
-}
-
-func bucketAfter(per policy.Per, old, next policy.Rate) string {
-	switch {
-	case per == policy.PerRule:
-		return "the rule's bucket keeps its tokens"
-	case next.Interval() < old.Interval():
-		return "the buckets of its sources start full"
-	}
-	return "the buckets of its sources keep their level"
 }

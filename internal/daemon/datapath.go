@@ -21,7 +21,7 @@ type Datapath interface {
 	Attachments() []datapath.Attachment
 	Stats() (datapath.Stats, error)
 	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
-	RequestBucket(rule int, from netip.Addr) (datapath.Bucket, error)
+	RequestBucket(rule int, from netip.Addr, value string) (datapath.Bucket, error)
 	Client(from netip.Addr) (datapath.Client, error)
 	Sources() (datapath.SourceUse, error)
 	Rooms() ([]datapath.Room, error)

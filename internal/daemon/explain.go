@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"narthex/internal/daemon/api"
@@ -26,8 +25,8 @@ type Explainer struct {
 	Local func(netip.Addr) bool
 	// Bucket reads a live bucket. Nil: there are none.
 	Bucket func(rule int, from netip.Addr) (datapath.Bucket, error)
-	// RequestBucket reads that of a request rule. Nil: there are none.
-	RequestBucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	// RequestBucket reads that of a request rule, by the value that its buckets go by. Nil: there are none.
+	RequestBucket func(rule int, from netip.Addr, value string) (datapath.Bucket, error)
 	// Client reads what is remembered of a client. Nil: nothing is.
 	Client func(from netip.Addr) (datapath.Client, error)
 	// Rooms reads the waiting rooms. Nil: there are none.
@@ -158,16 +157,6 @@ func (x Explainer) remembered(from netip.Addr) (learned int, blocked time.Durati
 	return c.Class, blocked, nil
 }
 
-// blockers are the rules that may have blocked a client. Which one did is not remembered.
-func blockers(p *policy.Policy) (names []string) {
-	for i := range p.Requests {
-		if p.Requests[i].Block > 0 {
-			names = append(names, p.Requests[i].Name)
-		}
-	}
-	return names
-}
-
 // candidates returns the services that a connection may be to: the one, or all that can
 // be reached in the source's family if there is no destination; or says why there is none.
 func (x Explainer) candidates(q question) (services []int, none string) {
@@ -210,7 +199,7 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 		d.Learned = x.Policy.ClassName(q.learned)
 	}
 	if q.blocked > 0 {
-		d.Reason, d.Verdict = fmt.Sprintf("blocked for another %s by request rule %s", q.blocked.Round(time.Millisecond), strings.Join(blockers(x.Policy), " or ")), dropText(s.Shadow)
+		d.Reason, d.Verdict = fmt.Sprintf("blocked for another %s, for a request rule said so", q.blocked.Round(time.Millisecond)), dropText(s.Shadow)
 		return d, nil
 	}
 	rule := x.Tables.LookupLearned(service, q.learned, q.from, q.port)
@@ -222,7 +211,7 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 	var action policy.Action
 	d.When, d.Enforced, action = x.enforced(service, c.When, c.Action)
 	if c.Action == policy.ActionPolice {
-		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), perText(c.Per)
+		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), c.Per.Word()
 	}
 	switch action {
 	case policy.ActionDrop:

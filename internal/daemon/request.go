@@ -156,7 +156,7 @@ func (x Explainer) decideRequest(d *api.Decision, service int, q question, class
 	}
 	decided, err := r.byClient(&view)
 	if err == nil && !decided {
-		err = r.byRule(x.Policy.MatchRequest(&view))
+		err = r.byRule(x.Policy.MatchRequest(&view), &view)
 	}
 	return r.class, r.waits, err
 }
@@ -207,7 +207,7 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 	r.Class = r.x.Policy.ClassName(r.class)
 	switch {
 	case blocked > 0:
-		r.Blocked, r.BlockedBy = blocked.Seconds(), blockers(r.x.Policy)
+		r.Blocked = blocked.Seconds()
 		r.end("reject")
 	case rule < 0:
 		return false, nil
@@ -222,7 +222,7 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 }
 
 // byRule has a request rule decide, if any.
-func (r *ruling) byRule(rule int) error {
+func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 	if rule < 0 {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (r *ruling) byRule(rule int) error {
 	var action policy.Action
 	r.When, r.Enforced, action = r.x.enforced(r.service, p.When, p.Action)
 	if p.Action == policy.ActionPolice {
-		r.Rate, r.Burst, r.Per, r.Over = p.Rate.String(), uint32(p.Burst), perText(p.Per), string(p.Over)
+		r.Rate, r.Burst, r.Per, r.Over = p.Rate.String(), uint32(p.Burst), p.Per.Word(), string(p.Over)
 	}
 	switch action {
 	case policy.ActionPass:
@@ -250,7 +250,7 @@ func (r *ruling) byRule(rule int) error {
 	case policy.ActionReject:
 		r.end("reject")
 	case policy.ActionPolice:
-		if err := r.ask(rule); err != nil {
+		if err := r.ask(rule, p.Per.Key.Value(v)); err != nil {
 			return err
 		}
 	}
@@ -258,13 +258,13 @@ func (r *ruling) byRule(rule int) error {
 	return nil
 }
 
-// ask lets the bucket of a rule decide.
-func (r *ruling) ask(rule int) error {
+// ask lets the bucket of a rule decide, that of the value that it goes by, if it does.
+func (r *ruling) ask(rule int, value string) error {
 	if r.x.RequestBucket == nil {
 		r.Verdict = "by the bucket"
 		return nil
 	}
-	bucket, err := r.x.RequestBucket(rule, r.from)
+	bucket, err := r.x.RequestBucket(rule, r.from, value)
 	if err != nil {
 		return fmt.Errorf("read the bucket of rule %q: %w", r.Rule, err)
 	}

@@ -145,9 +145,6 @@ func requestRules(f *enforceable, stats datapath.Stats, now rateNow) []api.Reque
 		if q.Action == policy.ActionPolice {
 			list[i].Over = string(q.Over)
 		}
-		if q.Over == policy.OverDemote { // which turns nobody away
-			list[i].Demoted, list[i].Dropped = list[i].Dropped, 0
-		}
 	}
 	return list
 }
@@ -181,7 +178,7 @@ func (f *enforceable) rule(table string, now rateNow, r ruled) api.RuleStatus {
 		s.Class = f.policy.ClassName(r.class)
 	}
 	if r.action == policy.ActionPolice {
-		s.Rate, s.Burst, s.Per = r.rate.String(), uint32(r.burst), perText(r.per)
+		s.Rate, s.Burst, s.Per = r.rate.String(), uint32(r.burst), r.per.Word()
 		if r.rate.Auto.On {
 			s.RateNow = now(table, r.name)
 		}
@@ -200,14 +197,4 @@ func counts(all []datapath.Counts, i int) api.Counts {
 		return api.Counts{}
 	}
 	return api.Counts{Matched: all[i].Matched(), Counts: all[i]}
-}
-
-func perText(p policy.Per) string {
-	switch p {
-	case policy.PerRule:
-		return "rule"
-	case policy.PerSource:
-		return "source"
-	}
-	return fmt.Sprintf("/%d and /%d", p.V4, p.V6)
 }

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -75,24 +76,24 @@ func (in *Instance) Bucket(rule int, from netip.Addr) (Bucket, error) {
 		return Bucket{}, errNoRule
 	}
 	r := &in.applied.Tables.Rules[rule]
-	return in.bucket(connectionCell(r, in.slots), r.Burst, from)
+	return in.bucket(connectionCell(r, in.slots), r.Burst, from, "")
 }
 
-// RequestBucket is Bucket for a request of that source and a request rule (an index into the
-// Tables.Requests.Rules in force).
-func (in *Instance) RequestBucket(rule int, from netip.Addr) (Bucket, error) {
+// RequestBucket is Bucket for a request of that source, with a value of what the rule's buckets go by, and a
+// request rule (an index into the Tables.Requests.Rules in force).
+func (in *Instance) RequestBucket(rule int, from netip.Addr, value string) (Bucket, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.RequestRules()) {
 		return Bucket{}, errNoRule
 	}
 	r := &in.applied.Tables.Requests.Rules[rule]
-	return in.bucket(requestCell(r, in.slots), r.Burst, from)
+	return in.bucket(requestCell(r, in.slots), r.Burst, from, value)
 }
 
 var errNoRule = errors.New("no such rule is in force")
 
-func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr) (Bucket, error) {
+func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr, value string) (Bucket, error) {
 	t, err := now()
 	if err != nil {
 		return Bucket{}, err
@@ -107,19 +108,22 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr) (Bucke
 		}
 		return level(arrival, t, r.Interval, burst), nil
 	}
-	arrival, known, err := in.objects.sourceTime(r, from)
+	arrival, known, err := in.objects.sourceTime(r, from, value)
 	b := level(arrival, t, r.Interval, burst)
 	b.Known = known
 	return b, err
 }
 
 // sourceTime finds a source as find_source() in bpf/policy/bucket.h does.
-func (o *objects) sourceTime(r *narthexRule, from netip.Addr) (arrival uint64, known bool, err error) {
+func (o *objects) sourceTime(r *narthexRule, from netip.Addr, value string) (arrival uint64, known bool, err error) {
 	var secret narthexSecret
 	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
 		return 0, false, fmt.Errorf("reading the secret: %w", err)
 	}
 	tag := sourceTag(r, from, secret.Key)
+	if value != "" {
+		tag = siphash13(secret.Key, r.Id, ValueHash(value, secret.Key), 1) | 1
+	}
 	var set narthexSourceSet
 	index := uint32(tag>>32) & (o.SourceSets.MaxEntries() - 1)
 	if err := o.SourceSets.Lookup(index, &set); err != nil {
@@ -143,6 +147,16 @@ func sourceTag(r *narthexRule, from netip.Addr, key [2]uint64) uint64 {
 		high, low = k[0]&maskHigh(int(r.BitsV6)), k[1]&maskHigh(int(r.BitsV6)-64)
 	}
 	return siphash13(key, r.Id, high, low) | 1
+}
+
+// ValueHash is what note_key() of bpf/match/key.h makes of a value.
+func ValueHash(value string, key [2]uint64) uint64 {
+	padded := append([]byte(value), make([]byte, 7)...)
+	var words []uint64
+	for i := 0; i < len(value); i += 8 {
+		words = append(words, binary.LittleEndian.Uint64(padded[i:]))
+	}
+	return siphash13(key, append(words, uint64(len(value)))...) | 1
 }
 
 func maskHigh(length int) uint64 {

@@ -72,7 +72,7 @@ func ceil(n, of int) int { return (n + of - 1) / of * of }
 // asked returns the bits of the fields that rules ask for and that are not named in the policy.
 func asked(fields []policy.MatchField) (bits uint8) {
 	for i, f := range fields[:policy.FieldNamed] {
-		if f.Rule != policy.NoMatch || f.Pattern != 0 || f.PrefixCount > 0 || f.SuffixCount > 0 || f.Exact || f.Words {
+		if f.Keyed || f.Rule != policy.NoMatch || f.Pattern != 0 || f.PrefixCount > 0 || f.SuffixCount > 0 || f.Exact || f.Words {
 			bits |= 1 << i
 		}
 	}
@@ -143,13 +143,13 @@ func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {
 		Rule: f.Rule, Pattern: f.Pattern,
 		Prefixes: m.lengths + f.Prefixes/uint32(lengthsPerCell), PrefixCount: f.PrefixCount,
 		Suffixes: m.lengths + f.Suffixes/uint32(lengthsPerCell), SuffixCount: f.SuffixCount,
-		LongestSuffix: f.LongestSuffix, Exact: flag(f.Exact), Words: flag(f.Words), Folded: uint8(f.Folded),
+		LongestSuffix: f.LongestSuffix, Exact: flag(f.Exact), Words: flag(f.Words), Folded: uint8(f.Folded), Keyed: flag(f.Keyed),
 	}
 }
 
 func requestCell(from *policy.RequestRule, s *slots) *narthexRule {
 	r := ruleCell(requestLimit(from), from.Class, s, s.byRule[requestKey(from)])
-	r.When, r.Paced = uint8(whens[from.When]), flag(from.Auto.On)
+	r.When, r.Paced, r.Key = uint8(whens[from.When]), flag(from.Auto.On), uint8(from.Key)
 	return r
 }
 

@@ -303,7 +303,8 @@ type narthexMatchField struct {
 	Exact         uint8
 	Words         uint8
 	Folded        uint8
-	Pad           [39]uint8
+	Keyed         uint8
+	Pad           [38]uint8
 }
 
 type narthexMatchNode struct {
@@ -529,7 +530,8 @@ type narthexReading struct {
 	Said       uint8
 	Folded     uint8
 	Parameters uint8
-	Pad        [2]uint8
+	Keyed      uint8
+	Pad        uint8
 	Trusted    [2]uint32
 	From       struct {
 		_    structs.HostLayout
@@ -579,6 +581,9 @@ type narthexReading struct {
 		Visits uint32
 		Visit  [64]uint32
 	}
+	Valued [2]uint64
+	Key    [128]uint64
+	Sip    [4]uint64
 }
 
 type narthexReason uint32
@@ -747,7 +752,7 @@ type narthexRule struct {
 	BitsV6    uint8
 	When      uint8
 	Paced     uint8
-	Pad       uint8
+	Key       uint8
 }
 
 type narthexRuleKind uint32
@@ -768,6 +773,7 @@ type narthexRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+	Key       uint64
 }
 
 type narthexSeat struct {

@@ -59,7 +59,7 @@ func checkBuckets(t *testing.T, in *Instance, what string, connection, request f
 	for table, want := range map[string]float64{"connections": connection, "requests": request} {
 		read := in.Bucket
 		if table == "requests" {
-			read = in.RequestBucket
+			read = func(rule int, from netip.Addr) (Bucket, error) { return in.RequestBucket(rule, from, "") }
 		}
 		b, err := read(0, from)
 		if err != nil || math.Abs(b.Tokens-want) > 0.5 {

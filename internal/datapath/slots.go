@@ -3,6 +3,8 @@
 package datapath
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -153,14 +155,27 @@ func (l limit) form() (f narthexRuleSlot) {
 	}
 	f.Interval, f.Burst = uint64(l.interval), l.burst
 	if l.per != policy.PerRule {
-		f.PerSource, f.BitsV4, f.BitsV6 = 1, uint8(l.per.V4), uint8(l.per.V6)
+		f.PerSource, f.BitsV4, f.BitsV6, f.Key = 1, uint8(l.per.V4), uint8(l.per.V6), keyHash(l.per.Key)
 	}
 	return f
 }
 
+// keyHash tells what has a bucket for each of its values from anything else; 0: nothing has.
+func keyHash(key policy.PerKey) uint64 {
+	if key.Kind == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(key.Kind + " " + key.Name))
+	return binary.LittleEndian.Uint64(sum[:]) | 1
+}
+
 func sameForm(a, b *narthexRuleSlot) bool {
-	return a.Interval == b.Interval && a.Burst == b.Burst && a.PerSource == b.PerSource &&
-		a.BitsV4 == b.BitsV4 && a.BitsV6 == b.BitsV6
+	return a.Interval == b.Interval && a.Burst == b.Burst && a.PerSource == b.PerSource && sameSharers(a, b)
+}
+
+// sameSharers reports whether the buckets of two forms are of the same sources or values.
+func sameSharers(a, b *narthexRuleSlot) bool {
+	return a.BitsV4 == b.BitsV4 && a.BitsV6 == b.BitsV6 && a.Key == b.Key
 }
 
 // clone returns a copy that can change.
@@ -237,8 +252,7 @@ func (o *objects) writeSlot(w *slotWrite) error {
 // long as before, or until the tokens of a smaller burst are back. Under a higher rate it
 // would be kept out longer than the rule says: its buckets start anew.
 func keepsSources(old, want *narthexRuleSlot) bool {
-	return old.PerSource == 1 && want.PerSource == 1 && old.BitsV4 == want.BitsV4 && old.BitsV6 == want.BitsV6 &&
-		want.Interval >= old.Interval
+	return old.PerSource == 1 && want.PerSource == 1 && sameSharers(old, want) && want.Interval >= old.Interval
 }
 
 // releaseRules frees the slots of rules that are no more. Their id stays, so that the

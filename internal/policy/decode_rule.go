@@ -28,7 +28,6 @@ type rawRequest struct {
 var (
 	parseConnectionAction = parseWord(connectionActions...)
 	parseRequestAction    = parseWord(requestActions...)
-	parseSharer           = parseWord(sharers...)
 )
 
 func (d *decoder) connection(n *yaml.Node) rawConnection {
@@ -53,7 +52,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 		case "burst":
 			scalar(d, n, key, &c.Burst, parseBurst)
 		case "per":
-			d.per(n, &c.Per)
+			d.per(n, &c.Per, false)
 		case "when":
 			scalar(d, n, key, &c.When, parseWhen)
 		case "class":
@@ -132,33 +131,6 @@ func (d *decoder) needsRate(seen map[string]*yaml.Node, keys ...string) {
 	}
 }
 
-// per decodes who shares a bucket.
-func (d *decoder) per(n *yaml.Node, per *Per) {
-	if n.Kind != yaml.MappingNode {
-		var word string
-		scalar(d, n, "per", &word, parseSharer)
-		if word == "source" {
-			*per = PerSource
-		}
-		return
-	}
-	p := PerSource
-	seen := d.mapping(n, &perForm, func(key string, n *yaml.Node) {
-		switch key {
-		case "v4":
-			scalar(d, n, key, &p.V4, parseInt(1, 32))
-		case "v6":
-			scalar(d, n, key, &p.V6, parseInt(1, 128))
-		}
-	})
-	if len(n.Content) == 0 {
-		d.errorAt(n, `"per" is empty; write source, rule or prefix lengths, as {v4: 24, v6: 56}`)
-	}
-	if len(seen) > 0 {
-		*per = p
-	}
-}
-
 // request decodes a request rule.
 func (d *decoder) request(n *yaml.Node) rawRequest {
 	r := rawRequest{Request: Request{Pos: position(n), Per: PerRule, Class: -1}}
@@ -185,7 +157,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	d.autoFits(seen, r.Rate, r.Per, &r.When)
 	d.ruleDoes(n, "a request rule", seen, act, r.When)
 	d.whenFits(seen, r.When, act)
-	d.requestFits(seen, r.Over, r.When)
+	d.requestFits(seen, &r.Request)
 	d.withoutFits(n, &r.Request)
 	d.answerFits(seen, act, r.Over)
 	r.Action = actionOf(act, r.Rate)
@@ -199,7 +171,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 			r.Over = OverReject
 		}
 	}
-	if n := seen["burst"]; n != nil && r.Burst > 0 && r.Burst < fewForPage && r.Per != PerRule && r.isOfPages() {
+	if n := seen["burst"]; n != nil && r.Burst > 0 && r.Burst < fewForPage && r.Per != PerRule && r.Per.Key.Kind != "host" && r.isOfPages() {
 		d.warnf(position(n), `burst: %d requests of a source at once are fewer than a browser makes for a page: its visitors are refused; write %d or more, or leave it out for %d`, r.Burst, fewForPage, requestBurst(r.Rate.Rate))
 	}
 	return r
@@ -249,7 +221,7 @@ func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
 	case "burst":
 		scalar(d, n, key, &r.Burst, parseBurst)
 	case "per":
-		d.per(n, &r.Per)
+		d.per(n, &r.Per, true)
 	case "when":
 		scalar(d, n, key, &r.When, parseWhen)
 	case "over":
@@ -262,15 +234,15 @@ func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
 }
 
 // requestFits reports keys of a request rule that do not go together.
-func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over, when When) {
+func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
 	d.needsRate(seen, "burst", "per", "over")
 	if k := seen["block"]; k != nil && seen["rate"] == nil && seen["action"] == nil {
 		d.errorAt(k, `"block" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: drop" or "action: reject", or remove it`)
 	}
-	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || when != WhenAlways) {
+	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || r.When != WhenAlways) {
 		d.errorAt(k, `"learn" remembers clients in the rule's class; add "class"`)
 	}
-	if over == OverDemote && seen["block"] != nil {
+	if r.Over == OverDemote && seen["block"] != nil {
 		d.errorAt(seen["block"], `"over: demote" rejects nobody, so "block" has no effect; remove one of the two`)
 	}
 	for _, tls := range []string{"sni", "alpn"} {
@@ -281,6 +253,9 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, over Over, when When) 
 			if seen[tls] != nil && seen[key] != nil {
 				d.errorAt(seen[key], `%q is seen in TLS and %q in HTTP, so no request can match both; make it two rules`, tls, key)
 			}
+		}
+		if seen[tls] != nil && r.Per.Key.Kind != "" {
+			d.errorAt(seen["per"], `%q is seen in TLS and a request's %s in HTTP, so there are no values to go by; write "per: source"`, tls, r.Per.Key.Kind)
 		}
 	}
 }

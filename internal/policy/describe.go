@@ -147,6 +147,9 @@ func (p Per) String() string {
 	case PerSource:
 		return "each IPv4 address and IPv6 /64"
 	}
+	if p.Key.Kind != "" {
+		return fmt.Sprintf("each %s, or source without one", p.Key)
+	}
 	return fmt.Sprintf("each IPv4 /%d and IPv6 /%d", p.V4, p.V6)
 }
 

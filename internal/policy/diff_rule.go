@@ -157,10 +157,8 @@ func (r Rating) Level(next Rating) string {
 		return "its buckets start full"
 	case r.Per == PerRule:
 		return "its bucket keeps its tokens, as many as fit"
-	case next.Rate.Interval() < r.Rate.Interval():
-		return "the buckets of its sources start full"
 	}
-	return "the buckets of its sources keep their level"
+	return r.Per.levels(r.Rate.Rate, next.Rate.Rate)
 }
 
 // bucketEffect says what a change of a rate means, once for the keys that belong together.
@@ -181,4 +179,24 @@ func renameEffect(now Rating) string {
 		return "its counters begin anew, its buckets start full"
 	}
 	return "its counters begin anew"
+}
+
+// levels says what becomes of the level of buckets that are not the rule's, under another rate.
+func (p Per) levels(old, next Rate) string {
+	whose := "sources"
+	if p.Key.Kind != "" {
+		whose = "values"
+	}
+	if next.Interval() < old.Interval() {
+		return "the buckets of its " + whose + " start full"
+	}
+	return "the buckets of its " + whose + " keep their level"
+}
+
+// Levels says what becomes of the tokens of a rule under another rate.
+func (p Per) Levels(old, next Rate) string {
+	if p == PerRule {
+		return "the rule's bucket keeps its tokens"
+	}
+	return p.levels(old, next)
 }

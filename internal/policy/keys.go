@@ -45,14 +45,15 @@ func (f *form) has(name string) bool {
 
 // The words of a policy.
 var (
-	xdpModes    = []XDPMode{XDPAuto, XDPNative, XDPGeneric, XDPOff}
-	protocols   = []Protocol{HTTP, TLS, TCP}
-	serviceEnds = []ServiceEnd{EndAuto, EndFirstByte, EndClose, EndLastByte}
-	h2cs        = []H2C{H2CReject, H2CPass}
-	modes       = []string{"enforce", "shadow"}
-	overs       = []Over{OverReject, OverDrop, OverDemote}
-	whens       = []string{WhenAlways.String(), WhenOverload.String(), WhenRejecting.String(), WhenFlooded.String()}
-	sharers     = []string{"rule", "source"}
+	xdpModes       = []XDPMode{XDPAuto, XDPNative, XDPGeneric, XDPOff}
+	protocols      = []Protocol{HTTP, TLS, TCP}
+	serviceEnds    = []ServiceEnd{EndAuto, EndFirstByte, EndClose, EndLastByte}
+	h2cs           = []H2C{H2CReject, H2CPass}
+	modes          = []string{"enforce", "shadow"}
+	overs          = []Over{OverReject, OverDrop, OverDemote}
+	whens          = []string{WhenAlways.String(), WhenOverload.String(), WhenRejecting.String(), WhenFlooded.String()}
+	sharers        = []string{"rule", "source"}
+	requestSharers = []string{"rule", "source", "host"}
 
 	connectionActions = []string{"drop", "pass"}
 	requestActions    = []string{"drop", "reject", "pass"}

@@ -2,10 +2,13 @@
 
 package policy
 
+import "slices"
+
 // What the keys mean that both kinds of rules have.
 const (
 	docBurst = "Depth of the token bucket, in tokens; it is full at start. So many may come at once."
 	docPer   = "Who shares a bucket. rule: all that the rule matches. source: each IPv4 address and each IPv6 /64 has its own. {v4: N, v6: N}: each prefix of that length."
+	docPerOf = docPer + " {cookie: NAME}, {header: NAME}, {query: NAME} or host: each value of that; requests without one share their source's."
 	docWhen  = "The level of overload from which on the rule's rate, drop, reject and block are enforced. overload: requests wait at the service. rejecting: it turns requests away. flooded: it turns more away than it answers. The rule matches and gives its class at all times."
 )
 
@@ -34,7 +37,7 @@ var connectionForm = form{
 			doc: "Connections per second, minute or hour. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. A SYN that finds no token is dropped silently; the client's kernel tries again after a second.",
 		},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 1", doc: docBurst},
-		{name: "per", value: perValue(), def: "rule", doc: docPer},
+		{name: "per", value: anyOf(oneOf(sharers), object(&perForm)), def: "rule", doc: docPer},
 		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
 		{name: "class", value: nameValue(), defText: "default_class", doc: "Class of the connection, and of its requests in the waiting room."},
 	},
@@ -83,7 +86,7 @@ var requestForm = form{
 		},
 		{name: "rate", value: limitValue(), examples: []any{"10/s", "15/m", "auto"}, doc: "Requests per second, minute or hour. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. What becomes of one that finds no token, over says."},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 20", doc: docBurst},
-		{name: "per", value: perValue(), def: "rule", doc: docPer},
+		{name: "per", value: anyOf(oneOf(requestSharers), object(&requestPerForm)), def: "rule", examples: []any{map[string]string{"cookie": "session"}}, doc: docPerOf},
 		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
 		{
 			name: "over", value: oneOf(overs), def: string(OverReject),
@@ -106,12 +109,20 @@ var requestForm = form{
 	},
 }
 
-var perForm = form{
+var perForm = form{what: "per", filled: true, keys: prefixKeys}
+
+var prefixKeys = []key{
+	{name: "v4", value: whole(1, 32), def: PerSource.V4, doc: "Length of the IPv4 prefix that shares a bucket."},
+	{name: "v6", value: whole(1, 128), def: PerSource.V6, doc: "Length of the IPv6 prefix that shares a bucket."},
+}
+
+var requestPerForm = form{
 	what: "per", filled: true,
-	keys: []key{
-		{name: "v4", value: whole(1, 32), def: PerSource.V4, doc: "Length of the IPv4 prefix that shares a bucket."},
-		{name: "v6", value: whole(1, 128), def: PerSource.V6, doc: "Length of the IPv6 prefix that shares a bucket."},
-	},
+	keys: append(slices.Clone(prefixKeys),
+		key{name: "header", value: headerName(), defText: "none", doc: "Header whose values have a bucket each, by name, without case. Goes with no other key."},
+		key{name: "cookie", value: tokenValue(), defText: "none", doc: "Cookie whose values have a bucket each, by name. Goes with no other key."},
+		key{name: "query", value: parameterValue(), defText: "none", doc: "Parameter of the query whose values have a bucket each, by name. Goes with no other key."},
+	),
 }
 
 var patternForm = form{
@@ -141,12 +152,19 @@ func queryValue() *schema {
 	return anyOf(pairsOf(parameterForm), distinctOf(parameterValue()).AnyOf[0], distinctOf(parameterValue()).AnyOf[1])
 }
 
-// perValue says who shares a bucket.
-func perValue() *schema { return anyOf(oneOf(sharers), object(&perForm)) }
+// ownKeys are headers that have a key of their own.
+var ownKeys = &schema{Pattern: "^([Cc][Oo][Oo][Kk][Ii][Ee]|[Hh][Oo][Ss][Tt])$"}
+
+// headerName is the name of a header but for those.
+func headerName() *schema {
+	s := tokenValue()
+	s.Not = ownKeys
+	return s
+}
 
 // headerPairs are headers by name, but for those that have a key of their own.
 func headerPairs() *schema {
 	s := pairsOf(tokenForm.String())
-	s.PropertyNames.Not = &schema{Pattern: "^([Cc][Oo][Oo][Kk][Ii][Ee]|[Hh][Oo][Ss][Tt])$"}
+	s.PropertyNames.Not = ownKeys
 	return s
 }

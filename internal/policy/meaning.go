@@ -101,10 +101,34 @@ type ConnectionMeaning struct {
 	Class    string         `json:"class,omitempty"`
 }
 
-// PerMeaning is the prefix lengths of sources that share a bucket.
+// PerMeaning is who shares a bucket: sources with prefixes of these lengths, or requests with the same
+// value of what a word names, and sources among those without.
 type PerMeaning struct {
-	V4 int `json:"v4"`
-	V6 int `json:"v6"`
+	V4     int    `json:"v4"`
+	V6     int    `json:"v6"`
+	Header string `json:"header,omitempty"`
+	Cookie string `json:"cookie,omitempty"`
+	Query  string `json:"query,omitempty"`
+	Host   bool   `json:"host,omitempty"`
+}
+
+// meaning is nil for one bucket for the rule.
+func (p Per) meaning() *PerMeaning {
+	if p == PerRule {
+		return nil
+	}
+	m := &PerMeaning{V4: p.V4, V6: p.V6}
+	switch p.Key.Kind {
+	case "header":
+		m.Header = p.Key.Name
+	case "cookie":
+		m.Cookie = p.Key.Name
+	case "query":
+		m.Query = p.Key.Name
+	case "host":
+		m.Host = true
+	}
+	return m
 }
 
 // RequestMeaning is one request rule. Absent lists match everything.
@@ -241,9 +265,7 @@ func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 	for _, c := range r.Learned {
 		m.Learned = append(m.Learned, p.Classes[c].Name)
 	}
-	if r.Per != PerRule {
-		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
-	}
+	m.Per = r.Per.meaning()
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name
 	}
@@ -266,8 +288,8 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 	if !r.Without.empty() {
 		m.Without = (*WithoutMeaning)(&r.Without)
 	}
-	if r.Rate.IsSet() && r.Per != PerRule {
-		m.Per = &PerMeaning{r.Per.V4, r.Per.V6}
+	if r.Rate.IsSet() {
+		m.Per = r.Per.meaning()
 	}
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name

@@ -19,7 +19,7 @@ func (c *requestCompiler) affixes() {
 		if f.any.number != 0 {
 			f.any.depth = 1
 		}
-		to.Rule, to.Pattern, to.Folded, to.Kind = f.any.rule, f.any.number, f.folded, f.kind
+		to.Rule, to.Pattern, to.Folded, to.Kind, to.Keyed = f.any.rule, f.any.number, f.folded, f.kind, f.keyed
 		none := &spot{first: f.any.rule}
 		to.Prefixes, to.PrefixCount = c.affixesOf(i, MatchPrefix, f.prefixes.list, f.any)
 		to.Suffixes, to.SuffixCount = c.affixesOf(i, MatchSuffix, f.suffixes.list, none)

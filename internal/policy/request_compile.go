@@ -95,7 +95,7 @@ func (c *requestCompiler) addRules() {
 		r := &c.policy.Requests[i]
 		c.tables.Rules = append(c.tables.Rules, RequestRule{
 			Name: r.Name, Action: r.Action, Interval: r.Rate.Interval(), Burst: uint32(r.Burst),
-			Per: r.Per, Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
+			Per: r.Per, Key: c.keyField(i, r.Per.Key), Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
 		})
 		c.addRule(i, c.asks(i, r))
 		if len(c.report.errors) > 0 {
@@ -189,6 +189,19 @@ func (c *requestCompiler) parameters(rule int) int {
 		c.tables.Parameters = c.newField(rule, "parameters", 0, "")
 	}
 	return c.tables.Parameters
+}
+
+// keyField returns the field of what has a bucket for each of its values, and one more; 0: nothing has.
+func (c *requestCompiler) keyField(rule int, key PerKey) int {
+	field := FieldHost
+	switch {
+	case key.Kind == "":
+		return 0
+	case key.Name != "":
+		field = c.named(rule, MatchHeader+MatchKind(slices.Index(pairKinds, key.Kind)), key.Name)
+	}
+	c.fields[field].keyed = true
+	return field + 1
 }
 
 // named returns the field of a header, cookie or parameter.

@@ -28,6 +28,7 @@ type fieldSpots struct {
 	any                *spot  // the empty prefix
 	folded             int    // field of the same value in small letters; 0: none
 	small              bool   // it is such a field
+	keyed              bool   // rules have a bucket for each of its values
 	exact              spotSet
 	prefixes, suffixes spotSet
 	tails, words       map[[2]*spot]*spot // by state and suffix, state and word

@@ -128,6 +128,7 @@ type MatchField struct {
 	Exact         bool      // there are patterns without a star
 	Words         bool      // there are words to look for
 	Folded        int       // field of the same value in small letters; 0: none
+	Keyed         bool      // rules have a bucket for each of its values
 	Kind          MatchKind // of a name; the data path has it in the entry of the name
 }
 
@@ -145,6 +146,7 @@ type RequestRule struct {
 	Interval time.Duration // time in which the bucket gains one token; 0 unless Action is ActionPolice
 	Burst    uint32        // bucket depth in tokens
 	Per      Per           // who shares a bucket
+	Key      int           // field + 1 whose values have a bucket each, 0: none; see Per
 	Class    int           // index into Tables.Classes, or -1
 	Over     Over          // what is done out of profile; empty unless Action is ActionPolice
 	Block    time.Duration // for which connections of a client are refused after a rejection; 0: none

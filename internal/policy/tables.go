@@ -147,17 +147,28 @@ const (
 	ActionReject                 // answers as the service's reject says; request rules only
 )
 
-// Per says which sources share a bucket: all of them when both lengths are negative,
-// else those with the same first V4 or V6 bits.
+// Per says who shares a bucket: all when both lengths are negative, else sources with the same
+// first V4 or V6 bits. Where it has a key, requests with the same value of that do; those without
+// a value, or with an empty one, share the bucket of their source.
 type Per struct {
 	V4, V6 int
+	Key    PerKey
 }
 
+// PerKey is what of a request has a bucket for each of its values; the zero PerKey is nothing.
+type PerKey struct {
+	Kind string // "header", "cookie", "query" or "host"
+	Name string // but of the host; of a header in lower case, with hyphens for underscores
+}
+
+// PerValue is one bucket for each value of what the key says.
+func PerValue(key PerKey) Per { return Per{PerSource.V4, PerSource.V6, key} }
+
 // PerRule is one bucket for the whole rule.
-var PerRule = Per{-1, -1}
+var PerRule = Per{V4: -1, V6: -1}
 
 // PerSource is one bucket per IPv4 address or IPv6 /64.
-var PerSource = Per{32, 64}
+var PerSource = Per{V4: 32, V6: 64}
 
 // Entry is the outcome of one look-up step: a rule, no rule, or the node to go on with.
 // The zero Entry means that no rule matches. The data path uses the same encoding.

@@ -17,8 +17,9 @@ type buckets struct {
 }
 
 type sourceKey struct {
-	rule int // of connections from 0 up, of requests from -1 down
-	from netip.Prefix
+	rule  int // of connections from 0 up, of requests from -1 down
+	from  netip.Prefix
+	value string // of what the rule's buckets go by; then there is no prefix
 }
 
 // bucket says which one, and how it fills.
@@ -34,18 +35,22 @@ func newBuckets() *buckets {
 }
 
 func connectionBucket(rule int, c *policy.Connection, from netip.Addr) bucket {
-	return newBucket(rule, c.Rate.Rate, c.Burst, c.Per, from)
+	return newBucket(rule, c.Rate.Rate, c.Burst, c.Per, from, "")
 }
 
-func requestBucket(rule int, q *policy.Request, from netip.Addr) bucket {
-	return newBucket(-1-rule, q.Rate.Rate, q.Burst, q.Per, from)
+func requestBucket(rule int, q *policy.Request, from netip.Addr, v *policy.RequestView) bucket {
+	return newBucket(-1-rule, q.Rate.Rate, q.Burst, q.Per, from, q.Per.Key.Value(v))
 }
 
 // newBucket has one that never is empty for a rate that sets itself: what it would be is not known.
-func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip.Addr) bucket {
+func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip.Addr, value string) bucket {
 	b := bucket{key: sourceKey{rule: rule}, interval: int64(rate.Interval())}
 	b.tolerance = b.interval * int64(max(burst, 1)-1)
 	if per == policy.PerRule {
+		return b
+	}
+	if value != "" {
+		b.key.value, b.exact = value, per.Key.Kind == "cookie" // of one client, most likely
 		return b
 	}
 	bits := per.V6
@@ -60,7 +65,7 @@ func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip
 // take takes a token if there is one, and so many more as a copy stands for arrivals of the
 // same bucket.
 func (s *buckets) take(b bucket, now int64, weight int) bool {
-	perRule := b.key.from == netip.Prefix{}
+	perRule := b.key == sourceKey{rule: b.key.rule}
 	full := s.rules[b.key.rule]
 	if !perRule {
 		full, _ = s.sources.get(b.key, now)

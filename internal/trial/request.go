@@ -41,7 +41,7 @@ func (d *decision) decideRequest(says *said) {
 		return
 	}
 	if rule := d.tables.Requests.Match(view); rule >= 0 {
-		d.byRule(rule, w)
+		d.byRule(rule, w, view)
 	}
 }
 
@@ -87,14 +87,14 @@ func (d *decision) byClient(from netip.Addr) (decided bool) {
 }
 
 // byRule has a request rule decide, and remembers what it says of the client.
-func (d *decision) byRule(rule int, w whose) {
+func (d *decision) byRule(rule int, w whose, v *policy.RequestView) {
 	q := &d.policy.Requests[rule]
 	d.by(requestKind, q.Name)
 	if q.Class >= 0 {
 		d.class = q.Class
 	}
 	if d.enforced(q.When) {
-		d.enforce(rule, w)
+		d.enforce(rule, w, v)
 	}
 	refused := d.out.Verdict == Drop || d.out.Verdict == Reject
 	switch {
@@ -116,14 +116,14 @@ func (d *decision) learn(from netip.Addr, until int64) {
 }
 
 // enforce does what a request rule says.
-func (d *decision) enforce(rule int, w whose) {
+func (d *decision) enforce(rule int, w whose, v *policy.RequestView) {
 	q := &d.policy.Requests[rule]
 	out := map[policy.Action]Verdict{policy.ActionDrop: Drop, policy.ActionReject: Reject}[q.Action]
 	switch q.Action {
 	case policy.ActionPass:
 		d.turn = d.shadow
 	case policy.ActionPolice:
-		if !d.buckets.take(requestBucket(rule, q, w.from), d.now, d.a.Weight) {
+		if !d.buckets.take(requestBucket(rule, q, w.from, v), d.now, d.a.Weight) {
 			out = map[policy.Over]Verdict{policy.OverReject: Reject, policy.OverDrop: Drop, policy.OverDemote: Demote}[q.Over]
 		}
 	}

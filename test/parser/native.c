@@ -47,9 +47,9 @@ void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
 }
 
 int native_police(const struct rule *r, const struct packet *p, __u64 now) {
-  return police(r, p, now) == TAKEN;
+  return police(r, p, 0, now) == TAKEN;
 }
 
-__u64 native_source_tag(const struct rule *r, const struct packet *p) { return source_tag(r, p, &secret); }
+__u64 native_source_tag(const struct rule *r, const struct packet *p) { return source_tag(r, p, 0, &secret); }
 
 struct source_set *native_source_set(__u64 tag) { return &sets[tag >> 32 & test_mask]; }

@@ -32,6 +32,7 @@ type Checker struct {
 	r         reader
 	im        image
 	policy    *policy.Policy
+	rules     []policy.RequestRule
 	asksHosts bool
 	asksQuery bool
 }
@@ -45,8 +46,8 @@ func (c *Checker) Use(p *policy.Policy, seed uint64) error {
 	c.im.clear()
 	c.im.fill(tables)
 	c.r.use(&c.im)
-	c.policy, c.asksQuery = p, tables.Query
-	c.asksHosts = slices.ContainsFunc(p.Requests, func(r policy.Request) bool { return len(r.Host) > 0 })
+	c.policy, c.rules, c.asksQuery = p, tables.Rules, tables.Query
+	c.asksHosts = slices.ContainsFunc(p.Requests, func(r policy.Request) bool { return len(r.Host) > 0 || r.Per.Key.Kind == "host" })
 	return nil
 }
 
@@ -159,6 +160,10 @@ func (c *Checker) checkRule(head []byte, slot bool, e ends, want *httphead.Reque
 	}
 	if rule == noRule {
 		return Unmatched, nil
+	}
+	value := c.policy.Requests[rule].Per.Key.Value(view(want))
+	if key := c.r.key(c.rules[rule].Key); key != keyHash(value) {
+		return 0, fmt.Errorf("found a bucket by %#x, want that of %q, %#x", key, value, keyHash(value))
 	}
 	return Matched, nil
 }

@@ -119,6 +119,9 @@ func (d *dice) requests() *policy.Policy {
 		if asks(4) {
 			r.To, r.ToAddrs = d.destinations()
 		}
+		if asks(1) {
+			r.Per = d.per()
+		}
 		p.Requests = append(p.Requests, r)
 	}
 	return p
@@ -183,6 +186,13 @@ func (d *dice) ends() ends {
 		to = d.addr(family)
 	}
 	return ends{d.addr(family), netip.AddrPortFrom(to, pick[uint16](d, 80, 8080, 81))}
+}
+
+// per draws what of a request has a bucket for each of its values.
+func (d *dice) per() policy.Per {
+	kind := pick(d, "header", "cookie", "query", "host")
+	names := map[string][]string{"header": headerNames, "cookie": cookieNames, "query": queryNames, "host": {""}}[kind]
+	return policy.PerValue(policy.PerKey{Kind: kind, Name: pick(d, names...)})
 }
 
 func (d *dice) pairs(names []string, rare int) (out []policy.Pair) {

@@ -148,7 +148,7 @@ func fieldCells(t *policy.RequestTables, lengths C.__u32) []C.struct_match_field
 			rule: C.__u32(f.Rule), pattern: C.__u32(f.Pattern),
 			prefixes: lengths + C.__u32(f.Prefixes/policy.LengthsPerCell), prefix_count: C.__u16(f.PrefixCount),
 			suffixes: lengths + C.__u32(f.Suffixes/policy.LengthsPerCell), suffix_count: C.__u16(f.SuffixCount),
-			longest_suffix: C.__u16(f.LongestSuffix), exact: flag(f.Exact), words: flag(f.Words), folded: C.__u8(f.Folded),
+			longest_suffix: C.__u16(f.LongestSuffix), exact: flag(f.Exact), words: flag(f.Words), folded: C.__u8(f.Folded), keyed: flag(f.Keyed),
 		})
 	}
 	return out
@@ -185,7 +185,7 @@ func entryCells(t *policy.RequestTables) []C.struct_match_entry {
 // asked returns the bits of the fields that rules ask for and that are not named in the policy.
 func asked(fields []policy.MatchField) (bits C.__u8) {
 	for i, f := range fields[:policy.FieldNamed] {
-		if f.Rule != policy.NoMatch || f.Pattern != 0 || f.PrefixCount > 0 || f.SuffixCount > 0 || f.Exact || f.Words {
+		if f.Keyed || f.Rule != policy.NoMatch || f.Pattern != 0 || f.PrefixCount > 0 || f.SuffixCount > 0 || f.Exact || f.Words {
 			bits |= 1 << i
 		}
 	}

@@ -46,6 +46,7 @@ static long k_probe_read_kernel(void *to, __u32 size, const void *from) {
 static struct page *image_pages;
 static __u32 image_count;
 static int inner_map; /* by its address */
+static struct secret secret = {{KEY_FIRST, KEY_SECOND}};
 
 /* What is not there in the kernel's form is not next to each other here, so that a sanitizer sees what
  * goes beyond an end. */
@@ -64,6 +65,8 @@ static void *k_map_lookup_elem(void *map, const void *key) {
     return index < image_count ? &image_pages[index] : NULL;
   if (map == &readings)
     return reading_memory;
+  if (map == &source_secret)
+    return &secret;
   if (map == &slots)
     return index == 1 ? slot_memory : NULL;
   abort();
@@ -140,6 +143,11 @@ struct found native_match(const __u8 *head, __u32 length, bool slot, struct betw
   found.rule = r->best;
   found.complex = r->complex;
   return found;
+}
+
+__u64 native_key(__u8 key) {
+  struct rule rule = {.key = key};
+  return key_of(reading_memory, &rule);
 }
 
 /* Puts the text at hand behind `at` bytes. */

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"narthex/internal/datapath"
 	"narthex/internal/httphead"
 	"narthex/internal/policy"
 	_ "narthex/test/source" // compile again when bpf/ changes
@@ -81,6 +82,17 @@ func (r *reader) match(head []byte, slot bool, e ends) found {
 		out.rule = int(f.rule)
 	}
 	return out
+}
+
+// key is the hash by which a bucket is found for the head that was matched, 0: by its source.
+func (r *reader) key(key int) uint64 { return uint64(C.native_key(C.__u8(key))) }
+
+// keyHash is that of a value, 0 of none.
+func keyHash(value string) uint64 {
+	if value == "" {
+		return 0
+	}
+	return datapath.ValueHash(value, [2]uint64{C.KEY_FIRST, C.KEY_SECOND})
 }
 
 // read reads all of a head in pieces of so many bytes. False: it is refused.

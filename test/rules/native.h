@@ -30,6 +30,14 @@ struct between {
 /* Finds the rule of a head, in a packet or in a slot, between a client and a destination. */
 struct found native_match(const __u8 *head, __u32 length, bool slot, struct between ends);
 
+/* Of the hashes of values. */
+#define KEY_FIRST 0x0706050403020100ULL
+#define KEY_SECOND 0x0f0e0d0c0b0a0908ULL
+
+/* The hash by which a bucket is found under a rule with that key for the head that native_match() has read.
+ */
+__u64 native_key(__u8 key);
+
 /* What a value is. */
 enum value {
   VALUE_METHOD = 1,

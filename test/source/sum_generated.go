@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "97a8db504d55dade342bdfdb9fc519b0"
+const compiled = "c3f7b31f965d0c52b69c2fe883a7fc99"

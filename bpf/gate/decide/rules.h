@@ -178,8 +178,8 @@ static __always_inline const struct rule *rule_of(struct scene *sc, const struct
 enum ruling { RULING_GO, RULING_PASS, RULING_REJECT, RULING_DROP, RULING_BLOCKED };
 
 /* Takes a token for the request. */
-static __always_inline int ruling_by_rate(const struct rule *rule, struct work *w) {
-  int taken = police(rule, &w->from, w->now);
+static __always_inline int ruling_by_rate(const struct rule *rule, struct work *w, __u64 value) {
+  int taken = police(rule, &w->from, value, w->now);
   if (taken == TAKEN || taken == FAULT)
     return RULING_GO;
   if (rule->request.over != OVER_DEMOTE)
@@ -188,13 +188,13 @@ static __always_inline int ruling_by_rate(const struct rule *rule, struct work *
   return RULING_GO;
 }
 
-static __always_inline int ruling_of(const struct rule *rule, struct work *w) {
+static __always_inline int ruling_of(const struct rule *rule, struct work *w, __u64 value) {
   w->demoted = 0;
   if (!is_enforced(rule, w->flow.room, w->now))
     return RULING_GO;
   switch (rule->action) {
   case ACTION_POLICE:
-    return ruling_by_rate(rule, w);
+    return ruling_by_rate(rule, w, value);
   case ACTION_PASS:
     return RULING_PASS;
   case ACTION_DROP:
@@ -255,9 +255,10 @@ static __always_inline int apply_rule(struct scene *sc) {
   const struct rule *rule = rule_of(sc, r);
   if (!rule)
     return RULING_GO;
-  int ruling = ruling_of(rule, w);
+  __u64 value = key_of(r, rule);
+  int ruling = ruling_of(rule, w, value);
   w->by = rule->slot;
-  w->debt = rule->action == ACTION_POLICE && heard_at() ? debt_of(rule, &w->from, w->now) : 0;
+  w->debt = rule->action == ACTION_POLICE && heard_at() ? debt_of(rule, &w->from, value, w->now) : 0;
   if (w->demoted)
     set_rank(&w->flow, sc->config, sc->config->ranks - 1);
   else if (rule->class != NO_CLASS)

@@ -210,7 +210,7 @@ func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
 }
 
 // RequestBucket is like Bucket.
-func (p *Path) RequestBucket(rule int, from netip.Addr) (datapath.Bucket, error) {
+func (p *Path) RequestBucket(rule int, from netip.Addr, _ string) (datapath.Bucket, error) {
 	return p.bucket(from, func(t *policy.Tables) uint32 { return t.Requests.Rules[rule].Burst })
 }
 

@@ -295,7 +295,8 @@ type BenchReading struct {
 	Said       uint8
 	Folded     uint8
 	Parameters uint8
-	Pad        [2]uint8
+	Keyed      uint8
+	Pad        uint8
 	Trusted    [2]uint32
 	From       struct {
 		_    structs.HostLayout
@@ -345,6 +346,9 @@ type BenchReading struct {
 		Visits uint32
 		Visit  [64]uint32
 	}
+	Valued [2]uint64
+	Key    [128]uint64
+	Sip    [4]uint64
 }
 
 type BenchRoom struct {
@@ -419,6 +423,7 @@ type BenchRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+	Key       uint64
 }
 
 type BenchSeat struct {

@@ -148,6 +148,13 @@ type RulesNote struct {
 	Text [128]uint8
 }
 
+type RulesPace struct {
+	_         structs.HostLayout
+	Until     uint64
+	Interval  uint64
+	Tolerance uint64
+}
+
 type RulesPool struct {
 	_    structs.HostLayout
 	Lock struct {
@@ -241,7 +248,8 @@ type RulesReading struct {
 	Said       uint8
 	Folded     uint8
 	Parameters uint8
-	Pad        [2]uint8
+	Keyed      uint8
+	Pad        uint8
 	Trusted    [2]uint32
 	From       struct {
 		_    structs.HostLayout
@@ -291,6 +299,9 @@ type RulesReading struct {
 		Visits uint32
 		Visit  [64]uint32
 	}
+	Valued [2]uint64
+	Key    [128]uint64
+	Sip    [4]uint64
 }
 
 type RulesRoom struct {
@@ -365,6 +376,7 @@ type RulesRuleSlot struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	Kind      uint8
+	Key       uint64
 }
 
 type RulesSeat struct {
@@ -373,9 +385,23 @@ type RulesSeat struct {
 	Key RulesFlowKey
 }
 
+type RulesSecret struct {
+	_   structs.HostLayout
+	Key [2]uint64
+}
+
 type RulesServiceSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
+}
+
+type RulesSourceSet struct {
+	_   structs.HostLayout
+	Way [8]struct {
+		_    structs.HostLayout
+		Tag  uint64
+		Time uint64
+	}
 }
 
 type RulesUpperDevice struct {
@@ -627,12 +653,16 @@ const (
 	RulesMapReadings         = "readings"
 	RulesMapReasonCounts     = "reason_counts"
 	RulesMapRooms            = "rooms"
+	RulesMapRuleBuckets      = "rule_buckets"
 	RulesMapRuleCounts       = "rule_counts"
+	RulesMapRulePaces        = "rule_paces"
 	RulesMapRuleSlots        = "rule_slots"
 	RulesMapSeats            = "seats"
 	RulesMapServiceCounts    = "service_counts"
 	RulesMapServiceSlots     = "service_slots"
 	RulesMapSlots            = "slots"
+	RulesMapSourceSecret     = "source_secret"
+	RulesMapSourceSets       = "source_sets"
 	RulesMapUpperDevices     = "upper_devices"
 	RulesMapWorks            = "works"
 	RulesProgBenchNothing    = "bench_nothing"
@@ -731,12 +761,16 @@ type RulesMapSpecs struct {
 	Readings         *ebpf.MapSpec `ebpf:"readings"`
 	ReasonCounts     *ebpf.MapSpec `ebpf:"reason_counts"`
 	Rooms            *ebpf.MapSpec `ebpf:"rooms"`
+	RuleBuckets      *ebpf.MapSpec `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.MapSpec `ebpf:"rule_counts"`
+	RulePaces        *ebpf.MapSpec `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.MapSpec `ebpf:"rule_slots"`
 	Seats            *ebpf.MapSpec `ebpf:"seats"`
 	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
+	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
 	UpperDevices     *ebpf.MapSpec `ebpf:"upper_devices"`
 	Works            *ebpf.MapSpec `ebpf:"works"`
 }
@@ -805,12 +839,16 @@ type RulesMaps struct {
 	Readings         *ebpf.Map `ebpf:"readings"`
 	ReasonCounts     *ebpf.Map `ebpf:"reason_counts"`
 	Rooms            *ebpf.Map `ebpf:"rooms"`
+	RuleBuckets      *ebpf.Map `ebpf:"rule_buckets"`
 	RuleCounts       *ebpf.Map `ebpf:"rule_counts"`
+	RulePaces        *ebpf.Map `ebpf:"rule_paces"`
 	RuleSlots        *ebpf.Map `ebpf:"rule_slots"`
 	Seats            *ebpf.Map `ebpf:"seats"`
 	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.Map `ebpf:"service_slots"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
+	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	UpperDevices     *ebpf.Map `ebpf:"upper_devices"`
 	Works            *ebpf.Map `ebpf:"works"`
 }
@@ -837,12 +875,16 @@ func (m *RulesMaps) Close() error {
 		m.Readings,
 		m.ReasonCounts,
 		m.Rooms,
+		m.RuleBuckets,
 		m.RuleCounts,
+		m.RulePaces,
 		m.RuleSlots,
 		m.Seats,
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
+		m.SourceSecret,
+		m.SourceSets,
 		m.UpperDevices,
 		m.Works,
 	)
