@@ -29,14 +29,14 @@ static __always_inline void outgoing_key(struct flow_key *k, const struct packet
 }
 
 /* Functions of their own, so that the copies are in no other's stack, and the look-up is written out once. */
-static inline __attribute__((noinline)) void *find_by_key(void *map, const struct flow_key *key) {
+static __attribute__((noinline, unused)) void *find_by_key(void *map, const struct flow_key *key) {
   if (has_memory_keys)
     return bpf_map_lookup_elem(map, key);
   struct flow_key copy = *key;
   return bpf_map_lookup_elem(map, &copy);
 }
 
-static inline __attribute__((noinline)) long delete_by_key(void *map, const struct flow_key *key) {
+static __attribute__((noinline, unused)) long delete_by_key(void *map, const struct flow_key *key) {
   if (has_memory_keys)
     return bpf_map_delete_elem(map, key);
   struct flow_key copy = *key;
@@ -44,8 +44,8 @@ static inline __attribute__((noinline)) long delete_by_key(void *map, const stru
 }
 
 /* The value has to be in the stack, or in a map. */
-static inline __attribute__((noinline)) long put_by_key(void *map, const struct flow_key *key,
-                                                        const void *value) {
+static __attribute__((noinline, unused)) long put_by_key(void *map, const struct flow_key *key,
+                                                         const void *value) {
   if (has_memory_keys)
     return bpf_map_update_elem(map, key, value, BPF_ANY);
   struct flow_key copy = *key;

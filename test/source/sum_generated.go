@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c3f7b31f965d0c52b69c2fe883a7fc99"
+const compiled = "bba3628e7591bd7be24d558a53c0f3a0"
