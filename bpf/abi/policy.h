@@ -146,11 +146,11 @@ enum answer_row {
 /* What is said in the server's place: HTTP responses by their offsets in the map answers. */
 struct refusal {
   __u32 text;        /* for everybody but: */
-  __u32 page;        /* GETs that accept HTML */
+  __u32 page;        /* GETs, those that accept HTML or all: */
   __u16 length;      /* bytes of the text; 0: the connection is reset */
   __u16 head;        /* those without the body, for HEAD */
   __u16 page_length; /* 0: there is none */
-  __u16 pad;         /* 0 */
+  __u16 any;         /* 1: the page is for all GETs */
 };
 
 /* Texts of a policy at most, bytes; the map answers has those of two, so that one that is being sent is not

@@ -13,14 +13,7 @@
 #define MARK_LOOK (gate_mark | 0x801)      /* look at flows */
 #define MARK_ELSEWHERE (gate_mark | 0xc00) /* a kick for what came on an interface that is no more */
 
-/* What the client of a rejected connection still has to be told. */
-struct farewell {
-  __u32 seq;    /* of our answer */
-  __u32 end;    /* behind it and its FIN */
-  __u32 client; /* behind what the client had sent */
-  __u32 text;   /* offset of what is between the two, in the map answers */
-  __u32 reset;  /* 1: there is nothing, and it is told by a reset */
-};
+_Static_assert(sizeof(struct farewell) == 40, "no padding, which would be of no value to compare");
 
 /* Connections that were rejected. Written and read by the programs. The least recently used
  * is evicted: its client's last packets are answered with a reset, after the rejection. */
@@ -118,7 +111,7 @@ __noinline int put_headers(struct __sk_buff *skb, struct work *w, __u32 l4, __u3
   if (!w)
     return -1;
   const struct emission *e = &w->emission;
-  if ((!e->to_server && swap_macs(skb)) || (e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)))
+  if ((e->turns && swap_macs(skb)) || (e->key.v6 ? put_ipv6(skb, e) : put_ipv4(skb, e)))
     return -1;
   return put_tcp(skb, e, l4, options);
 }
@@ -150,6 +143,7 @@ static __always_inline void set_reset(struct emission *e, const struct rejected 
   e->window = 0xffff;
   e->flags = TCP_RST | TCP_ACK;
   e->to_server = 1;
+  e->turns = 0;
 }
 
 /* An acknowledgement of what the client has sent, in the server's place. */
@@ -163,50 +157,131 @@ static __always_inline void set_acknowledgement(struct emission *e, const struct
   e->window = 0xffff;
   e->flags = TCP_ACK;
   e->to_server = 0;
+  e->turns = 1;
 }
 
-/* What the client is told. */
-static __always_inline void set_answer(struct emission *e, const struct rejected *r) {
-  set_acknowledgement(e, r);
-  e->length = r->length;
-  e->text = r->text;
-  e->flags |= (r->length ? TCP_PSH : 0) | (r->reset ? TCP_RST : TCP_FIN);
+/* Segments that are sent at once at most (RFC 6928). */
+#define MAX_FLIGHT 10
+
+/* Whether a text takes one segment, which is sent whatever the client's window. */
+static __always_inline bool is_short(const struct farewell *f) { return f->end - f->seq <= MAX_PIECE + 1; }
+
+/* Where the window ends that the segment with a TCP header there says, which acknowledges `got`. */
+static __always_inline __u32 edge_of(struct __sk_buff *skb, const struct farewell *f, __u32 l4, __u32 got) {
+  __be16 window = 0;
+  if (is_short(f))
+    return f->end;
+  bpf_skb_load_bytes(skb, l4 + WINDOW_AT, &window, 2);
+  return got + ((__u32)bpf_ntohs(window) << (f->scale & 15));
 }
 
-/* Remembers what the client of w->rejected still has to be told. */
-__noinline int note_farewell(struct work *w) {
+/* Sets f->sent to how far a text goes on from a sequence number, for a client that has got it up to another
+ * and whose window ends at `edge`: there is as much in flight as it has acknowledged, and something more. */
+static __always_inline void plan_flight(struct farewell *f, __u32 from, __u32 got, __u32 edge) {
+  __u32 until = 2 * got - f->base, most = from + MAX_FLIGHT * MAX_PIECE;
+  if (is_short(f) || before(edge, until))
+    until = edge;
+  if (before(most, until))
+    until = most;
+  if (before(f->end, until))
+    until = f->end;
+  f->sent = before(until, from) ? from : until;
+}
+
+/* How many of the client's last bytes are not acknowledged at first while something is left to be said: if
+ * all that is under way to it is lost, it sends them again, and is told again. Then one is acknowledged, or
+ * it would wait for twice as long the next time. Any request has as many. */
+#define KEPT_BYTES 12
+
+/* Makes w->emission the next segment of w->farewell's flight. Returns whether there is another. */
+__noinline int set_piece(struct work *w) {
+  if (!w)
+    return 0;
+  struct emission *e = &w->emission;
+  const struct farewell *f = &w->farewell;
+  bool left = e->seq != f->end;
+  __u32 end = left && f->sent == f->end, length = f->sent - e->seq - end;
+  bool more = length > MAX_PIECE;
+  e->length = more ? MAX_PIECE : length;
+  e->flags = TCP_ACK;
+  if (more)
+    end = 0;
+  else if (length)
+    e->flags |= TCP_PSH;
+  if (end)
+    e->flags |= f->reset ? TCP_RST : TCP_FIN;
+  e->ack = w->rejected.end - (left && !end ? f->kept : 0);
+  return more;
+}
+
+/* Makes the packet the segments of w->farewell's flight from w->emission.seq on, one after another. Returns a
+ * verdict: what becomes of the last. Others that are lost are sent again as if they were lost on their way.
+ */
+static __always_inline int send_flight(struct __sk_buff *skb, struct work *w, __u32 ifindex) {
+  struct emission *e = &w->emission;
+  skb->mark = 0;
+  for (int i = 0; i < MAX_FLIGHT; i++) {
+    int more = set_piece(w);
+    if (emit(skb, w))
+      break;
+    if (!more)
+      return send_out(w, ifindex, 0);
+    bpf_clone_redirect(skb, ifindex, 0);
+    e->seq += MAX_PIECE;
+    e->text += MAX_PIECE;
+    e->turns = 0;
+  }
+  count_reason(REASON_CLONE_FAULT, true, false);
+  return TCX_DROP;
+}
+
+/* Resets a connection at the stack by a clone of the packet. 0, or it was not sent. */
+static __always_inline int reset_stack(struct __sk_buff *skb, struct work *w) {
+  const struct rejected *r = &w->rejected;
+  struct emission *e = &w->emission;
+  set_reset(e, r);
+  /* If the stack has not got what passed, the reset must not be behind that. */
+  if (find_socket(skb, &r->key, &w->socket) && takes_data(&w->socket))
+    e->seq = w->socket.sequence;
+  skb->mark = MARK_OURS;
+  return emit(skb, w) || bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
+}
+
+/* Remembers what the client of w->rejected has to be told, in w->farewell as well. The packet is its segment.
+ */
+__noinline int note_farewell(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
   const struct rejected *r = &w->rejected;
-  struct farewell f = {
-      .seq = r->ack, .end = r->ack + r->length + 1, .client = r->end, .text = r->text, .reset = r->reset};
-  return put_by_key(&farewells, &r->key, &f);
+  struct farewell *f = &w->farewell;
+  f->seq = f->heard = r->ack;
+  f->end = r->ack + r->length + 1;
+  f->client = f->spoken = r->end;
+  f->text = r->text;
+  f->base = r->ack - MAX_FLIGHT * MAX_PIECE;
+  f->kept = KEPT_BYTES;
+  f->reset = r->reset;
+  f->repeated = 0;
+  f->scale = is_short(f) ? 0 : find_scale(skb, &r->key) >> PEER_SCALE;
+  plan_flight(f, r->ack, r->ack, edge_of(skb, f, r->l4, r->ack));
+  struct farewell copy = *f;
+  return put_by_key(&farewells, &r->key, &copy);
 }
 
-/* Ends a connection as w->rejected says, of which the packet has the Ethernet header: resets it
- * at the stack, and makes the packet the answer. Returns a verdict. */
+/* Ends a connection as w->rejected says, of which the packet is a segment: resets it at the stack, and makes
+ * the packet the answer, or the beginning of that. Returns a verdict. */
 __noinline int answer(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_DROP;
   const struct rejected *r = &w->rejected;
-  struct emission *e = &w->emission;
-  bool sent = true;
-  skb->mark = MARK_OURS;
-  if (!r->no_peer) {
-    set_reset(e, r);
-    /* If the stack has not got what passed, the reset must not be behind that. */
-    if (find_socket(skb, &r->key, &w->socket) && takes_data(&w->socket))
-      e->seq = w->socket.sequence;
-    sent = !emit(skb, w) && !bpf_clone_redirect(skb, r->ifindex, BPF_F_INGRESS);
-  }
-  skb->mark = 0;
-  note_farewell(w);
-  set_answer(e, r);
-  if (!sent || emit(skb, w)) {
+  note_farewell(skb, w);
+  if (!r->no_peer && reset_stack(skb, w)) {
     count_reason(REASON_CLONE_FAULT, true, false);
     return TCX_DROP;
   }
-  return send_out(w, r->ifindex, 0);
+  set_acknowledgement(&w->emission, r);
+  w->emission.text = r->text;
+  return send_flight(skb, w, r->ifindex);
 }
 
 /* What has to be known of a packet to answer it in the server's place. */
@@ -214,6 +289,7 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   struct rejected *r = &w->rejected;
   r->key = w->key;
   r->l3 = w->s.l3;
+  r->l4 = w->s.l4;
   r->seq = w->s.seq;
   r->end = end_of(&w->s);
   r->ack = w->s.ack;
@@ -239,7 +315,7 @@ __noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end, __u
     return TCX_DROP;
   note_rejected(skb, w)->end = end;
   set_acknowledgement(&w->emission, &w->rejected);
-  __u32 window = room_behind(length) >> (find_scale(skb, &w->key) & 31);
+  __u32 window = room_behind(length) >> (find_scale(skb, &w->key) & OWN_SCALE);
   w->emission.window = window ?: any_of(w->flow.flags & FLOW_HEAD);
   if (!emit(skb, w))
     return send_out(w, skb->ifindex, 0);

@@ -58,6 +58,9 @@ __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   return seal(skb, &x, &w->key, w);
 }
 
+/* The window in a TCP header. */
+#define WINDOW_AT 14
+
 /* Writes two bytes of the segment at an offset from its TCP header. */
 static __always_inline bool put_word(struct __sk_buff *skb, const struct work *w, __u32 at, __u16 value) {
   __be16 was, now = bpf_htons(value);

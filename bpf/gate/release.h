@@ -165,6 +165,7 @@ static __always_inline int send_rejection(struct __sk_buff *skb, struct scene *s
   if (t)
     r->times = *t;
   r->l3 = slot->l3;
+  r->l4 = slot->l4;
   r->seq = slot->sequence;
   r->end = end_of_slot(slot);
   r->ack = slot->acknowledged;

@@ -95,20 +95,22 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
 /* A bit field of what KERNEL_OBJECT() gave. */
 #define KERNEL_BITS(object, field) BPF_CORE_READ_BITFIELD_PROBED(object, field)
 
-/* A scale of windows that is not known, as with SYN cookies: shifts all of it away. */
+/* Scales of windows that are not known, as with SYN cookies: the server's shifts all of it away. */
 #define UNKNOWN_SCALE 31
 
-/* By how many bits windows are scaled that the server's side of a socket says. */
+/* By how many bits windows are scaled that the server's side of a socket says, and, shifted, the client's. */
+#define OWN_SCALE 31
+#define PEER_SCALE 5
 static __always_inline __u32 read_scale(struct bpf_sock *sk) {
   bool direct = has_casts;
   if (sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT) {
     struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
-    return KERNEL_BITS(t, rx_opt.rcv_wscale);
+    return KERNEL_BITS(t, rx_opt.rcv_wscale) | KERNEL_BITS(t, rx_opt.snd_wscale) << PEER_SCALE;
   }
   if (sk->state != BPF_TCP_NEW_SYN_RECV)
     return UNKNOWN_SCALE;
   struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
-  return KERNEL_BITS(r, req.rcv_wscale);
+  return KERNEL_BITS(r, req.rcv_wscale) | KERNEL_BITS(r, req.snd_wscale) << PEER_SCALE;
 }
 
 static __always_inline struct bpf_sock *look_up(struct __sk_buff *skb, const struct flow_key *k) {
@@ -145,7 +147,7 @@ static __always_inline __u32 syn_of(struct bpf_sock *sk) {
   return KERNEL_FIELD(direct, r, rcv_isn);
 }
 
-/* The scale of a connection's windows. */
+/* The scales of a connection's windows, as read_scale() has them. */
 __noinline int find_scale(struct __sk_buff *skb, const struct flow_key *k) {
   if (!k)
     return UNKNOWN_SCALE;

@@ -6,7 +6,6 @@
 #pragma once
 #include "gate/decide/turn.h"
 
-#define WINDOW_AT 14
 #define OPTIONS_AT 20
 
 /* Has a SYN-ACK say no larger window than a slot takes: it is never scaled. */

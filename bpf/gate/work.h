@@ -27,6 +27,24 @@ struct emission {
   __u8 flags;
   __u8 to_server;
   __u16 window; /* as the header says it: in units of the connection's scale */
+  __u32 turns;  /* 1: the frame is as its client sent it, and goes back */
+};
+
+/* What the client of a rejected connection still has to be told. Host byte order. A text that takes several
+ * segments goes in flights that grow with what the client acknowledges (RFC 5681, 3.1). */
+struct farewell {
+  __u32 seq;     /* of our answer */
+  __u32 end;     /* behind it and its FIN */
+  __u32 client;  /* behind what the client had sent */
+  __u32 text;    /* offset of what is between the two, in the map answers */
+  __u32 sent;    /* behind what was sent last */
+  __u32 heard;   /* what the client has acknowledged */
+  __u32 base;    /* as many bytes may be in flight as it has acknowledged from here on */
+  __u32 spoken;  /* behind what the client has sent since */
+  __u16 reset;   /* 1: there is no text, and it is told by a reset */
+  __u8 scale;    /* bits by which the client's windows are scaled */
+  __u8 repeated; /* 1: what is behind `heard` was sent again */
+  __u32 kept;    /* so many of its last bytes are not acknowledged while something is left to be said */
 };
 
 /* What a rejection needs to know of the request. */
@@ -34,6 +52,7 @@ struct rejected {
   struct flow_key key;
   struct timestamps times;
   __u32 l3;
+  __u32 l4;  /* of the client's segment */
   __u32 seq; /* of the request's first byte */
   __u32 end; /* behind its last */
   __u32 ack;
@@ -134,7 +153,7 @@ struct work {
     __u64 inside; /* 1: in the value of Accept */
     __u64 html;   /* 1: which has text/html */
     __u64 end;    /* of the bytes in chunk */
-  } accept;       /* in is_browser() */
+  } accept;       /* in takes_page() */
   struct {
     __u32 text;           /* offset in the map answers */
     __u32 length;         /* bytes; 0: a reset */
@@ -157,6 +176,7 @@ struct work {
   } out;                    /* where the packet goes: with TCX_REDIRECT */
   struct rejected rejected; /* behind note_rejected() */
   struct emission emission; /* in emit() */
+  struct farewell farewell; /* behind note_farewell(), and in answer_closed() */
   struct event event;       /* in report() */
 };
 

@@ -309,6 +309,7 @@ struct rb_root {
 };
 
 struct tcp_options_received {
+  __u16 snd_wscale : 4;
   __u16 rcv_wscale : 4;
   int ts_recent_stamp;
   __u32 ts_recent;
@@ -335,6 +336,7 @@ struct request_sock {
 
 struct inet_request_sock {
   struct request_sock req;
+  __u16 snd_wscale : 4;
   __u16 rcv_wscale : 4;
 };
 

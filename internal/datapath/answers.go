@@ -28,7 +28,7 @@ func refusals(t *policy.AnswerTables, texts uint32) []narthexRefusal {
 	for i, a := range t.Answers {
 		out[i] = narthexRefusal{
 			Text: texts + uint32(a.At), Length: uint16(a.Length), Head: uint16(a.Head),
-			Page: texts + uint32(a.PageAt), PageLength: uint16(a.PageLength),
+			Page: texts + uint32(a.PageAt), PageLength: uint16(a.PageLength), Any: uint16(flag(a.PageForAny)),
 		}
 	}
 	return out

@@ -119,12 +119,19 @@ const (
 )
 
 type narthexFarewell struct {
-	_      structs.HostLayout
-	Seq    uint32
-	End    uint32
-	Client uint32
-	Text   uint32
-	Reset  uint32
+	_        structs.HostLayout
+	Seq      uint32
+	End      uint32
+	Client   uint32
+	Text     uint32
+	Sent     uint32
+	Heard    uint32
+	Base     uint32
+	Spoken   uint32
+	Reset    uint16
+	Scale    uint8
+	Repeated uint8
+	Kept     uint32
 }
 
 type narthexFlow struct {
@@ -641,7 +648,7 @@ type narthexRefusal struct {
 	Length     uint16
 	Head       uint16
 	PageLength uint16
-	Pad        uint16
+	Any        uint16
 }
 
 type narthexReject uint32
@@ -1062,6 +1069,7 @@ type narthexWork struct {
 			Echo   uint32
 		}
 		L3      uint32
+		L4      uint32
 		Seq     uint32
 		End     uint32
 		Ack     uint32
@@ -1071,7 +1079,6 @@ type narthexWork struct {
 		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		_       [4]byte
 	}
 	Emission struct {
 		_     structs.HostLayout
@@ -1090,9 +1097,10 @@ type narthexWork struct {
 		Flags    uint8
 		ToServer uint8
 		Window   uint16
-		_        [4]byte
+		Turns    uint32
 	}
-	Event narthexEvent
+	Farewell narthexFarewell
+	Event    narthexEvent
 }
 
 // Names of all BPF objects in the ELF.

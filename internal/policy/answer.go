@@ -18,14 +18,6 @@ type Answer struct {
 	Unsigned   bool // without the header that says who refused
 }
 
-// Page is what an answer has for people to read. The zero Page is Narthex's own.
-type Page struct {
-	None bool
-	File string // as in the policy; empty: Narthex's own
-	Type string // Content-Type
-	Body string
-}
-
 // NamedAnswer is an answer that services and rules name.
 type NamedAnswer struct {
 	Pos  Pos

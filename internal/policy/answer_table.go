@@ -33,14 +33,15 @@ const (
 	RowBlocked // the client's connections are refused
 )
 
-// AnswerTable is one answer: the text for everybody, and if it has a page for browsers that.
+// AnswerTable is one answer: the text for everybody, and if it has a page for GETs that.
 type AnswerTable struct {
 	Answer     Answer
 	At         int // offset in Texts
 	Length     int // bytes; 0: a reset
 	Head       int // bytes without the body
 	PageAt     int
-	PageLength int // 0: there is none
+	PageLength int  // 0: there is none
+	PageForAny bool // for all GETs, not for those alone that accept HTML
 }
 
 // Answer returns what a service says to a request that a row is for.
@@ -145,12 +146,17 @@ func (c *answerCompiler) table(a Answer) AnswerTable {
 	if a.Reset {
 		return t
 	}
-	text, head := a.response(a.Page.Type, a.Page.Body)
-	t.At, t.Length, t.Head = c.place(text), len(text), head
-	if a.Page == (Page{}) {
-		text, _ = a.response("text/html; charset=utf-8", a.busyPage())
-		t.PageAt, t.PageLength = c.place(text), len(text)
+	page := a.Page
+	if page == (Page{}) {
+		page = Page{Type: "text/html; charset=utf-8", Body: a.busyPage(), Repeats: true}
 	}
+	if page.Repeats {
+		text, _ := a.response(page.Type, page.Body)
+		t.PageAt, t.PageLength, t.PageForAny = c.place(text), len(text), page.File != ""
+		page = Page{}
+	}
+	text, head := a.response(page.Type, page.Body)
+	t.At, t.Length, t.Head = c.place(text), len(text), head
 	return t
 }
 

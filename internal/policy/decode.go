@@ -15,6 +15,7 @@ type decoder struct {
 	starry   int         // patterns with more than two stars so far
 	brackets []bracketed // patterns with classes
 	newer    bool        // there is what came together with classes, or later
+	pages    []byte      // bodies of pages
 }
 
 func position(n *yaml.Node) Pos { return Pos{max(n.Line, 1), max(n.Column, 1)} }

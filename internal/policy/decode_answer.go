@@ -51,6 +51,10 @@ func (d *decoder) says(key string, n *yaml.Node, a *Answer) {
 		scalar(d, n, key, &a.Status, parseInt(leastStatus, mostStatus))
 	case "retry_after":
 		scalar(d, n, key, &a.RetryAfter, parseRetryAfter)
+	case "page":
+		if scalar(d, n, key, &a.Page, parsePage(d.file)) {
+			d.pages = append(d.pages, a.Page.Body...)
+		}
 	case "refused_by":
 		signed := true
 		scalar(d, n, key, &signed, parseBool)

@@ -118,6 +118,10 @@ var answerForm = form{
 			name: "retry_after", value: durationValue(), def: span(defaultRetryAfter),
 			doc: "The header Retry-After, in whole seconds, at most 24h; never shorter than the rule's block. 0s: no such header.",
 		},
+		{
+			name: "page", value: fileValue(), defText: "Narthex's own for browsers, with 429 and 503",
+			doc: "A file whose content is the answer's body, at most 32 KiB; its name is as from the policy's folder. none: no page, not even Narthex's own.",
+		},
 		{name: "refused_by", value: boolValue(), def: true, doc: "false: without the header Refused-By: narthex."},
 	},
 }

@@ -89,7 +89,7 @@ func Parse(file string, data []byte) (*Policy, []Warning, error) {
 		return nil, nil, d.err()
 	}
 	raw := d.policy(root)
-	sum := sha256.Sum256(data)
+	sum := sha256.Sum256(append(data[:len(data):len(data)], d.pages...))
 	p := &Policy{File: file, Hash: hex.EncodeToString(sum[:])}
 	d.resolve(p, raw)
 	if err := d.err(); err != nil {

@@ -92,6 +92,10 @@ func nameValue() *schema {
 	}
 }
 
+func fileValue() *schema {
+	return &schema{Type: anyText, Pattern: ".", PatternError: "write a file's name"}
+}
+
 func interfaceValue() *schema {
 	return &schema{
 		Type: anyText, Pattern: `^[^/: \t\r\n\v\f]+$`, MaxLength: maxInterfaceBytes, Not: oneOf([]string{"*", "any", "all", ".", ".."}),

@@ -7,7 +7,11 @@ package gate
 */
 import "C"
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+)
 
 // connect opens a connection: SYN, SYN-ACK, the end of the handshake.
 func (w *world) connect(d *dice) *conn {
@@ -224,6 +228,7 @@ func (w *world) toClient(o *out, frame []byte) {
 	if o.own != 0 {
 		w.logf("  gate to %d: %s", c.number, c.describe(&s, true))
 		w.checkWindow(c, &s, frame)
+		w.checkPage(c, &s)
 	}
 	// A reset is not sent again to who has nothing to send: nobody would ever hear of it.
 	last := s.flags&flagRST != 0 && c.acked == c.sent
@@ -238,7 +243,7 @@ func (w *world) toClient(o *out, frame []byte) {
 	}
 	if s.flags&flagSYN != 0 {
 		if s.ack == c.isn+1 && c.rcv == 0 {
-			c.rcv, c.serverISN = s.seq+1, s.seq
+			c.rcv, c.serverISN, c.paged = s.seq+1, s.seq, false
 		}
 		return
 	}
@@ -277,6 +282,31 @@ func (w *world) toClient(o *out, frame []byte) {
 		c.rcv++
 		c.ended = true
 	}
+}
+
+// checkPage looks whether what the gate says of a page is from where it belongs: there is but one that begins
+// where the server's bytes end, and its lines say where they are.
+func (w *world) checkPage(c *conn, s *segment) {
+	line := bytes.IndexByte(s.data, '\n') + 1
+	if line == 0 || len(s.data) < line+C.PAGE_LINE || s.data[0] < '0' || s.data[0] > '9' {
+		return
+	}
+	begin := s.seq
+	for i := line; i+C.PAGE_LINE <= len(s.data); i += C.PAGE_LINE {
+		at, err := strconv.Atoi(string(s.data[i : i+C.PAGE_LINE-1]))
+		base := s.seq + uint32(i) - uint32(at)
+		if i == line {
+			begin = base
+		}
+		if err != nil || base != begin {
+			w.fail("client %d is told %q from byte %d on", c.number, s.data[i:i+C.PAGE_LINE], i)
+			return
+		}
+	}
+	if c.paged && c.page != begin {
+		w.fail("client %d is told a page from %d on, and before from %d on", c.number, begin, c.page)
+	}
+	c.page, c.paged = begin, true
 }
 
 // checkWindow looks what the gate lets a client send whose request waits: no more than its slot takes.

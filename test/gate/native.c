@@ -390,7 +390,7 @@ static struct content image_content;
 static void open_maps(const struct sizes *s) {
   OPEN(interface_groups, 16);
   OPEN(gates, 16);
-  OPEN(answers, 1);
+  OPEN(answers, 1 + LONGEST_PAGE / ANSWER_STRIDE);
   OPEN(connection_counts, DECLARED(connection_counts, max_entries));
   OPEN(upper_devices, 16);
   OPEN(gate_ports, DECLARED(gate_ports, max_entries));
@@ -856,6 +856,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->tcp.bytes_sent = s->said;
   k->connection.icsk_ack.lrcvtime = s->heard;
   k->tcp.rx_opt.rcv_wscale = k->request.req.rcv_wscale = WINDOW_SCALE;
+  k->tcp.rx_opt.snd_wscale = k->request.req.snd_wscale = 0;
   k->request.rcv_isn = s->rcv_nxt - 1;
   k->request.snt_isn = s->snd_nxt - 1;
   if (s->state == BPF_TCP_NEW_SYN_RECV)
@@ -1099,6 +1100,17 @@ static void put_rules(struct page *page, const struct policy *p) {
   }
 }
 
+/* The longest page, from the second part of the texts on. */
+static void put_page(void) {
+  char lines[LONGEST_PAGE + MAX_PIECE + 1];
+  for (__u32 at = 0; at < LONGEST_PAGE + MAX_PIECE; at += PAGE_LINE)
+    snprintf(&lines[at], PAGE_LINE + 1, "%0*u\n", PAGE_LINE - 1, at);
+  for (__u32 i = 0; i < LONGEST_PAGE / ANSWER_STRIDE; i++) {
+    struct answer_part *part = (void *)value_of(content_of(&answers), 1 + i);
+    memcpy(part->text, &lines[i * ANSWER_STRIDE], sizeof(part->text));
+  }
+}
+
 /* Texts of the answers of each row. */
 static void put_answers(struct page *page, const struct policy *p) {
   const char *texts[] = {
@@ -1115,6 +1127,13 @@ static void put_answers(struct page *page, const struct policy *p) {
     r->length = r->head = strlen(texts[i]);
     memcpy(&part->text[r->text], texts[i], r->length);
   }
+  put_page();
+  if (!p->page)
+    return;
+  struct refusal *r = &page->refusal[ANSWER_CELL * 4];
+  r->text = ANSWER_STRIDE;
+  r->length = p->page;
+  r->head = 1;
 }
 
 void world_policy(const struct policy *p) {

@@ -9,9 +9,13 @@
 #define MOST_PACKET 16384
 #define MOST_CUT 15900 /* bytes of data that are surely left when a segment is cut */
 #define MOST_SOCKETS 128
-#define MOST_OUTS 64
+#define MOST_OUTS 512
 #define IFINDEX 7
 #define WINDOW_SCALE 7
+
+/* Bytes of a line of pages, each of which is the number of its first byte, and of the longest page. */
+#define PAGE_LINE 8
+#define LONGEST_PAGE 32768
 #define SLOT_OVERHEAD_MOST 192 /* bytes of a slot that are not a request's */
 #define LEAST_WITHHELD 4
 #define CPUS 2
@@ -37,6 +41,7 @@ struct policy {
   __u32 generation;
   __u32 port;
   char rejection[512]; /* an HTTP response; empty: a reset */
+  __u32 page;          /* bytes of lines that are said in its place; 0: none */
 };
 
 /* Sizes of what user space sizes. */

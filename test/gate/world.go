@@ -60,6 +60,8 @@ type conn struct {
 	reset  bool   // it has got an RST, or has sent one
 	open   bool   // there is such a connection at all
 	since  uint64 // the client has nothing to wait for any more
+	page   uint32 // sequence number of the page that it is told
+	paged  bool   // it is told one
 
 	// The stack.
 	receiver
@@ -244,6 +246,7 @@ func newPolicy(d *dice, cfg *config) {
 			p.rejection[i] = C.char(b)
 		}
 	}
+	p.page = u32(of(d, 0, 0, 0, 1220, 1221, 5000, C.LONGEST_PAGE))
 	r.ranks = C.__u8(1 + d.n(3))
 	r.default_rank = r.ranks - 1
 	for i := range int(r.ranks) {

@@ -354,7 +354,7 @@ func farewells(t *testing.T, p *client, s testnet.Segment, text string, echoed [
 	t.Helper()
 	end, over := p.Next+uint32(len(s.Payload)), p.Ack+uint32(len(text))+1
 	// The request again: our answer was lost.
-	p.send(s, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: p.Ack, Ack: end, FIN: true}, text, echoed...))
+	p.send(s, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: p.Ack, Ack: end, PSH: true, FIN: true}, text, echoed...))
 	p.drops(testnet.Segment{Seq: end, Ack: over, ACK: true}, dropsFor("farewell"))
 	fin := testnet.Segment{Seq: end, Ack: over, ACK: true, FIN: true, Options: s.Options}
 	p.send(fin, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: over, Ack: end + 1}, "", echoed...))

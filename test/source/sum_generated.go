@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "bba3628e7591bd7be24d558a53c0f3a0"
+const compiled = "46deddd5e885d308a535d00c6551f42a"

@@ -41,8 +41,9 @@ static __always_inline bool begins_get(const struct http_chunk *c) {
   return c->byte[0] == 'G' && c->byte[1] == 'E' && c->byte[2] == 'T' && c->byte[3] == ' ';
 }
 
-/* Whether the request at w->reading, in a slot or, 0, in the packet, is a GET that accepts HTML. */
-__noinline int is_browser(struct __sk_buff *skb, struct work *w, __u32 node) {
+/* Whether the request at w->reading, in a slot or, 0, in the packet, is a GET that accepts HTML; with `any`,
+ * whether it is a GET. */
+__noinline int takes_page(struct __sk_buff *skb, struct work *w, __u32 node, __u32 any) {
   if (!w)
     return 0;
   __u32 before = w->flow.named & NAMED_HERE ? w->flow.proxy.size : 0;
@@ -55,6 +56,8 @@ __noinline int is_browser(struct __sk_buff *skb, struct work *w, __u32 node) {
     __u32 left = w->reading.left;
     if (load_piece(skb, w, node) || (!i && !begins_get(&w->chunk)))
       return 0;
+    if (any)
+      return 1;
     w->accept.end = left - w->reading.left;
     /* All of them: the verifier would go a way for each end that is not known. */
     for (__u32 at = 0; at < HTTP_CHUNK; at += ACCEPT_TURN)
@@ -77,10 +80,10 @@ __noinline int choose_answer(struct __sk_buff *skb, struct work *w, __u32 node) 
   if (!a)
     return 0;
   bool head = w->flow.head.flags & HTTP_HEAD_METHOD;
-  __u32 page = a->page, length = a->page_length;
+  __u32 page = a->page, length = a->page_length, any = a->any;
   w->say.text = a->text;
   w->say.length = head ? a->head : a->length;
-  if (length && !head && is_browser(skb, w, node)) {
+  if (length && !head && takes_page(skb, w, node, any)) {
     w->say.text = page;
     w->say.length = length;
   }

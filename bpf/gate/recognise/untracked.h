@@ -42,35 +42,60 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   return is_lenient(&sc) ? TCX_NEXT : reject_request(skb, w, w->s.seq);
 }
 
-/* A client of a connection that we ended has not heard of it yet, or says good-bye. */
-__noinline int answer_closed(struct __sk_buff *skb, struct work *w) {
-  if (!w)
-    return TCX_NEXT;
+/* From where on a text goes to the client of a segment. What it sends again, or acknowledges again while more
+ * was sent, says that something was lost: all is sent again from there, a segment at first. */
+static __always_inline __u32 go_on_from(struct farewell *f, const struct segment *s) {
+  __u32 end = end_of(s), got = s->ack;
+  bool lost = f->reset || end != s->seq ? is_short(f) || !before(f->spoken, end)
+                                        : f->heard == got && !f->repeated && before(got, f->sent);
+  if (before(f->spoken, end))
+    f->spoken = end;
+  if (lost) {
+    f->base = got - MAX_PIECE;
+    f->heard = f->sent = got;
+    f->repeated = 1;
+    f->kept -= end != s->seq && f->kept > 1;
+  } else if (before(f->heard, got)) {
+    f->heard = got;
+    f->repeated = 0;
+  }
+  return before(f->sent, got) ? got : f->sent;
+}
+
+/* The farewell that a segment belongs to; NULL: there is none, or it is of another connection. */
+static __always_inline struct farewell *find_farewell(const struct work *w) {
   struct farewell *f = find_by_key(&farewells, &w->key);
-  if (!f || (w->s.flags & TCP_ACK && w->s.ack - f->seq > f->end - f->seq))
-    return TCX_NEXT; /* there is none, or it is of another connection */
+  return f && !(w->s.flags & TCP_ACK && w->s.ack - f->seq > f->end - f->seq) ? f : NULL;
+}
+
+/* A client of a connection that we ended has not heard of it yet, or not of all, or says good-bye. The stack
+ * may have to hear of it again, too. */
+__noinline int answer_closed(struct __sk_buff *skb, struct work *w, __u32 stack) {
+  struct farewell *f = w ? find_farewell(w) : NULL;
+  if (!w || !f)
+    return TCX_NEXT;
   if (w->s.flags & TCP_RST) {
-    delete_by_key(&farewells, &w->key);
+    if (w->s.seq + 1 - f->spoken <= 2 * MAX_SLOT_SIZE) /* else it is forged */
+      delete_by_key(&farewells, &w->key);
     return drop(REASON_FAREWELL);
   }
-  bool resets = f->reset;
-  if (end_of(&w->s) == w->s.seq && !resets)
-    return drop(REASON_FAREWELL);
   count_reason(REASON_FAREWELL, true, false);
+  bool says = end_of(&w->s) != w->s.seq, ends = w->s.ack == f->end;
+  if (!says && !f->reset && (ends || is_short(f)))
+    return TCX_DROP;
+  __u32 from = go_on_from(f, &w->s);
+  plan_flight(f, from, w->s.ack, edge_of(skb, f, w->s.l4, w->s.ack));
+  if (!says && !f->reset && f->sent == from)
+    return TCX_DROP;
+  w->farewell = *f;
   struct rejected *r = note_rejected(skb, w);
+  if (stack && reset_stack(skb, w))
+    return TCX_DROP;
   struct emission *e = &w->emission;
   set_acknowledgement(e, r);
-  if (resets) { /* it did not take the reset for one */
-    e->flags = TCP_RST | TCP_ACK;
-  } else if (before(w->s.ack, f->end)) { /* it has not got our answer */
-    e->flags |= TCP_FIN;
-    e->seq = f->seq;
-    e->text = f->text;
-    e->length = f->end - f->seq - 1;
-  } else {
-    e->seq = f->end;
-  }
-  return emit(skb, w) ? TCX_DROP : send_out(w, skb->ifindex, 0);
+  e->seq = from;
+  e->text = w->farewell.text + (from - w->farewell.seq);
+  return send_flight(skb, w, skb->ifindex);
 }
 
 /* A client ends a connection on which it has not asked for anything: the server need not
@@ -131,7 +156,7 @@ static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc,
   if (s->flags & TCP_RST)
     return TCX_NEXT;
   if (!cookie && (s->seq != sock->sequence || s->ack != sock->answer)) {
-    int verdict = answer_closed(skb, w);
+    int verdict = answer_closed(skb, w, 0);
     return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
   }
   w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
@@ -147,19 +172,6 @@ static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc,
 static __always_inline bool was_closed(const struct work *w, const struct endpoint *sock) {
   const struct farewell *f = find_by_key(&farewells, &w->key);
   return f && f->client - sock->sequence <= 2 * MAX_SLOT_SIZE;
-}
-
-/* Bytes of a connection that was ended here: its client is told again, and so is the stack. */
-static __always_inline int close_again(struct __sk_buff *skb, struct work *w) {
-  const struct farewell *f = w ? find_by_key(&farewells, &w->key) : NULL;
-  if (!f)
-    return TCX_DROP;
-  count_reason(REASON_FAREWELL, true, false);
-  struct rejected *r = note_rejected(skb, w);
-  r->text = f->text;
-  r->length = f->end - f->seq - 1;
-  r->reset = f->reset;
-  return answer(skb, w);
 }
 
 /* Whether the bytes may begin a request. Where they need not be the beginning of anything, a part of a line
@@ -268,7 +280,7 @@ static __always_inline int on_established(struct __sk_buff *skb, struct scene *s
   if (!w->s.length || w->s.flags & TCP_RST)
     return TCX_NEXT;
   if (was_closed(w, sock))
-    return close_again(skb, w);
+    return answer_closed(skb, w, 1) == TCX_REDIRECT ? TCX_REDIRECT : TCX_DROP;
   if (!is_lenient(sc) && is_parked(skb, w))
     return on_parked(skb, w);
   if (!before(sock->sequence, w->s.seq + w->s.length))
@@ -286,7 +298,7 @@ static __always_inline int on_established(struct __sk_buff *skb, struct scene *s
 /* A segment of a connection that the stack does not know: it was ended, or a rule of the machine has another
  * port in place of the one it came for. */
 static __always_inline int on_closed(struct __sk_buff *skb, struct work *w, int state) {
-  int verdict = answer_closed(skb, w);
+  int verdict = answer_closed(skb, w, 0);
   return verdict == TCX_NEXT && state == 0 && w->s.length ? let_pass(REASON_NO_SOCKET) : verdict;
 }
 

@@ -45,12 +45,19 @@ type BenchEventBudget struct {
 }
 
 type BenchFarewell struct {
-	_      structs.HostLayout
-	Seq    uint32
-	End    uint32
-	Client uint32
-	Text   uint32
-	Reset  uint32
+	_        structs.HostLayout
+	Seq      uint32
+	End      uint32
+	Client   uint32
+	Text     uint32
+	Sent     uint32
+	Heard    uint32
+	Base     uint32
+	Spoken   uint32
+	Reset    uint16
+	Scale    uint8
+	Repeated uint8
+	Kept     uint32
 }
 
 type BenchFlow struct {
@@ -645,6 +652,7 @@ type BenchWork struct {
 			Echo   uint32
 		}
 		L3      uint32
+		L4      uint32
 		Seq     uint32
 		End     uint32
 		Ack     uint32
@@ -654,7 +662,6 @@ type BenchWork struct {
 		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		_       [4]byte
 	}
 	Emission struct {
 		_     structs.HostLayout
@@ -673,9 +680,10 @@ type BenchWork struct {
 		Flags    uint8
 		ToServer uint8
 		Window   uint16
-		_        [4]byte
+		Turns    uint32
 	}
-	Event struct {
+	Farewell BenchFarewell
+	Event    struct {
 		_       structs.HostLayout
 		Time    uint64
 		Key     BenchFlowKey

@@ -583,6 +583,7 @@ type RulesWork struct {
 			Echo   uint32
 		}
 		L3      uint32
+		L4      uint32
 		Seq     uint32
 		End     uint32
 		Ack     uint32
@@ -592,7 +593,6 @@ type RulesWork struct {
 		Reset   uint8
 		NoPeer  uint8
 		Pad     [2]uint8
-		_       [4]byte
 	}
 	Emission struct {
 		_     structs.HostLayout
@@ -611,7 +611,22 @@ type RulesWork struct {
 		Flags    uint8
 		ToServer uint8
 		Window   uint16
-		_        [4]byte
+		Turns    uint32
+	}
+	Farewell struct {
+		_        structs.HostLayout
+		Seq      uint32
+		End      uint32
+		Client   uint32
+		Text     uint32
+		Sent     uint32
+		Heard    uint32
+		Base     uint32
+		Spoken   uint32
+		Reset    uint16
+		Scale    uint8
+		Repeated uint8
+		Kept     uint32
 	}
 	Event struct {
 		_       structs.HostLayout
