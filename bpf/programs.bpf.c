@@ -46,6 +46,9 @@ int narthex_sock_missed(__u64 *ctx) { return sock_missed(ctx); }
 SEC("tp_btf/tcp_destroy_sock")
 int narthex_sock_release(__u64 *ctx) { return sock_release(ctx); }
 
+SEC("iter/tcp")
+int narthex_sock_older(struct bpf_iter__tcp *ctx) { return sock_older(ctx); }
+
 SEC("sockops")
 int narthex_sockops(struct bpf_sock_ops *ops) { return sock_ops(ops); }
 

@@ -57,8 +57,15 @@ static __always_inline bool spoke_last(const struct endpoint *e, __u32 since, bo
   return !e->silent && (!answered || (__s32)since > 0 || (!since && !acknowledged));
 }
 
+/* Whether an established socket is about to be none, of which its flow was told already: its client, or a
+ * timer, has ended the connection, or a process is closing it. */
+static __always_inline bool is_ending(struct sock *sk, bool direct) {
+  return KERNEL_FIELD(direct, sk, sk_err) || KERNEL_FIELD(direct, sk, sk_shutdown) == SHUTDOWN_BOTH;
+}
+
 /* Reads the socket of a connection that is established. */
 static __always_inline void read_established(struct endpoint *out, const void *sk, bool direct) {
+  out->ending = is_ending(KERNEL_OBJECT(direct, sk, struct sock), direct);
   struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
   read_recent(out, t, direct);
   out->sequence = KERNEL_FIELD(direct, t, rcv_nxt);

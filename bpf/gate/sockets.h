@@ -74,6 +74,35 @@ static __always_inline void end_with_server(struct flow *f, __u64 id) {
   bpf_spin_unlock(&r->lock);
 }
 
+/* What ends a connection: the server has closed it, or the stack is done with it. Of what is said, the kernel
+ * tells the state that the socket is about to have, or has. */
+static __always_inline bool ends_anything(int state) {
+  return state == BPF_TCP_CLOSE || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_LAST_ACK;
+}
+
+/* Whether a socket was ended by its client, or for what that has not acknowledged. */
+static __always_inline bool has_failed(const void *socket) {
+  bool direct = has_casts;
+  struct sock *sk = KERNEL_OBJECT(direct, socket, struct sock);
+  return KERNEL_FIELD(direct, sk, sk_err);
+}
+
+/* The socket of a connection comes to one of those states. `ctx` has its cookie. */
+static __always_inline void follow_change(void *ctx, const struct flow_key *key, const void *sk, int state) {
+  struct flow *f = bpf_map_lookup_elem(&flows, key);
+  if (!f)
+    return;
+  __u64 id = f->id;
+  bool closes = state != BPF_TCP_CLOSE;
+  bool served = f->state == FLOW_SERVED; /* else the server has no request, or has answered it */
+  if (served && closes)
+    end_with_server(f, id);
+  else if (served && has_failed(sk))
+    leave_ghost(f, id, bpf_get_socket_cookie(ctx));
+  if (!closes)
+    delete_flow(key, f, NULL, id, bpf_ktime_get_ns());
+}
+
 /* A change of a socket's state. */
 struct state_change {
   __u64 sk;
@@ -87,12 +116,6 @@ struct {
   __type(key, __u32);
   __type(value, struct state_change);
 } state_changes SEC(".maps");
-
-/* Whether the change says that the server, or the stack, is done with a connection. */
-static __always_inline bool ends_anything(const __u64 *ctx) {
-  int state = ctx[2];
-  return state == BPF_TCP_CLOSE || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_LAST_ACK;
-}
 
 /* A tracing program is left out where it would run within itself: when a packet comes in while it runs for a
  * process that closes a socket. So it is attached twice, as two programs: at least one of them sees each
@@ -110,39 +133,40 @@ static __always_inline bool was_noted(const __u64 *ctx) {
   return c && c->sk == ctx[0] && c->state == ctx[2];
 }
 
-/* tp_btf/inet_sock_set_state: sk, old state, new state. One of those that ends_anything(). */
-static __always_inline int follow_change(__u64 *ctx) {
+/* tp_btf/inet_sock_set_state: sk, old state, new state. For sockets that do not call sockops. */
+static __always_inline int trace_change(__u64 *ctx) {
   const struct sock *sk = (void *)ctx[0];
-  bool closes = (int)ctx[2] != BPF_TCP_CLOSE;
-  if (!is_gate_port(port_of(sk)))
-    return 0;
-  if (sk->__sk_common.skc_net.net->net_cookie != net_cookie)
-    return 0;
   struct flow_key key;
-  socket_key(&key, sk);
-  struct flow *f = bpf_map_lookup_elem(&flows, &key);
-  if (!f)
+  if (!is_gate_port(port_of(sk)) || sk->__sk_common.skc_net.net->net_cookie != net_cookie)
     return 0;
-  __u64 id = f->id;
-  bool served = f->state == FLOW_SERVED; /* else the server has no request, or has answered it */
-  if (served && closes)
-    end_with_server(f, id);
-  else if (served && sk->sk_err)
-    leave_ghost(f, id, bpf_get_socket_cookie((void *)ctx[0]));
-  if (!closes)
-    delete_flow(&key, f, NULL, id, bpf_ktime_get_ns());
+  socket_key(&key, sk);
+  follow_change((void *)ctx[0], &key, sk, ctx[2]);
   return 0;
 }
 
 static __always_inline int sock_state(__u64 *ctx) {
-  if (!ends_anything(ctx))
+  if (!ends_anything(ctx[2]))
     return 0;
   note_change(ctx);
-  return follow_change(ctx);
+  return trace_change(ctx);
 }
 
 static __always_inline int sock_missed(__u64 *ctx) {
-  return ends_anything(ctx) && !was_noted(ctx) ? follow_change(ctx) : 0;
+  return ends_anything(ctx[2]) && !was_noted(ctx) ? trace_change(ctx) : 0;
+}
+
+/* iter/tcp. Says a byte for each socket of a server that is older than sockops: nothing but the tracepoints
+ * tells of its end. */
+static __always_inline int sock_older(struct bpf_iter__tcp *ctx) {
+  const char older = 1;
+  struct sock_common *c = ctx->sk_common;
+  const struct tcp_sock *t = c ? bpf_skc_to_tcp_sock(c) : NULL;
+  if (!t || c->skc_state == BPF_TCP_LISTEN || c->skc_state == BPF_TCP_CLOSE || !is_gate_port(c->skc_num) ||
+      c->skc_net.net->net_cookie != net_cookie)
+    return 0;
+  if (!(t->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_STATE_CB_FLAG))
+    bpf_seq_write(ctx->meta->seq, &older, sizeof(older));
+  return 0;
 }
 
 /* tp_btf/tcp_destroy_sock: sk. The socket ends: the process has closed it, or the listener has ended from
@@ -164,7 +188,8 @@ static __always_inline int sock_release(__u64 *ctx) {
   return 0;
 }
 
-static __always_inline void ops_packet(struct packet *p, const struct bpf_sock_ops *ops) {
+/* Volatile, for no two words may be read as one. */
+static __always_inline void ops_packet(struct packet *p, const volatile struct bpf_sock_ops *ops) {
   p->sport = bpf_ntohl(ops->remote_port);
   p->dport = ops->local_port;
   p->has_ports = 1;
@@ -224,19 +249,18 @@ static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
     ops->reply = timeout;
 }
 
-/* sockops: a connection is established at the server's side. */
-static __always_inline void sock_established(struct bpf_sock_ops *ops) {
-  struct packet p = {};
-  struct flow_key key;
+/* sockops: a connection is established at the server's side. Its socket is to tell of its states from now on,
+ * besides what others have asked for. */
+static __always_inline void sock_established(struct bpf_sock_ops *ops, const struct packet *p,
+                                             const struct flow_key *key) {
   struct socket_setting set = {};
-  ops_packet(&p, ops);
-  incoming_key(&key, &p);
-  struct flow *f = bpf_map_lookup_elem(&flows, &key);
+  bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+  struct flow *f = bpf_map_lookup_elem(&flows, key);
   if (f) {
     set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
-    count_connection(&p, f->room);
+    count_connection(p, f->room);
   } else {
-    read_setting(&set, &p);
+    read_setting(&set, p);
   }
   if (set.priority)
     bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &set.priority, sizeof(set.priority));
@@ -244,14 +268,28 @@ static __always_inline void sock_established(struct bpf_sock_ops *ops) {
     bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &set.mark, sizeof(set.mark));
 }
 
+/* Whether sockops is to do anything. */
+static __always_inline bool concerns_gate(const struct bpf_sock_ops *ops) {
+  return ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB ||
+         (ops->op == BPF_SOCK_OPS_STATE_CB && ends_anything(ops->args[1])) ||
+         (ops->op == BPF_SOCK_OPS_TIMEOUT_INIT && ops->state == BPF_TCP_NEW_SYN_RECV);
+}
+
 static __always_inline int sock_ops(struct bpf_sock_ops *ops) {
-  bool begins = ops->op == BPF_SOCK_OPS_TIMEOUT_INIT && ops->state == BPF_TCP_NEW_SYN_RECV;
-  if ((!begins && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) || !is_gate_port(ops->local_port) ||
-      bpf_get_netns_cookie(ops) != net_cookie)
+  struct packet p = {};
+  struct flow_key key;
+  if (!concerns_gate(ops) || !is_gate_port(ops->local_port) || bpf_get_netns_cookie(ops) != net_cookie)
     return 1;
-  if (begins)
+  if (ops->op == BPF_SOCK_OPS_TIMEOUT_INIT) {
     syn_ack_timeout(ops);
+    return 1;
+  }
+  ops_packet(&p, ops);
+  incoming_key(&key, &p);
+  /* A socket that is about to be in another state is still found by who looks for it: is_ending(). */
+  if (ops->op == BPF_SOCK_OPS_STATE_CB)
+    follow_change(ops, &key, (void *)(long)ops->sk, ops->args[1]);
   else
-    sock_established(ops);
+    sock_established(ops, &p, &key);
   return 1;
 }

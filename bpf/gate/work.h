@@ -81,6 +81,7 @@ struct endpoint {
   __u32 echoes;   /* an echo that is neither 0 nor one of so many */
   __u32 echo;     /* from this on; echoes 0: any will do */
   __u32 owes;     /* established: the client spoke last */
+  __u32 ending;   /* established: it is being ended, and takes no more from its client */
 };
 
 /* Whether the endpoint's numbers are known: its connection takes data from the client. */

@@ -157,9 +157,37 @@ struct bpf_sock_ops {
   __u32 srtt_us;
   __u32 bpf_sock_ops_cb_flags;
   __u32 state;
+  __u32 rtt_min;
+  __u32 snd_ssthresh;
+  __u32 rcv_nxt;
+  __u32 snd_nxt;
+  __u32 snd_una;
+  __u32 mss_cache;
+  __u32 ecn_flags;
+  __u32 rate_delivered;
+  __u32 rate_interval_us;
+  __u32 packets_out;
+  __u32 retrans_out;
+  __u32 total_retrans;
+  __u32 segs_in;
+  __u32 data_segs_in;
+  __u32 segs_out;
+  __u32 data_segs_out;
+  __u32 lost_out;
+  __u32 sacked_out;
+  __u32 sk_txhash;
+  __u64 bytes_received;
+  __u64 bytes_acked;
+  __u64 sk __attribute__((aligned(8)));
 };
 
-enum { BPF_SOCK_OPS_TIMEOUT_INIT = 1, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
+enum {
+  BPF_SOCK_OPS_TIMEOUT_INIT = 1,
+  BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5,
+  BPF_SOCK_OPS_STATE_CB = 10, /* args: the state before, and after */
+};
+
+enum { BPF_SOCK_OPS_STATE_CB_FLAG = 1 << 2 };
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -286,9 +314,12 @@ struct sock {
   struct sock_common __sk_common;
   __u32 sk_ack_backlog;
   __u32 sk_max_ack_backlog;
+  __u8 sk_shutdown; /* SHUTDOWN_… */
   __u16 sk_protocol;
   int sk_err;
 };
+
+#define SHUTDOWN_BOTH 3
 
 struct inet_sock {
   __be16 inet_sport;
@@ -327,6 +358,7 @@ struct tcp_sock {
   __u32 write_seq;
   __u32 lsndtime; /* jiffies: when data were last sent */
   struct rb_root out_of_order_queue;
+  __u8 bpf_sock_ops_cb_flags;
 };
 
 struct request_sock {
@@ -346,6 +378,17 @@ struct tcp_request_sock {
   __u32 snt_isn;
   __u32 snt_tsval_first; /* since 6.15 */
   __u32 snt_tsval_last;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+  struct seq_file *seq;
+};
+
+struct bpf_iter__tcp {
+  struct bpf_iter_meta *meta;
+  struct sock_common *sk_common;
 };
 
 struct sk_buff {

@@ -33,38 +33,43 @@ func (st *stage) programs(ctx context.Context, keepAlive bool) (figures []bench.
 		if i%2 > 0 {
 			f, rules = &figures[1], overheadRules
 		}
-		v, err := st.programsOnce(ctx, rules, keepAlive)
+		spent, err := st.programsOnce(ctx, rules, keepAlive)
 		if err != nil {
 			return figures, err
 		}
-		f.Samples = append(f.Samples, v)
+		sum := 0.0
+		for _, s := range spent {
+			sum += s.Microseconds
+		}
+		f.Samples = append(f.Samples, sum)
 	}
 	return figures, nil
 }
 
-func (st *stage) programsOnce(ctx context.Context, rules string, keepAlive bool) (perRequest float64, err error) {
+// programsOnce returns what each program takes per request.
+func (st *stage) programsOnce(ctx context.Context, rules string, keepAlive bool) (perRequest map[string]bench.Spent, err error) {
 	n, err := st.narthex(ctx, rules)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
 	attached, err := bench.OpenPrograms(n.Instance)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer attached.Close()
 	c, err := st.visit(ctx, keepAlive)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer c.End()
-	before, err := attached.Spent()
+	before, err := attached.Each()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := bench.Sleep(ctx, 4*bench.OverheadSlice); err != nil {
-		return 0, err
+		return nil, err
 	}
-	after, err := attached.Spent()
-	return (after - before).Seconds() * 1e6 / float64(c.Interval().Answered()), err
+	after, err := attached.Each()
+	return bench.Since(after, before, float64(c.Interval().Answered())), err
 }

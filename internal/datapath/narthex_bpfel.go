@@ -1015,8 +1015,8 @@ type narthexWork struct {
 		Echoes   uint32
 		Echo     uint32
 		Owes     uint32
+		Ending   uint32
 	}
-	_        [4]byte
 	Began    narthexHttpHead
 	Keep     uint32
 	Kept     uint32
@@ -1158,6 +1158,7 @@ const (
 	narthexProgNarthexGateSweep   = "narthex_gate_sweep"
 	narthexProgNarthexGateTick    = "narthex_gate_tick"
 	narthexProgNarthexSockMissed  = "narthex_sock_missed"
+	narthexProgNarthexSockOlder   = "narthex_sock_older"
 	narthexProgNarthexSockRelease = "narthex_sock_release"
 	narthexProgNarthexSockState   = "narthex_sock_state"
 	narthexProgNarthexSockops     = "narthex_sockops"
@@ -1244,6 +1245,7 @@ type narthexProgramSpecs struct {
 	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
 	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder   *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
@@ -1499,6 +1501,7 @@ type narthexPrograms struct {
 	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
 	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder   *ebpf.Program `ebpf:"narthex_sock_older"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
@@ -1515,6 +1518,7 @@ func (p *narthexPrograms) Close() error {
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
 		p.NarthexSockMissed,
+		p.NarthexSockOlder,
 		p.NarthexSockRelease,
 		p.NarthexSockState,
 		p.NarthexSockops,

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -31,8 +32,6 @@ const (
 	pinSockops     = "sockops"
 )
 
-// socketPins are in the order in which the programs are attached: what the first misses is for
-// the second.
 var socketPins = []string{pinSockState, pinSockMissed, pinSockRelease, pinSockops}
 
 // attachSockets attaches programs that hear of sockets, and pins them in place of what is
@@ -50,7 +49,7 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 			in.sockets = in.sockets[:before]
 		}
 	}()
-	cgroup, err := rootCgroup()
+	cgroup, _, err := rootCgroup()
 	if err != nil {
 		return err
 	}
@@ -82,9 +81,29 @@ func (in *Instance) attachSockets(pins []string) (err error) {
 	return nil
 }
 
-// followSockets attaches them if there is a gate that needs them, and else lets them go.
+// tracePins are of the programs that hear of each change of each socket of the machine.
+var tracePins = []string{pinSockState, pinSockMissed}
+
+// followSockets attaches them if there is a gate that needs them, and else lets them go. The calling thread is in
+// the network namespace of the targets.
 func (in *Instance) followSockets(s *State) error {
 	wanted := in.socketPins(s)
+	if err := in.attachSockets(in.unattached(wanted)); err != nil {
+		return err
+	}
+	// Only now does each new socket tell of itself.
+	if slices.Contains(wanted, pinSockops) {
+		older, err := in.hasOlderSockets()
+		if err != nil {
+			in.log.Debug("looking for sockets that are older", "error", err)
+		}
+		if older || err != nil {
+			wanted = append(wanted, tracePins...)
+		}
+	}
+	if err := in.attachSockets(in.unattached(wanted)); err != nil {
+		return err
+	}
 	in.sockets = slices.DeleteFunc(in.sockets, func(l socketLink) bool {
 		if slices.Contains(wanted, l.pin) {
 			return false
@@ -92,38 +111,69 @@ func (in *Instance) followSockets(s *State) error {
 		release(l.link)
 		return true
 	})
-	missing := slices.DeleteFunc(wanted, func(pin string) bool {
-		return slices.ContainsFunc(in.sockets, func(l socketLink) bool { return l.pin == pin })
-	})
-	return in.attachSockets(missing)
+	return nil
 }
 
-// socketPins returns which of the programs that there are are needed.
+// unattached returns those of the pins that are not attached.
+func (in *Instance) unattached(pins []string) []string {
+	return slices.DeleteFunc(slices.Clone(pins), func(pin string) bool {
+		return slices.ContainsFunc(in.sockets, func(l socketLink) bool { return l.pin == pin })
+	})
+}
+
+// socketPins returns which of the programs that there are are needed, whatever sockets there are.
 func (in *Instance) socketPins(s *State) []string {
 	if len(in.gates) == 0 || !slices.ContainsFunc(s.Targets, s.wantsGate) {
 		return nil
 	}
 	if in.objects.lacks(FeatureCgroup) != nil {
-		return []string{pinSockState, pinSockMissed, pinSockRelease}
+		return append([]string{pinSockRelease}, tracePins...)
 	}
-	return slices.Clone(socketPins)
+	pins := []string{pinSockRelease, pinSockops}
+	if _, whole, err := rootCgroup(); err != nil || !whole {
+		return append(pins, tracePins...) // servers outside the folder do not call sockops
+	}
+	return pins
 }
 
-// rootCgroup returns where the cgroup2 hierarchy is mounted, wherever that is.
-func rootCgroup() (string, error) {
+// hasOlderSockets reports whether there are sockets of services' connections whose end nothing but the tracepoints
+// tells: those that were established before sockops was attached.
+func (in *Instance) hasOlderSockets() (bool, error) {
+	l, err := link.AttachIter(link.IterOptions{Program: in.objects.NarthexSockOlder})
+	if err != nil {
+		return false, err
+	}
+	defer l.Close()
+	sockets, err := l.Open()
+	if err != nil {
+		return false, err
+	}
+	defer sockets.Close()
+	n, err := sockets.Read(make([]byte, 1))
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n > 0, err
+}
+
+// rootCgroup returns where the cgroup2 hierarchy is mounted, wherever that is, and whether all of it is there.
+func rootCgroup() (dir string, whole bool, err error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return "", fmt.Errorf("looking for the cgroup2 hierarchy: %w", err)
+		return "", false, fmt.Errorf("looking for the cgroup2 hierarchy: %w", err)
 	}
 	defer mounts.Close()
 	for lines := bufio.NewScanner(mounts); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(before)
 		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && isRootCgroup(fields[4]) {
-			return fields[4], nil
+			return fields[4], true, nil
 		}
 	}
-	return mountCgroup()
+	if dir, err = mountCgroup(); err != nil {
+		return "", false, err
+	}
+	return dir, isRootCgroup(dir), nil
 }
 
 // isRootCgroup reports whether a folder is the root of the hierarchy: all others have a type.

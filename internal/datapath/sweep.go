@@ -17,9 +17,9 @@ import (
 const sweepAge = 90 * time.Second
 
 // Sweep forgets connections that ended without their end being seen, such as one that died
-// before the server's socket was made, and looks no more at ports of services of old. The calling
-// thread is in the network namespace of the targets. Without it they would take up entries, and
-// nothing else.
+// before the server's socket was made, and looks no more at ports of services of old. Without it they would take
+// up entries, and nothing else. Once there is no older socket any more it lets the tracepoints go. The calling
+// thread is in the network namespace of the targets.
 func (in *Instance) Sweep() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -63,6 +63,9 @@ func (in *Instance) Sweep() error {
 	}
 	if in.applied.Tables == nil {
 		return nil
+	}
+	if err := in.followSockets(&in.applied); err != nil {
+		return err
 	}
 	return in.objects.trimGatePorts(in.applied.Tables.Services, ports)
 }

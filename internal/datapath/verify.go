@@ -28,7 +28,7 @@ var parts = []part{
 		narthexProgNarthexGateOut, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
 		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
 	}},
-	{FeatureCgroup, []string{narthexProgNarthexSockops}},
+	{FeatureCgroup, []string{narthexProgNarthexSockops, narthexProgNarthexSockOlder}},
 }
 
 // places are where the programs are kept, by their names.
@@ -45,6 +45,7 @@ func (p *narthexPrograms) places() map[string]**ebpf.Program {
 		narthexProgNarthexSockRelease: &p.NarthexSockRelease,
 		narthexProgNarthexSockState:   &p.NarthexSockState,
 		narthexProgNarthexSockMissed:  &p.NarthexSockMissed,
+		narthexProgNarthexSockOlder:   &p.NarthexSockOlder,
 		narthexProgNarthexSockops:     &p.NarthexSockops,
 	}
 }

@@ -319,8 +319,8 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		kind, _, _ := strings.Cut(l.Name(), "_") // from the interface's index
 		pins = append(pins, kind)
 	}
-	// Those of eth0, and the four that every waiting room needs.
-	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockmissed", "sockops", "sockrelease", "sockstate"}, pins); diff != "" {
+	// Those of eth0, and the two that every waiting room needs.
+	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockops", "sockrelease"}, pins); diff != "" {
 		t.Errorf("links pinned (-want +have):\n%s", diff)
 	}
 }

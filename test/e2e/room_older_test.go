@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"narthex/internal/datapath"
 	"narthex/internal/testnet/nettest"
 	"narthex/internal/testnet/origin"
 )
@@ -108,4 +112,62 @@ func TestRoomOlderTransfers(t *testing.T) {
 	up.wants(http.StatusOK)
 	r.loose = true
 	r.calm()
+}
+
+// traced reports whether programs hear of each change of each socket of the machine.
+func (in *instance) traced() bool {
+	in.t.Helper()
+	links, err := os.ReadDir(filepath.Join(datapath.Root, in.name, "links"))
+	nettest.Check(in.t, err)
+	return slices.ContainsFunc(links, func(l os.DirEntry) bool { return l.Name() == "sockstate" || l.Name() == "sockmissed" })
+}
+
+// The end of a connection that is older than the daemon is seen like any other, and what that takes goes with the
+// last of them. The next daemon has none that are older: those of before tell it of themselves.
+func TestRoomOlderConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, map[string]uint16{"web": 80}, "web")
+	s := r.at(t, "web", false)
+	all := older(t, s, 2)
+	r.enforce(olderPolicy)
+	if !r.traced() {
+		t.Error("nobody hears of the end of connections that are older")
+	}
+	end := func(all []*visitor, sign string) {
+		t.Helper()
+		for _, v := range all {
+			v.get("/wait?for=" + sign)
+		}
+		r.awaits("web", len(all), 0)
+		all[0].reset() // the server works on
+		v := s.visit(bronze)
+		v.get("/")
+		r.awaits("web", len(all), 1)
+		s.letGo(sign)
+		v.wants(http.StatusOK)
+		r.awaits("web", 0, 0)
+	}
+	end(all, "first")
+	r.reload(olderPolicy)
+	if !r.traced() {
+		t.Error("nobody hears of the end of the connection that is left")
+	}
+	all[1].wants(http.StatusOK)
+	nettest.Check(t, all[1].conn.Close())
+	eventually(t, "no older connection is left", func() bool {
+		r.reload(olderPolicy)
+		return !r.traced()
+	})
+	all = []*visitor{s.visit(bronze), s.visit(bronze)}
+	end(all, "second")
+	r.stop(15)
+	r.start()
+	if r.traced() {
+		t.Error("connections of the daemon before are not told of")
+	}
+	all[1].wants(http.StatusOK)
+	all[1].get("/")
+	all[1].wants(http.StatusOK)
+	nettest.Check(t, all[1].conn.Close())
+	r.awaits("web", 0, 0)
 }

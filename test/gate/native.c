@@ -69,6 +69,8 @@ static long k_sk_release(void *sk);
 static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcphdr *tcp, __u32 size);
 static __u64 k_get_socket_cookie(void *ctx);
 static __u64 k_get_netns_cookie(void *ctx);
+static long k_sock_ops_cb_flags_set(struct bpf_sock_ops *ops, int flags);
+static long k_seq_write(struct seq_file *seq, const void *data, __u32 length);
 static long k_setsockopt(void *ctx, int level, int name, void *value, int size);
 static long k_ringbuf_output(void *ring, void *data, __u64 size, __u64 flags);
 static __u32 k_get_prandom_u32(void);
@@ -99,6 +101,8 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 #define bpf_tcp_check_syncookie k_tcp_check_syncookie
 #define bpf_get_socket_cookie(ctx) k_get_socket_cookie((void *)(ctx))
 #define bpf_get_netns_cookie(ctx) k_get_netns_cookie((void *)(ctx))
+#define bpf_sock_ops_cb_flags_set k_sock_ops_cb_flags_set
+#define bpf_seq_write k_seq_write
 #define bpf_setsockopt k_setsockopt
 #define bpf_ringbuf_output k_ringbuf_output
 #define bpf_get_prandom_u32 k_get_prandom_u32
@@ -843,6 +847,7 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   put_address(&c->skc_rcv_saddr, &c->skc_v6_rcv_saddr, s->key.local, s->key.v6);
   k->inet.inet_sport = bpf_htons(s->key.local_port);
   k->sk.sk_err = s->err;
+  k->sk.sk_shutdown = s->shut ? SHUTDOWN_BOTH : 0;
   k->sk.sk_ack_backlog = s->backlog;
   k->sk.sk_max_ack_backlog = s->max_backlog;
   k->tcp.rcv_nxt = s->rcv_nxt;
@@ -1015,10 +1020,26 @@ static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcph
   return bpf_ntohl(tcp->ack_seq) - 1 == want ? 0 : -KERNEL_ENOENT;
 }
 
+/* What sockops is called with. */
+static struct bpf_sock_ops socket_call;
+
 static __u64 k_get_socket_cookie(void *ctx) {
   CALLED();
-  unsigned long number = ((const char *)ctx - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
+  const char *sk = ctx == &socket_call ? (const char *)socket_call.sk : ctx;
+  unsigned long number = (sk - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
   return number < MOST_SOCKETS ? the_world.socket[number].cookie : 0;
+}
+
+static long k_sock_ops_cb_flags_set(struct bpf_sock_ops *ops, int flags) {
+  CALLED();
+  ops->bpf_sock_ops_cb_flags = flags;
+  return 0;
+}
+
+static long k_seq_write(struct seq_file *seq, const void *data, __u32 length) {
+  CALLED();
+  fault("nobody reads the iterator");
+  return seq && data ? length : 0;
 }
 
 static __u64 k_get_netns_cookie(void *ctx) {
@@ -1261,30 +1282,74 @@ void world_sweep(void) {
   take_backlog();
 }
 
-/* Runs the programs that hear of sockets; the first of them misses some changes, as it does where it would
- * run within itself. */
-static void tell_state(struct kernel_socket *k, int state) {
+/* The cookies of sockets that tell sockops of their states. */
+static __u64 telling[MOST_SOCKETS];
+
+static bool tells(__u32 socket) {
+  return telling[socket] && telling[socket] == the_world.socket[socket].cookie;
+}
+
+/* Runs the programs that hear of sockets by the tracepoint; the first of them misses some changes, as it does
+ * where it would run within itself. */
+static void trace_state(__u32 socket, int state) {
   static int turn;
-  __u64 ctx[3] = {(unsigned long)&k->sk, BPF_TCP_ESTABLISHED, state};
+  __u64 ctx[3] = {(unsigned long)&kernel_socket(socket)->sk, BPF_TCP_ESTABLISHED, state};
   if (++turn % 3)
     narthex_sock_state(ctx);
   narthex_sock_missed(ctx);
+  checked(TCX_NEXT, "narthex_sock_state");
+}
+
+/* Calls sockops for a connection. */
+static void call_sockops(__u32 socket, const struct flow_key *k, __u32 op) {
+  struct in6_addr peer, local;
+  struct bpf_sock_ops *ops = &socket_call;
+  ops->op = op;
+  ops->family = k->v6 ? AF_INET6 : AF_INET;
+  put_address(&ops->remote_ip4, &peer, k->peer, k->v6);
+  put_address(&ops->local_ip4, &local, k->local, k->v6);
+  if (k->v6) {
+    memcpy(ops->remote_ip6, &peer, sizeof(peer));
+    memcpy(ops->local_ip6, &local, sizeof(local));
+  }
+  ops->remote_port = bpf_htonl(k->peer_port);
+  ops->local_port = k->local_port;
+  ops->sk = (unsigned long)&kernel_socket(socket)->sk;
+  narthex_sockops(ops);
+  checked(TCX_NEXT, "narthex_sockops");
+}
+
+/* Tells of a state that the socket is about to have, or has. */
+static void tell_state(__u32 socket, int state) {
+  if (!tells(socket)) {
+    trace_state(socket, state);
+    return;
+  }
+  socket_call = (struct bpf_sock_ops){.args = {BPF_TCP_ESTABLISHED, state}};
+  call_sockops(socket, &the_world.socket[socket].key, BPF_SOCK_OPS_STATE_CB);
+}
+
+bool world_ends(__u32 socket, __u32 state) {
+  begin();
+  if (!tells(socket))
+    return false;
+  the_world.socket[socket].state = state;
+  tell_state(socket, BPF_TCP_CLOSE);
+  take_backlog();
+  return true;
 }
 
 void world_closed(__u32 socket) {
   begin();
   the_world.socket[socket].state = BPF_TCP_CLOSE;
-  struct kernel_socket *k = kernel_socket(socket);
-  tell_state(k, BPF_TCP_CLOSE);
-  checked(TCX_NEXT, "narthex_sock_state");
+  if (!tells(socket))
+    trace_state(socket, BPF_TCP_CLOSE);
   take_backlog();
 }
 
 void world_released(__u32 socket) {
   begin();
-  struct kernel_socket *k = kernel_socket(socket);
-  tell_state(k, BPF_TCP_FIN_WAIT1);
-  checked(TCX_NEXT, "narthex_sock_state");
+  tell_state(socket, BPF_TCP_FIN_WAIT1);
   take_backlog();
 }
 
@@ -1299,20 +1364,13 @@ void world_destroyed(__u32 socket, __u64 cookie) {
   take_backlog();
 }
 
-void world_established(const struct flow_key *k) {
-  struct bpf_sock_ops ops = {.op = BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, .family = k->v6 ? AF_INET6 : AF_INET};
-  struct in6_addr peer, local;
+void world_established(__u32 socket, const struct flow_key *k) {
   begin();
-  put_address(&ops.remote_ip4, &peer, k->peer, k->v6);
-  put_address(&ops.local_ip4, &local, k->local, k->v6);
-  if (k->v6) {
-    memcpy(ops.remote_ip6, &peer, sizeof(peer));
-    memcpy(ops.local_ip6, &local, sizeof(local));
-  }
-  ops.remote_port = bpf_htonl(k->peer_port);
-  ops.local_port = k->local_port;
-  narthex_sockops(&ops);
-  checked(TCX_NEXT, "narthex_sockops");
+  socket_call = (struct bpf_sock_ops){.bpf_sock_ops_cb_flags = 1};
+  call_sockops(socket, k, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB);
+  if (socket_call.bpf_sock_ops_cb_flags != (1 | BPF_SOCK_OPS_STATE_CB_FLAG))
+    fault("a socket's flags become %#x", socket_call.bpf_sock_ops_cb_flags);
+  telling[socket] = the_world.socket[socket].cookie;
 }
 
 /* ---- Looking at it ---- */

@@ -65,6 +65,7 @@ struct socket {
   __u32 heard;    /* when the client's last came */
   __u32 said;     /* when the server's last went */
   __u32 err;
+  __u32 shut;     /* a process is closing it */
   __u32 listener; /* of a request socket: number of its listener */
   __u32 backlog;
   __u32 max_backlog;
@@ -137,10 +138,11 @@ int world_in(const __u8 *frame, __u32 length, const struct meta *m);
 int world_out(const __u8 *frame, __u32 length, const struct meta *m);
 void world_tick(void);
 void world_sweep(void);                           /* all flows */
+bool world_ends(__u32 socket, __u32 state);       /* sockops is told that it is about to be CLOSE */
 void world_closed(__u32 socket);                  /* the socket's state is CLOSE from now on */
 void world_released(__u32 socket);                /* the server has closed it */
 void world_destroyed(__u32 socket, __u64 cookie); /* nobody has it any more */
-void world_established(const struct flow_key *k);
+void world_established(__u32 socket, const struct flow_key *k); /* and sockops is called from now on */
 
 void world_census(struct census *c);
 struct room *world_room(void);

@@ -28,6 +28,7 @@ type receiver struct {
 	finned  bool   // the client's was taken
 	paws    uint32 // the client's last timestamp
 	waiting bool   // in the accept queue
+	was     int    // the state before it was closed
 	came    uint32 // when the client's last bytes came
 	went    uint32 // when the server's last went
 }
@@ -142,6 +143,7 @@ func (w *world) establish(c *conn, s *segment) {
 		return
 	}
 	c.state = established
+	w.native.w.socket[c.number].err, w.native.w.socket[c.number].shut = 0, 0
 	c.waiting = true
 	w.backlogged++
 	w.showListener()
@@ -269,11 +271,11 @@ func (w *world) deliver(c *conn, b []byte) {
 func (w *world) closeSocket(c *conn, wasReset bool) {
 	s := &w.native.w.socket[c.number]
 	w.show(c)
-	s.err = 0
+	s.err, s.shut = 0, 1
 	if wasReset {
-		s.err = 104
+		s.err, s.shut = 104, 0
 	}
-	c.state = closed
+	c.was, c.state = c.state, closed
 	if c.waiting {
 		c.waiting = false
 		w.backlogged--

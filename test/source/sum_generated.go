@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "46deddd5e885d308a535d00c6551f42a"
+const compiled = "4c17585739213b775a358bbe27560a3d"

@@ -279,6 +279,8 @@ static __always_inline int on_established(struct __sk_buff *skb, struct scene *s
   struct work *w = sc->w;
   if (!w->s.length || w->s.flags & TCP_RST)
     return TCX_NEXT;
+  if (sock->ending) /* a flow of it would have no end */
+    return is_lenient(sc) ? TCX_NEXT : drop(REASON_RACE);
   if (was_closed(w, sock))
     return answer_closed(skb, w, 1) == TCX_REDIRECT ? TCX_REDIRECT : TCX_DROP;
   if (!is_lenient(sc) && is_parked(skb, w))

@@ -74,6 +74,18 @@ func (f *Figure) Median() float64 { return f.quantile(0.5) }
 // Median is that of the samples, NaN if there are none.
 func Median(samples []float64) float64 { return (&Figure{Samples: samples}).Median() }
 
+// Interval is one in which the median of what was sampled is with a probability of 95 %, or all samples where they
+// are too few for that.
+func Interval(samples []float64) (low, high float64) {
+	s := slices.Sorted(slices.Values(samples))
+	if len(s) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	n := float64(len(s))
+	k := max(0, int(math.Floor((n-1.96*math.Sqrt(n))/2))-1)
+	return s[k], s[len(s)-1-k]
+}
+
 // quantile interpolates between samples.
 func (f *Figure) quantile(share float64) float64 {
 	if len(f.Samples) == 0 {

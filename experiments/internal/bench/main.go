@@ -37,6 +37,7 @@ type Experiment struct {
 	Name  string
 	Limit time.Duration // bounds the whole program
 	Parts []Part
+	Asked []Part // those that are measured only if they are named
 
 	Polite bool // does not go before others on the machine: it measures no time but its own
 }
@@ -64,7 +65,7 @@ func (e Experiment) Main() {
 
 func (e Experiment) partNames() string {
 	var names []string
-	for _, p := range e.Parts {
+	for _, p := range slices.Concat(e.Parts, e.Asked) {
 		names = append(names, p.Name)
 	}
 	return strings.Join(names, ", ")
@@ -98,13 +99,14 @@ func (e Experiment) choose(only string) ([]Part, error) {
 	if only == "" {
 		return e.Parts, nil
 	}
+	all := slices.Concat(e.Parts, e.Asked)
 	var chosen []Part
 	for name := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(e.Parts, func(p Part) bool { return p.Name == strings.TrimSpace(name) })
+		i := slices.IndexFunc(all, func(p Part) bool { return p.Name == strings.TrimSpace(name) })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no figure %q: use some of %s", name, e.partNames())
 		}
-		chosen = append(chosen, e.Parts[i])
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }

@@ -598,8 +598,8 @@ type BenchWork struct {
 		Echoes   uint32
 		Echo     uint32
 		Owes     uint32
+		Ending   uint32
 	}
-	_        [4]byte
 	Began    BenchHttpHead
 	Keep     uint32
 	Kept     uint32
@@ -767,6 +767,7 @@ const (
 	BenchProgNarthexGateSweep   = "narthex_gate_sweep"
 	BenchProgNarthexGateTick    = "narthex_gate_tick"
 	BenchProgNarthexSockMissed  = "narthex_sock_missed"
+	BenchProgNarthexSockOlder   = "narthex_sock_older"
 	BenchProgNarthexSockRelease = "narthex_sock_release"
 	BenchProgNarthexSockState   = "narthex_sock_state"
 	BenchProgNarthexSockops     = "narthex_sockops"
@@ -866,6 +867,7 @@ type BenchProgramSpecs struct {
 	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
 	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder   *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
 	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
@@ -1138,6 +1140,7 @@ type BenchPrograms struct {
 	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
 	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder   *ebpf.Program `ebpf:"narthex_sock_older"`
 	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
 	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
 	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
@@ -1166,6 +1169,7 @@ func (p *BenchPrograms) Close() error {
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
 		p.NarthexSockMissed,
+		p.NarthexSockOlder,
 		p.NarthexSockRelease,
 		p.NarthexSockState,
 		p.NarthexSockops,

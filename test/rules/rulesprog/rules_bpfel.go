@@ -517,8 +517,8 @@ type RulesWork struct {
 		Echoes   uint32
 		Echo     uint32
 		Owes     uint32
+		Ending   uint32
 	}
-	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
