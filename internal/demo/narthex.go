@@ -155,8 +155,9 @@ func (n *narthex) stop() error {
 
 // detach removes the instance, if there is still something of it.
 func (n *narthex) detach(ctx context.Context) error {
-	if _, err := n.command(ctx, "detach").Output(); err != nil {
-		return fmt.Errorf("detach instance %q: %w", n.instance, withStderr(err))
+	_, err := n.command(ctx, "detach").Output()
+	if err = withStderr(err); err != nil && !strings.Contains(err.Error(), "there is no instance") {
+		return fmt.Errorf("detach instance %q: %w", n.instance, err)
 	}
 	return nil
 }

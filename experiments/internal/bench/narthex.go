@@ -127,6 +127,9 @@ func (n *Narthex) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	_, err := n.run(ctx, "detach")
+	if err != nil && strings.Contains(err.Error(), "there is no instance") {
+		err = nil // it has left nothing
+	}
 	return errors.Join(ended, err)
 }
 
