@@ -614,3 +614,52 @@ func TestCheckStrict(t *testing.T) {
 		}
 	}
 }
+
+// What is remembered of clients is shown, forgotten and added, with exit codes of its own.
+func TestTable(t *testing.T) {
+	w := newWorld(t)
+	policy := w.write("p.yaml", webPolicy+"  - {name: all, rate: 10/s, burst: 4}\nclasses: [{name: gold, priority: 1}]\n")
+	const nobody = "narthex: no daemon answers on DIR/default.sock: start it with `narthex run --policy FILE`\n"
+	if diff := cmp.Diff(result{Code: 2, Err: nobody}, w.do("table")); diff != "" {
+		t.Errorf("without a daemon (-want +got):\n%s", diff)
+	}
+	end := w.run("--policy", policy)
+	const see = ": see `narthex table "
+	for _, tt := range []struct {
+		args      string
+		code      int
+		out, errs string
+	}{
+		{"", 0, "blocked\n  client     left\n  10.0.0.21    2s\nbuckets\n  rule  of           tokens  burst  full in\n  all   connections     4.0      4       0s\n", ""},
+		{"blocked 10.0.0.0/24", 0, "blocked\n  client     left\n  10.0.0.21    2s\n", ""},
+		{"list blocked 10.0.1.0/24", 1, "", ""},
+		{"list learned --json", 1, "{\n  \"blocked\": [],\n  \"learned\": [],\n  \"buckets\": []\n}\n", ""},
+		{"list 10.0.0.9", 0, "buckets\n  rule      of           tokens  burst  full in\n  everyone  connections     0.5      3       2s\n", ""},
+		{"list nobody 10.0.0.1", 2, "", "narthex: \"nobody\" is nothing that is remembered: name blocked, learned, buckets\n"},
+		{"list nobody", 2, "", "narthex: \"nobody\" is no address and no prefix: write it like 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32\n"},
+		{"clear", 2, "", "narthex: name what to clear: blocked, learned, buckets" + see + "clear --help`\n"},
+		{"clear blocked", 2, "", "narthex: name addresses or prefixes, or say --all" + see + "clear --help`\n"},
+		{"clear blocked 10.0.0.1 --all", 2, "", "narthex: --all goes with no address and no rule" + see + "clear --help`\n"},
+		{"clear blocked 10.0.0.20", 1, "", "narthex: nothing was found to clear\n"},
+		{"clear blocked 10.0.0.20/31", 0, "10.0.0.21: cleared\n", ""},
+		{"clear blocked --all", 1, "", "narthex: nothing was found to clear\n"},
+		{"clear buckets 10.0.0.9", 0, "everyone: cleared\n", ""},
+		{"clear buckets 10.0.0.0/24", 2, "", "narthex: 10.0.0.0/24: buckets of sources are found by an address, not by a prefix\n"},
+		{"clear buckets --rule all", 0, "all: cleared\n", ""},
+		{"clear buckets --rule none", 2, "", "narthex: no rule with a rate is named \"none\"\n"},
+		{"add blocked 10.0.0.1", 2, "", "narthex: say for how long, as --for 10m" + see + "add --help`\n"},
+		{"add learned 10.0.0.1 --for 1h", 2, "", "narthex: say in which class, as --class gold" + see + "add --help`\n"},
+		{"add learned 10.0.0.1 --for 1h --class silver", 2, "", "narthex: no class is named \"silver\"\n"},
+		{"add blocked 10.0.0.1 --for 1ms", 2, "", "narthex: 1ms: say for how long, from 1s to 30 days\n"},
+		{"add blocked 10.0.0.1:80 --for 1m", 2, "", "narthex: \"10.0.0.1:80\" has a port: a client is an address\n"},
+		{"add blocked 10.0.0.1 2001:db8::1 --for 1m", 0, "10.0.0.1 is blocked for 1m0s\n2001:db8::/64 is blocked for 1m0s\n", ""},
+		{"list blocked 2001:db8::/32", 0, "blocked\n  client         left\n  2001:db8::/64  1m0s\n", ""},
+		{"add learned 10.0.0.1 --for 1h --class gold --json", 0, "{\n  \"added\": [\n    \"10.0.0.1\"\n  ]\n}\n", ""},
+	} {
+		got := w.do(append([]string{"table"}, strings.Fields(tt.args)...)...)
+		if diff := cmp.Diff(result{tt.code, tt.out, tt.errs}, got); diff != "" {
+			t.Errorf("table %s (-want +got):\n%s", tt.args, diff)
+		}
+	}
+	end()
+}

@@ -23,6 +23,14 @@ type Datapath interface {
 	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
 	RequestBucket(rule int, from netip.Addr, value string) (datapath.Bucket, error)
 	Client(from netip.Addr) (datapath.Client, error)
+	Blocked() ([]datapath.Remembered, error)
+	Learned() ([]datapath.Remembered, error)
+	Block(from netip.Addr, long time.Duration) error
+	Learn(from netip.Addr, class int, long time.Duration) error
+	Unblock(within []netip.Prefix) ([]netip.Prefix, error)
+	Unlearn(within []netip.Prefix) ([]netip.Prefix, error)
+	FillBucket(rule int, from netip.Addr) (bool, error)
+	FillRequestBucket(rule int, from netip.Addr) (bool, error)
 	Sources() (datapath.SourceUse, error)
 	Rooms() ([]datapath.Room, error)
 	ReadRoom(service int, into *datapath.RoomReading) error

@@ -79,6 +79,12 @@ func (d *daemon) api() http.Handler {
 	handleFrom(mux, api.PathShadow, d.shadow)
 	handleFrom(mux, api.PathShadowEnd, d.engine.endShadow)
 	handleFrom(mux, api.PathSet, d.engine.set)
+	mux.HandleFunc("GET "+api.PathTable, func(w http.ResponseWriter, r *http.Request) {
+		table, err := d.engine.table(r.URL.Query().Get("kind"), r.URL.Query().Get("from"))
+		answer(w, table, err)
+	})
+	handleFrom(mux, api.PathTableClear, d.engine.clearTable)
+	handleFrom(mux, api.PathTableAdd, d.engine.addTable)
 	handle(mux, api.PathDiff, d.engine.diff)
 	handle(mux, api.PathExplain, d.engine.explain)
 	handle(mux, api.PathStop, d.requestStop)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -116,27 +117,40 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr, value 
 
 // sourceTime finds a source as find_source() in bpf/policy/bucket.h does.
 func (o *objects) sourceTime(r *narthexRule, from netip.Addr, value string) (arrival uint64, known bool, err error) {
+	index, way, err := o.findSource(r, from, value)
+	if err != nil {
+		return 0, false, err
+	}
+	var set narthexSourceSet
+	if err := o.SourceSets.Lookup(index, &set); err != nil {
+		return 0, false, fmt.Errorf("reading a set of sources: %w", err)
+	}
+	if way >= 0 {
+		return set.Way[way].Time, true, nil
+	}
+	arrival = math.MaxUint64
+	for _, s := range set.Way {
+		arrival = min(arrival, s.Time)
+	}
+	return arrival, false, nil
+}
+
+// findSource returns where a source's bucket is: a set, and the way in it; -1: nowhere.
+func (o *objects) findSource(r *narthexRule, from netip.Addr, value string) (index uint32, way int, err error) {
 	var secret narthexSecret
 	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
-		return 0, false, fmt.Errorf("reading the secret: %w", err)
+		return 0, -1, fmt.Errorf("reading the secret: %w", err)
 	}
 	tag := sourceTag(r, from, secret.Key)
 	if value != "" {
 		tag = siphash13(secret.Key, r.Id, ValueHash(value, secret.Key), 1) | 1
 	}
 	var set narthexSourceSet
-	index := uint32(tag>>32) & (o.SourceSets.MaxEntries() - 1)
+	index = uint32(tag>>32) & (o.SourceSets.MaxEntries() - 1)
 	if err := o.SourceSets.Lookup(index, &set); err != nil {
-		return 0, false, fmt.Errorf("reading a set of sources: %w", err)
+		return 0, -1, fmt.Errorf("reading a set of sources: %w", err)
 	}
-	arrival = math.MaxUint64
-	for _, s := range set.Way {
-		if s.Tag == tag {
-			return s.Time, true, nil
-		}
-		arrival = min(arrival, s.Time)
-	}
-	return arrival, false, nil
+	return index, slices.IndexFunc(set.Way[:], func(s narthexSource) bool { return s.Tag == tag }), nil
 }
 
 // sourceTag is source_tag() of bpf/policy/bucket.h.

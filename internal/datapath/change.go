@@ -67,6 +67,13 @@ func (c *change) prepare() error {
 		return err
 	}
 	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation, c.texts)
+	blocked, err := c.objects.anyBlocked()
+	if err != nil {
+		return err
+	}
+	if blocked {
+		headerOf(&im.pages[0]).Blocks = 1
+	}
 	if c.image, err = im.newMap(); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -26,7 +25,7 @@ func (in *Instance) Client(from netip.Addr) (Client, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil {
-		return Client{}, errors.New("no policy is in force")
+		return Client{}, errNoPolicy
 	}
 	t, err := now()
 	if err != nil {
@@ -40,8 +39,7 @@ func (in *Instance) Client(from netip.Addr) (Client, error) {
 	}
 	if learned.Until > t {
 		// A class that the policy has no more is none.
-		owns := func(class policy.ClassTable) bool { return in.slots.byClass[class.Name] == learned.Class }
-		if c.Class = slices.IndexFunc(in.applied.Tables.Classes, owns); c.Class >= 0 {
+		if c.Class = in.classIn(learned.Class); c.Class >= 0 {
 			c.Learned = time.Duration(learned.Until - t)
 		}
 	}
@@ -71,17 +69,14 @@ func lookUp[K, V any](m *ebpf.Map, key *K, value *V) error {
 
 // forgetLearned forgets who is learned in the class of a slot, which is to be another's.
 func (o *objects) forgetLearned(slot uint32) error {
-	var key narthexClient
-	var learned narthexLearned
 	var gone []narthexClient
-	all := o.LearnedClients.Iterate()
-	for all.Next(&key, &learned) {
+	err := eachClient(o.LearnedClients, func(key *narthexClient, learned *narthexLearned) {
 		if learned.Class == slot {
-			gone = append(gone, key)
+			gone = append(gone, *key)
 		}
-	}
-	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return fmt.Errorf("reading map %s: %w", o.LearnedClients, err)
+	})
+	if err != nil {
+		return err
 	}
 	for i := range gone {
 		if err := o.LearnedClients.Delete(&gone[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,4 +128,69 @@ requests:
 			t.Errorf("IPv6 %v: others: %+v", v6, got)
 		}
 	}
+}
+
+// By `narthex table` clients are let in again that a rule has blocked, and others are blocked by hand, also
+// where no rule blocks anybody; all without another policy.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, map[string]uint16{"go": 80}, "go")
+	const policy = `
+version: 1
+services: [{name: go, listen: ["*:80"], concurrency: 8}]
+classes: [{name: best, priority: 1}, {name: others, priority: 2}]
+connections: [{name: known, learned: [best], class: best}]
+requests:
+  - {name: noaccess, path: /noaccess, action: reject%s}
+  - {name: once, path: /once, rate: 1/h, burst: 1, per: source}
+`
+	r.enforce(fmt.Sprintf(policy, ", block: 1h"))
+	s := r.at(t, "go", false)
+	client := s.addr(gold).String()
+	table := func(code int, want string, args ...string) {
+		t.Helper()
+		got := narthex(t, append(r.command("table"), args...)...)
+		if got.code != code || !strings.Contains(got.stdout, want) {
+			t.Errorf("table %v: exit code %d, %q, %q; want %d, %q", args, got.code, got.stdout, got.stderr, code, want)
+		}
+	}
+	table(1, "", "list", "blocked")
+	v := s.visit(gold)
+	v.asks("/noaccess", turned)
+	if s.connects(gold) {
+		t.Error("not blocked after a rejection")
+	}
+	table(0, client, "list", "blocked")
+	table(0, client+": cleared", "clear", "blocked", client)
+	v = s.visit(gold)
+	v.asks("/once", reached)
+	v.asks("/once", turned)
+	table(0, "once", "list", "buckets", client)
+	table(0, "once: cleared", "clear", "buckets", client, "--rule", "once")
+	v = s.visit(gold)
+	v.asks("/once", reached)
+
+	r.reload(fmt.Sprintf(policy, ""))
+	table(0, client+" is blocked", "add", "blocked", client, "--for", "1h")
+	if s.connects(gold) {
+		t.Error("not blocked by hand")
+	}
+	if !s.connects(free) {
+		t.Error("another client is blocked")
+	}
+	r.reload(fmt.Sprintf(policy, " "))
+	if s.connects(gold) {
+		t.Error("not blocked any more after a reload")
+	}
+	table(0, "cleared", "clear", "blocked", "--all")
+	table(0, client+" is learned", "add", "learned", client, "--class", "best", "--for", "1h")
+	v = s.visit(gold)
+	v.asks("/", reached)
+	for _, c := range r.service("go").Classes {
+		if c.Name == "best" && c.Arrived != 1 {
+			t.Errorf("%d of class best, want 1", c.Arrived)
+		}
+	}
+	table(0, client, "clear", "learned", client)
+	table(1, "", "list", "learned")
 }

@@ -140,6 +140,7 @@ type Path struct {
 	journal map[string]string
 
 	controls map[int]datapath.Control // by service
+	blocked  []datapath.Remembered    // nil: nothing was changed
 
 	Lacks []datapath.Missing // of the kernel
 }
@@ -223,6 +224,55 @@ func (p *Path) Client(from netip.Addr) (datapath.Client, error) {
 		return datapath.Client{Class: policy.NotLearned, Blocked: 2 * time.Second}, nil
 	}
 	return datapath.Client{Class: policy.NotLearned}, nil
+}
+
+// Blocked is 10.0.0.21, unless it was cleared, and who was added.
+func (p *Path) Blocked() ([]datapath.Remembered, error) { return p.memory(), nil }
+
+// Learned is nobody.
+func (p *Path) Learned() ([]datapath.Remembered, error) { return nil, nil }
+
+// Block remembers a client.
+func (p *Path) Block(from netip.Addr, long time.Duration) error {
+	p.blocked = append(p.memory(), datapath.Remembered{Client: datapath.ClientPrefix(from), Class: policy.NotLearned, Left: long})
+	return nil
+}
+
+// Learn does nothing.
+func (p *Path) Learn(netip.Addr, int, time.Duration) error { return nil }
+
+// Unblock forgets clients.
+func (p *Path) Unblock(within []netip.Prefix) (gone []netip.Prefix, err error) {
+	kept := []datapath.Remembered{}
+	for _, r := range p.memory() {
+		if slices.ContainsFunc(within, r.Client.Overlaps) {
+			gone = append(gone, r.Client)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	p.blocked = kept
+	return gone, nil
+}
+
+// Unlearn finds nobody.
+func (p *Path) Unlearn([]netip.Prefix) ([]netip.Prefix, error) { return nil, nil }
+
+// FillBucket finds one for 10.0.0.9.
+func (p *Path) FillBucket(_ int, from netip.Addr) (bool, error) {
+	return !from.IsValid() || from == netip.MustParseAddr("10.0.0.9"), nil
+}
+
+// FillRequestBucket is like FillBucket.
+func (p *Path) FillRequestBucket(rule int, from netip.Addr) (bool, error) {
+	return p.FillBucket(rule, from)
+}
+
+func (p *Path) memory() []datapath.Remembered {
+	if p.blocked == nil {
+		return []datapath.Remembered{{Client: netip.MustParsePrefix("10.0.0.21/32"), Class: policy.NotLearned, Left: 2 * time.Second}}
+	}
+	return p.blocked
 }
 
 func (p *Path) bucket(from netip.Addr, burst func(*policy.Tables) uint32) (datapath.Bucket, error) {

@@ -69,6 +69,12 @@ var Endpoints = []Endpoint{
 		Method: http.MethodGet, Path: api.PathShadow, What: "What the trial of a policy has found.", Access: AccessRead, Answer: api.ShadowReport{},
 		Query: []Parameter{{"id", "Of this trial; else of the last."}},
 	},
+	{
+		Method: http.MethodGet, Path: api.PathTable, What: "What is remembered of clients, and the buckets of rules.", Access: AccessRead, Answer: api.Table{},
+		Query: []Parameter{{"kind", "blocked, learned or buckets alone."}, {"from", "Of this address or prefix alone."}},
+	},
+	{Method: http.MethodPost, Path: api.PathTableClear, What: "Forgets what is remembered of clients, or fills buckets.", Access: AccessWrite, Request: api.TableClearRequest{}, Answer: api.TableClearResult{}},
+	{Method: http.MethodPost, Path: api.PathTableAdd, What: "Blocks clients, or has them be of a class.", Access: AccessWrite, Request: api.TableAddRequest{}, Answer: api.TableAddResult{}},
 	{Method: http.MethodPost, Path: api.PathSet, What: "Changes one limit or several, all or none.", Access: AccessWrite, Request: api.SetRequest{}, Answer: api.SetResult{}},
 	{Method: http.MethodPost, Path: api.PathConfirm, What: "Keeps a policy that would be taken back, or takes it back.", Access: AccessWrite, Request: api.ConfirmRequest{}, Answer: api.ConfirmResult{}},
 	{Method: http.MethodPost, Path: api.PathShadowEnd, What: "Ends the trial of a policy.", Access: AccessWrite, Request: api.ShadowEndRequest{}, Answer: api.ShadowReport{}},
