@@ -10,6 +10,7 @@ const enum action *const btf_action __attribute__((unused));
 const enum reject *const btf_reject __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
 const enum protocol *const btf_protocol __attribute__((unused));
+const enum fair *const btf_fair __attribute__((unused));
 const struct slot *const btf_slot __attribute__((unused));
 const struct match *const btf_match __attribute__((unused));
 const struct match_entry *const btf_match_entry __attribute__((unused));

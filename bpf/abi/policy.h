@@ -182,7 +182,17 @@ struct rank {
   __u8 class;           /* slot of the class: the same for as long as the class has its name */
   __u8 reserve;         /* percent of the admissions while it has requests waiting */
   __u8 socket_priority; /* SO_PRIORITY of accepted sockets, and of what is sent on them */
-  __u8 pad;             /* 0 */
+  __u8 fair;            /* enum fair */
+  __u8 bits_v4;         /* length of the prefix that is one source */
+  __u8 bits_v6;
+  __u8 pad[6]; /* 0 */
+};
+
+/* Who has a line of its own in a class. */
+enum fair {
+  FAIR_NONE = 0,   /* nobody: one line, in order of arrival */
+  FAIR_SOURCE = 1, /* sources, by their prefix */
+  FAIR_LEN
 };
 
 /* What ends a request's time in service. */
@@ -201,7 +211,7 @@ enum protocol {
   PROTOCOL_LEN
 };
 
-/* What a service's waiting room goes by. It takes four cells. */
+/* What a service's waiting room goes by. It takes eight cells. */
 struct room_config {
   __u64 max_wait;    /* ns */
   __u64 epoch;       /* ns: max_service / EPOCHS */
@@ -228,9 +238,10 @@ struct room_config {
   __u32 flow_common;
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
+  __u8 spare[128]; /* 0 */
 };
 
-#define ROOM_CELLS 4
+#define ROOM_CELLS 8
 
 _Static_assert(sizeof(struct room_config) == 64 * ROOM_CELLS, "room_config takes whole cells");
 

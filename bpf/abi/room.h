@@ -14,6 +14,15 @@ enum list {
   LIST_LEN
 };
 
+/* Turns of a class's calendar; a power of two, of which the bits of a word are the numbers. */
+#define TURNS 32
+
+/* The lines that have the same turn, as a list of the nodes at their fronts. */
+struct turn {
+  __u32 head; /* 0: none */
+  __u32 tail;
+};
+
 /* What a room has of one class. */
 struct class_room {
   /* What each request touches comes first, in one cache line. */
@@ -22,6 +31,12 @@ struct class_room {
   __u32 waiting;
   __u32 in_service;
   __u32 credit; /* reserve: percent points of admissions that are due to it */
+  __u32 lines;  /* in which somebody waits */
+  __s64 clock;  /* virtual time: what each line could have had since the class exists */
+  __u64 mean;   /* ns: of the times in service, the last 16 or so; 0: none */
+  __u32 first;  /* turn before which there is nobody, counted on without end */
+  __u32 turns;  /* bit: place in `turn`; it has somebody */
+  __u32 most;   /* line with the most that wait, as far as is known; 0: none */
   __u32 pad;    /* 0 */
   __u64 arrived;
   __u64 admitted; /* at once */
@@ -37,6 +52,7 @@ struct class_room {
   __u64 wait_sum;     /* ns */
   __u64 service[HISTOGRAM];
   __u64 wait[HISTOGRAM];
+  struct turn turn[TURNS];
 };
 
 /* In service are counted by the epoch in which they entered, so that what never ends can be
@@ -48,6 +64,10 @@ struct ghost {
   __u32 room;  /* slot of the service */
   __u32 class; /* slot */
   __u32 epoch; /* in which it entered service */
+  __u32 line;  /* that pays for it, as in struct flow */
+  __u32 owner;
+  __u32 pad;   /* 0 */
+  __u64 since; /* ns: in service since */
 };
 
 /* What user space has decided for a service, by what it sees of the server. */
@@ -98,12 +118,24 @@ enum node_state {
   NODE_KEPT = 5       /* in no list: kept by its flow until the stack has it */
 };
 
-/* Place of a held request in a list of its room. Its number is that of its slot; 0 is no
+/* Lists that a node can be in at once. */
+enum chain {
+  BY_ARRIVAL = 0, /* of its class; or of what is due, or of heads that come in pieces */
+  IN_LINE = 1,    /* of its source, in its class */
+  IN_TURN = 2,    /* at the front of its line: of a turn of its class */
+  CHAIN_LEN
+};
+
+struct neighbours {
+  __u32 next; /* nodes; 0: none */
+  __u32 prev;
+};
+
+/* Place of a held request in the lists of its room. Its number is that of its slot; 0 is no
  * node. */
 struct node_link {
   __u64 since; /* ns: waits since */
-  __u32 next;
-  __u32 prev;
+  struct neighbours in[CHAIN_LEN];
   __u16 room;    /* slot of the service */
   __u8 class;    /* slot */
   __u8 state;    /* enum node_state */
@@ -114,16 +146,38 @@ struct node_link {
   __u16 group;   /* of sources that its client is in */
   __u8 pad[2];   /* 0 */
   __u32 ifindex; /* on which its request came: there its connection's socket is found */
+  __u32 line;    /* number of its line + 1; 0: none */
+  __u32 pad2;    /* 0 */
 };
 
-#define MAX_SLOTS 65536
+/* The requests of one source in one class of a room that wait. */
+struct line {
+  __s64 start; /* virtual time of the class: what it has had so far, and so when it is next */
+  __u32 head;  /* nodes; 0: none */
+  __u32 tail;
+  __u32 waiting;
+  __u32 turn; /* place in class_room.turn, if somebody waits */
+};
+
+#define LINE_WAYS 8
+#define LINE_SETS 8192
+
+/* Whose the lines are of one set: bits of a hash, and in the lowest LINE_USE how many nodes they have. Lines
+ * without any are taken for others. */
+struct line_set {
+  __u64 way[LINE_WAYS];
+};
+
+#define LINE_USE 0xfffff
+
+#define MAX_SLOTS 65535     /* a power of two less one: a mask */
 #define MAX_SLOT_SIZE 16064 /* what bpf_skb_change_tail() makes of a packet at most */
 
 /* Groups of sources, told by a hash of their prefix. */
 #define SOURCE_GROUPS 4096
 
 struct pool {
-  struct bpf_spin_lock lock; /* guards what comes before link, and links that are free */
+  struct bpf_spin_lock lock; /* guards what comes before line, and links that are free */
   __u32 free;                /* first free node; 0: none */
   __u32 fresh;               /* nodes that were in use already: those beyond are free, too */
   __u32 used;
@@ -131,6 +185,8 @@ struct pool {
   __u32 used_by[MAX_SERVICES];    /* of the nodes in use, by slot of the service */
   __u32 used_from[SOURCE_GROUPS]; /* and by group of sources */
   __u32 ghosts;                   /* entries of the map; not under the lock, but atomically */
+  struct line_set set[LINE_SETS];
+  struct line line[LINE_SETS * LINE_WAYS]; /* each guarded by its room */
   struct node_link link[MAX_SLOTS + 1];
 };
 

@@ -132,6 +132,43 @@ static __always_inline void note_admission(struct scene *sc, __u32 slot, __u32 c
 enum due { DUE_NOTHING, DUE_NEXT, DUE_OVERDUE };
 #define DUE_BITS 2
 
+/* Marks a request that has waited for too long for rejection. */
+__noinline int expel(__u32 slot) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return 0;
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  __u32 node = overdue_node(sc.room, sc.pool, sc.config, now);
+  if (node && !link_of(sc.pool, node)->busy)
+    make_due(sc.room, sc.pool, node, REJECT_MAX_WAIT);
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* Lines that are put off in one look. */
+#define MOST_PUT_OFF 4
+
+/* Looks at who is next of the first of these classes of a room. Returns −1 if that was a line that is put
+ * off, for it has had too much; else the interface on which came the request that is next, or what is to be
+ * rejected before; 0: it is not known. */
+__noinline int look_at_next(__u32 slot, __u32 classes) {
+  struct room *r = room_of(slot);
+  struct pool *p = the_pool();
+  if (!r || !p)
+    return 0;
+  __u32 jiffies = bpf_jiffies64();
+  bpf_spin_lock(&r->lock);
+  struct class_room *q = class_with(r, classes);
+  __u32 node = r->due_head ?: next_of(r, q, jiffies);
+  struct node_link *l = link_of(p, node);
+  __s32 found = l->busy ? 0 : l->ifindex;
+  if (l->state == NODE_WAITING && put_off(q, p, front_of(q)))
+    found = -1;
+  bpf_spin_unlock(&r->lock);
+  return found;
+}
+
 __noinline int what_is_due(__u32 slot) {
   struct scene sc;
   if (!open_scene(&sc, slot))
@@ -140,12 +177,15 @@ __noinline int what_is_due(__u32 slot) {
   __u64 now = bpf_ktime_get_ns();
   __u32 jiffies = bpf_jiffies64();
   lock_current(&sc, slot, now);
-  __u32 overdue = overdue_node(r, sc.pool, sc.config, now);
-  __u32 node = r->due_head ?: overdue ?: next_node(r, sc.pool, sc.config, jiffies);
-  int due = overdue ? DUE_OVERDUE : node ? DUE_NEXT : DUE_NOTHING;
-  __u32 ifindex = node && !link_of(sc.pool, node)->busy ? link_of(sc.pool, node)->ifindex : 0;
+  bool overdue = overdue_node(r, sc.pool, sc.config, now);
+  __u32 classes = next_to_release(r, sc.config, jiffies);
+  int due = overdue ? DUE_OVERDUE : classes || r->due_head ? DUE_NEXT : DUE_NOTHING, ifindex = -1;
   bpf_spin_unlock(&r->lock);
-  return due ? due | (ifindex << DUE_BITS) : DUE_NOTHING;
+  if (overdue)
+    expel(slot);
+  for (int i = 0; due && ifindex < 0 && i < MOST_PUT_OFF; i++)
+    ifindex = look_at_next(slot, classes);
+  return due && ifindex > 0 ? due | (ifindex << DUE_BITS) : due;
 }
 
 /* Does what is due in a room, by kicks. Whoever has a packet does it: nothing depends on the

@@ -57,7 +57,8 @@ static __always_inline bool is_missed(const struct room *r, const struct flow *f
 #define MOST_LACKS (LONGEST_LACK / WATCH_PERIOD)
 
 /* Takes a request out of service whose client leaves out its body. Under the lock. */
-static __always_inline void pause(struct room *r, struct flow *f) {
+static __always_inline void pause(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  pay(r, p, f, now);
   f->state = FLOW_PAUSED;
   if (leave(r, f->class, f->epoch))
     class_of(r, f->class)->paused++;
@@ -84,14 +85,14 @@ static __always_inline bool has_written(const struct flow *f, const struct findi
 /* The answer is under way. Once the server has written the last of it, only the client is waited for. So it
  * is, with `auto`, while the client takes nothing of what was written: servers that poll have others to work
  * for. Under the lock. */
-static __always_inline void look_at_answer(struct room *r, struct flow *f, const struct finding *found,
-                                           __u64 now) {
+static __always_inline void look_at_answer(struct room *r, struct pool *p, struct flow *f,
+                                           const struct finding *found, __u64 now) {
   if (!found->arrived || f->flags & FLOW_TUNNEL || f->ends == END_CLOSE)
     return;
   if (has_written(f, found)) {
-    end_service(r, f, now);
+    end_service(r, p, f, now);
   } else if (f->ends == END_AUTO && !found->progressed && found->written != found->acked) {
-    pause(r, f);
+    pause(r, p, f, now);
     f->state = FLOW_IDLE;
   }
 }
@@ -120,19 +121,19 @@ static __always_inline bool may_answer(const struct flow *f) {
 }
 
 /* Under the lock. */
-static __always_inline void look_at_service(struct room *r, struct flow *f, const struct finding *found,
-                                            __u64 now) {
+static __always_inline void look_at_service(struct room *r, struct pool *p, struct flow *f,
+                                            const struct finding *found, __u64 now) {
   if (f->protocol != PROTOCOL_HTTP) {
     /* Where nothing waits, a ClientHello is not put together: it is the client who owes its rest. */
     bool owes = f->flags & FLOW_HEAD && found->has == f->next;
     if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
-      end_service(r, f, now);
+      end_service(r, p, f, now);
   } else if (f->flags & FLOW_ANSWERED) {
-    look_at_answer(r, f, found, now);
+    look_at_answer(r, p, f, found, now);
   } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has) &&
              !may_answer(f)) {
     if (!before(found->has, f->body) || f->lacks >= MOST_LACKS)
-      pause(r, f);
+      pause(r, p, f, now);
   }
   bool lacks = found->arrived && before(found->has, f->body);
   f->lacks = lacks ? f->lacks + (f->lacks < MOST_LACKS) : 0;
@@ -153,7 +154,7 @@ static __always_inline void insist(struct room *r, struct pool *p, struct flow *
     make_due_again(r, p, f->node);
     return;
   }
-  pause(r, f);
+  pause(r, p, f, now);
   class_of(r, f->class)->arrived++;
   class_of(r, f->class)->held++;
   f->state = FLOW_HELD;
@@ -185,12 +186,12 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   } else if (missed && !f->moves && !(f->flags & FLOW_ACKED) && now - f->since >= patience_with(found)) {
     found->retracted = !found->gap;
     if (found->gap)
-      pause(r, f);
+      pause(r, p, f, now);
     else
       retract(r, f, found->half_open);
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
-    look_at_service(r, f, found, now);
+    look_at_service(r, p, f, found, now);
   f->moves = 0;
   f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
   if (found->stall) {

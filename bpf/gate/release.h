@@ -18,14 +18,12 @@ struct pick {
 static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jiffies) {
   struct room *r = sc->room;
   struct pool *p = sc->pool;
-  __u32 overdue = r->due_head ? 0 : overdue_node(r, p, sc->config, sc->w->now);
-  if (overdue && !link_of(p, overdue)->busy)
-    make_due(r, p, overdue, REJECT_MAX_WAIT);
   k->node = r->due_head;
   k->task = link_of(p, k->node)->again ? TASK_AGAIN : TASK_REJECT;
   if (k->node && !link_of(p, k->node)->busy)
     return;
-  k->node = next_node(r, p, sc->config, jiffies);
+  __u32 classes = next_to_release(r, sc->config, jiffies);
+  k->node = classes ? next_of(r, class_with(r, classes), jiffies) : 0;
   k->task = k->node && !link_of(p, k->node)->busy ? TASK_RELEASE : TASK_NONE;
 }
 
@@ -39,6 +37,8 @@ static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 sl
   k->class = l->class;
   if (ifindex && ifindex != l->ifindex) /* whose socket is not to be found here */
     k->task = TASK_NONE;
+  if (k->task == TASK_RELEASE)
+    charge_release(class_of(r, l->class), sc->pool, k->node);
   if (k->task != TASK_NONE)
     withdraw(r, sc->pool, k->node);
   if (k->task == TASK_RELEASE)
@@ -48,24 +48,27 @@ static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 sl
     note_admission(sc, slot, k->class);
 }
 
-/* Takes the release back: the request waits again, before all others of its list. */
-static __always_inline void put_back(struct scene *sc, const struct pick *k) {
-  struct room *r = sc->room;
+/* Takes a release back: the request waits again, before all others of its list. */
+__noinline int put_back(__u32 slot, __u32 node, __u32 class, __u32 epoch) {
+  struct room *r = room_of(slot);
+  struct pool *p = the_pool();
   __u32 now = bpf_jiffies64();
+  if (!r || !p)
+    return 0;
   bpf_spin_lock(&r->lock);
-  struct class_room *q = class_of(r, k->class);
-  __u32 list = list_of(link_of(sc->pool, k->node));
-  leave(r, k->class, k->epoch);
-  prepend(sc->pool, &q->head[list], &q->tail[list], k->node);
-  count_waiting(r, link_of(sc->pool, k->node));
+  leave(r, class, epoch);
+  refund_release(p, node);
+  enqueue(r, p, node, true);
   r->stuck = now;
   bpf_spin_unlock(&r->lock);
+  return 0;
 }
 
 /* Takes the release back for good. */
 static __always_inline void withdraw_release(struct scene *sc, const struct pick *k) {
   bpf_spin_lock(&sc->room->lock);
   leave(sc->room, k->class, k->epoch);
+  refund_release(sc->pool, k->node);
   bpf_spin_unlock(&sc->room->lock);
 }
 
@@ -74,11 +77,6 @@ enum commitment {
   COMMIT_FREE, /* the node is free once the request is a packet again */
   COMMIT_KEEP, /* the flow keeps it: there is no other copy */
 };
-
-/* The clock was read before the lock was had: a request may have begun to wait meanwhile. */
-static __always_inline __u64 waited_since(const struct flow *f, __u64 now) {
-  return (__s64)(now - f->since) > 0 ? now - f->since : 0;
-}
 
 /* The server answers a request that has paused again, whose rest waited. Where its place is kept until it has
  * written the last of that, whoever looks at the flow sees when that is. Returns whether it is to be watched
@@ -106,7 +104,7 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
   bool mine = f && f->id == id && f->state == FLOW_HELD && f->node == k->node;
   if (mine && !(f->flags & FLOW_ANSWERED)) {
     struct class_room *q = class_of(r, k->class);
-    __u64 waited = waited_since(f, now);
+    __u64 waited = elapsed(f->since, now);
     q->released++;
     w->waited = waited;
     q->wait_sum += waited;
@@ -117,8 +115,11 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
       f->node = 0;
     w->watch = begin_service(r, sc->config, f, k->epoch, now, end);
     w->look.sent = f->answer;
+    f->line = link_of(sc->pool, k->node)->line;
+    f->owner = *owner_of(sc->pool, f->line) >> 32;
   } else {
     leave(r, k->class, k->epoch);
+    refund_release(sc->pool, k->node);
   }
   if (mine && commitment == COMMIT_NONE) { /* it was answered while it was in our hands */
     take_back(r, f, begin);
@@ -207,7 +208,7 @@ static __always_inline int reject_node(struct __sk_buff *skb, struct scene *sc, 
   if (f->id == id) {
     mine = true;
     sent = f->sent;
-    w->waited = waited_since(f, w->now);
+    w->waited = elapsed(f->since, w->now);
     class_of(sc->room, k->class)->rejected[why & 15]++;
     f->state = FLOW_IDLE;
     f->node = 0;
@@ -241,7 +242,7 @@ static __always_inline int release_node(struct __sk_buff *skb, struct scene *sc,
   struct endpoint *sock = &w->socket;
   find_socket(skb, &slot->key, sock);
   if (f && f->id == id && f->flags & FLOW_NEW && sock->crowded) {
-    put_back(sc, k);
+    put_back(w->flow.room, k->node, k->class, k->epoch);
     return drop(REASON_ACCEPT_QUEUE);
   }
   bool ready = f && is_ready(sock, f, slot->sequence);

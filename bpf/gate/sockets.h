@@ -53,6 +53,9 @@ static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) 
   if (f->id == id && f->state == FLOW_SERVED) {
     g.class = f->class;
     g.epoch = f->epoch;
+    g.line = f->line;
+    g.owner = f->owner;
+    g.since = f->since;
     f->state = FLOW_IDLE;
     haunts = true;
   }
@@ -65,12 +68,13 @@ static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) 
  * that the client does not acknowledge. */
 static __always_inline void end_with_server(struct flow *f, __u64 id) {
   struct room *r = room_of(f->room);
+  struct pool *p = the_pool();
   __u64 now = bpf_ktime_get_ns();
-  if (!r)
+  if (!r || !p)
     return;
   bpf_spin_lock(&r->lock);
   if (f->id == id && f->state == FLOW_SERVED)
-    end_service(r, f, now);
+    end_service(r, p, f, now);
   bpf_spin_unlock(&r->lock);
 }
 

@@ -86,17 +86,22 @@ static __always_inline __u64 mask_high(__u32 bits) {
   return bits == 0 ? 0 : bits >= 64 ? ~0ULL : ~0ULL << (64 - bits);
 }
 
-/* The tag of the bucket under the rule for a value that a request has, a hash; 0: for the packet's source
- * prefix. Never 0. */
-static __always_inline __u64 source_tag(const struct rule *r, const struct packet *p, __u64 value,
-                                        const struct secret *secret) {
-  __u32 bits = p->v6 ? r->bits_v6 : r->bits_v4;
+/* A hash of what it is for and of a value that a request has, a hash; 0: of the packet's source prefix. */
+static __always_inline __u64 key_hash(const struct secret *secret, __u64 id, const struct packet *p,
+                                      __u32 bits_v4, __u32 bits_v6, __u64 value) {
+  __u32 bits = p->v6 ? bits_v6 : bits_v4;
   __u64 high = p->src[0] & mask_high(bits);
   /* An IPv4 source is told from an IPv6 prefix by a lower half that no prefix of up to
    * 64 bits has. */
   __u64 low = p->v6 ? p->src[1] & mask_high(bits > 64 ? bits - 64 : 0) : ~0ULL;
-  /* Rules whose buckets go by values have such prefixes only. */
-  return siphash13(secret->key, r->id, value ?: high, value ? 1 : low) | 1;
+  /* What goes by values has such prefixes only. */
+  return siphash13(secret->key, id, value ?: high, value ? 1 : low);
+}
+
+/* The tag of the bucket under the rule for a value, or for the packet's source prefix; never 0. */
+static __always_inline __u64 source_tag(const struct rule *r, const struct packet *p, __u64 value,
+                                        const struct secret *secret) {
+  return key_hash(secret, r->id, p, r->bits_v4, r->bits_v6, value) | 1;
 }
 
 /* The way of the source: its own, else the one with the fullest bucket. A time is read once

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Who is in service, since which epoch. All under the room's lock. */
 #pragma once
-#include "room/state.h"
+#include "room/lines.h"
 
 /* Forgets what entered so long ago that its end must have been missed. */
 static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
@@ -51,14 +51,18 @@ static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
   return true;
 }
 
-/* Ends a request's service that began so long ago. */
-static __always_inline void finish(struct room *r, __u32 class, __u32 epoch, __u64 took) {
-  if (!leave(r, class, epoch))
-    return;
-  if ((__s64)took < 0) /* another CPU read the clock later, and had the lock first */
-    took = 0;
-  struct class_room *c = class_of(r, class);
+/* Another CPU may have read the clock later, and had the lock first. */
+static __always_inline __u64 elapsed(__u64 since, __u64 now) {
+  return (__s64)(now - since) < 0 ? 0 : now - since;
+}
+
+/* Weight of a time in service in the mean, 2^−n. */
+#define MEAN_SHIFT 4
+
+/* Counts a request's time in service, which is over. */
+static __always_inline void count_service(struct class_room *c, __u64 took) {
   c->served++;
   c->service_sum += took;
   c->service[bucket_of(took)]++;
+  c->mean += ((__s64)(took - c->mean) >> MEAN_SHIFT) | !c->mean;
 }

@@ -51,6 +51,8 @@ struct flow {
   struct http_answer reply; /* to its last request. Written by who sees the server's bytes, and when a request
                                takes its turn */
   __u32 ifindex;            /* on which it came */
+  __u32 line;               /* that pays for its request in service; 0: none */
+  __u32 owner;              /* of that line: the upper bits of line_set.way */
   union {                   /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;
@@ -121,9 +123,17 @@ static __always_inline bool is_free(const struct room *r, const struct flow *f) 
          (f->state == FLOW_SERVED && is_forgotten(r, f->epoch));
 }
 
+/* Has the flow's source pay for the place that its request has had. Under the lock. */
+static __always_inline void pay(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  charge(class_of(r, f->class), p, f->line, f->owner, elapsed(f->since, now));
+  f->line = 0;
+}
+
 /* Ends the service of the flow's request. Under the lock. */
-static __always_inline void end_service(struct room *r, struct flow *f, __u64 now) {
-  finish(r, f->class, f->epoch, now - f->since);
+static __always_inline void end_service(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  if (leave(r, f->class, f->epoch))
+    count_service(class_of(r, f->class), elapsed(f->since, now));
+  pay(r, p, f, now);
   f->state = FLOW_IDLE;
 }
 
@@ -156,7 +166,7 @@ static __always_inline __u32 part_node(struct room *r, struct pool *p, struct fl
 static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
   f->id = 0;
   if (f->state == FLOW_SERVED)
-    end_service(r, f, now);
+    end_service(r, p, f, now);
   if (f->state == FLOW_HELD)
     class_of(r, f->class)->gave_up++;
   f->state = FLOW_IDLE;

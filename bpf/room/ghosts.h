@@ -12,13 +12,17 @@ struct {
   __type(value, struct ghost);
 } ghosts SEC(".maps");
 
-/* Ends a ghost's service, if max_service has not. How long it took is not known. */
+/* Ends a ghost's service, if max_service has not. How long the server worked on it is not known; its source
+ * pays for the place. */
 static __always_inline void end_ghost(const struct ghost *g) {
   struct room *r = room_of(g->room);
-  if (!r)
+  struct pool *p = the_pool();
+  __u64 now = bpf_ktime_get_ns();
+  if (!r || !p)
     return;
   bpf_spin_lock(&r->lock);
   if (leave(r, g->class, g->epoch))
     class_of(r, g->class)->served++;
+  charge(class_of(r, g->class), p, g->line, g->owner, elapsed(g->since, now));
   bpf_spin_unlock(&r->lock);
 }

@@ -2,7 +2,7 @@
 /* The lists of a room, and the pool of nodes that are in them. All functions here run under the room's lock
  * unless they say otherwise. */
 #pragma once
-#include "room/state.h"
+#include "room/lines.h"
 
 static __always_inline __u32 *used_by(struct pool *p, const struct node_link *l) {
   return &p->used_by[l->room & (MAX_SERVICES - 1)];
@@ -19,7 +19,7 @@ static __always_inline __u32 take_node(struct pool *p, __u32 room, __u32 group) 
   bpf_spin_lock(&p->lock);
   if (p->free) {
     node = p->free;
-    p->free = link_of(p, node)->next;
+    p->free = link_of(p, node)->in[BY_ARRIVAL].next;
   } else if (p->fresh < slot_count) {
     node = ++p->fresh;
   }
@@ -43,47 +43,13 @@ static __always_inline void free_node(struct pool *p, __u32 node) {
   bpf_spin_lock(&p->lock);
   struct node_link *l = link_of(p, node);
   l->state = NODE_FREE;
-  l->next = p->free;
+  leave_line(p, l);
+  l->in[BY_ARRIVAL].next = p->free;
   p->free = node;
   p->used--;
   --*used_by(p, l);
   --*used_from(p, l);
   bpf_spin_unlock(&p->lock);
-}
-
-static __always_inline void append(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
-  struct node_link *l = link_of(p, node);
-  l->next = 0;
-  l->prev = *tail;
-  if (*tail)
-    link_of(p, *tail)->next = node;
-  else
-    *head = node;
-  *tail = node;
-}
-
-static __always_inline void prepend(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
-  struct node_link *l = link_of(p, node);
-  l->prev = 0;
-  l->next = *head;
-  if (*head)
-    link_of(p, *head)->prev = node;
-  else
-    *tail = node;
-  *head = node;
-}
-
-static __always_inline void take_out(struct pool *p, __u32 *head, __u32 *tail, __u32 node) {
-  struct node_link *l = link_of(p, node);
-  if (l->prev)
-    link_of(p, l->prev)->next = l->next;
-  else
-    *head = l->next;
-  if (l->next)
-    link_of(p, l->next)->prev = l->prev;
-  else
-    *tail = l->prev;
-  l->state = NODE_TAKEN;
 }
 
 /* The list of a class that the node belongs to. */
@@ -93,13 +59,16 @@ static __always_inline __u32 list_of(const struct node_link *l) { return l->list
 static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) {
   __u32 class = link_of(p, node)->class, list = list_of(link_of(p, node));
   struct class_room *c = class_of(r, class);
-  take_out(p, &c->head[list], &c->tail[list], node);
+  take_out(p, BY_ARRIVAL, &c->head[list], &c->tail[list], node);
+  link_of(p, node)->state = NODE_TAKEN;
+  unline(c, p, node);
   r->kept_classes &= ~bit_of(class) | -any_of(c->head[LIST_KEPT]);
   r->waiting--;
   if (--c->waiting == 0) {
     r->waiting_classes &= ~bit_of(class);
     r->due_classes &= ~bit_of(class);
     c->credit = 0;
+    c->clock += MOST_DEBT; /* all have had what they wanted: what they had before that is forgotten */
   }
 }
 
@@ -122,7 +91,8 @@ static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node)
   if (gathering)
     r->gathering--;
   if (gathering || l->state == NODE_DUE)
-    take_out(p, gathering ? &r->gather_head : &r->due_head, gathering ? &r->gather_tail : &r->due_tail, node);
+    take_out(p, BY_ARRIVAL, gathering ? &r->gather_head : &r->due_head,
+             gathering ? &r->gather_tail : &r->due_tail, node);
   l->state = NODE_TAKEN;
 }
 
@@ -130,7 +100,7 @@ static __always_inline void withdraw(struct room *r, struct pool *p, __u32 node)
 static __always_inline void make_due(struct room *r, struct pool *p, __u32 node, __u8 why) {
   struct node_link *l = link_of(p, node);
   withdraw(r, p, node);
-  append(p, &r->due_head, &r->due_tail, node);
+  append(p, BY_ARRIVAL, &r->due_head, &r->due_tail, node);
   l->state = NODE_DUE;
   l->reject = why;
 }
@@ -143,16 +113,17 @@ static __always_inline void make_due_again(struct room *r, struct pool *p, __u32
 
 /* Puts a node at the end of the list of heads that come in pieces. */
 static __always_inline void enlist(struct room *r, struct pool *p, __u32 node) {
-  append(p, &r->gather_head, &r->gather_tail, node);
+  append(p, BY_ARRIVAL, &r->gather_head, &r->gather_tail, node);
   link_of(p, node)->state = NODE_GATHERING;
   r->gathering++;
 }
 
-/* Puts a node at the end of its class. */
-static __always_inline void enqueue(struct room *r, struct pool *p, __u32 node) {
+/* Puts a node at the end of its class and its line, or before all others of its list and its line. */
+static __always_inline void enqueue(struct room *r, struct pool *p, __u32 node, bool first) {
   struct node_link *l = link_of(p, node);
   struct class_room *q = class_of(r, l->class);
   __u32 list = list_of(l);
-  append(p, &q->head[list], &q->tail[list], node);
+  put_in(p, BY_ARRIVAL, &q->head[list], &q->tail[list], node, first);
+  line_up(q, p, node, first);
   count_waiting(r, l);
 }

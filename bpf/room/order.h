@@ -36,11 +36,8 @@ static __always_inline __u32 oldest(const struct class_room *c, struct pool *p) 
 }
 
 /* The class with that bit, the lowest of several. There is one. */
-static __always_inline const struct class_room *class_with(const struct room *r, __u32 bits) {
-  __u32 bit = bits & -bits;
-  __u32 slot = any_of(bit & 0xaaaaaaaa) | any_of(bit & 0xcccccccc) << 1 | any_of(bit & 0xf0f0f0f0) << 2 |
-               any_of(bit & 0xff00ff00) << 3 | any_of(bit & 0xffff0000) << 4;
-  return &r->class[slot & (CLASS_SLOTS - 1)];
+static __always_inline struct class_room *class_with(struct room *r, __u32 bits) {
+  return &r->class[number_of(bits & -bits) & (CLASS_SLOTS - 1)];
 }
 
 /* Bit of the class that is next among these with one of the first so many ranks; 0 if none
@@ -51,21 +48,21 @@ static __always_inline __u32 next_class(const struct room *r, const struct room_
   return due ?: first_by_rank(r, c, classes, ranks);
 }
 
-/* The node that is to be released next, 0 if there is no room or nobody. Where the server's
- * accept queue was found full at this tick of the clock, it is nobody whom it still has to accept. */
-static __always_inline __u32 next_node(const struct room *r, struct pool *p, const struct room_config *c,
-                                       __u32 jiffies) {
+/* Bits of the class of which a request is to be released next, and maybe of others beyond it; 0 if there is
+ * no room or nobody. Where the server's accept queue was found full at this tick of the clock, it is nobody
+ * whom it still has to accept. */
+static __always_inline __u32 next_to_release(const struct room *r, const struct room_config *c,
+                                             __u32 jiffies) {
   if (!r->waiting || !has_room(r))
     return 0;
-  bool stuck = r->stuck == jiffies;
-  __u32 classes = stuck ? r->kept_classes : r->waiting_classes;
-  __u32 bit = next_class(r, c, classes, c->ranks);
-  if (!bit) /* those of classes that are in the policy no more come last */
-    bit = classes & ~c->classes;
-  if (!bit)
-    return 0;
-  const struct class_room *q = class_with(r, bit);
-  return stuck ? q->head[LIST_KEPT] : oldest(q, p);
+  __u32 classes = r->stuck == jiffies ? r->kept_classes : r->waiting_classes;
+  /* Those of classes that are in the policy no more come last. */
+  return next_class(r, c, classes, c->ranks) ?: classes & ~c->classes;
+}
+
+/* The node of a class that is next. */
+static __always_inline __u32 next_of(const struct room *r, const struct class_room *q, __u32 jiffies) {
+  return r->stuck == jiffies ? q->head[LIST_KEPT] : front_of(q);
 }
 
 static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 node, __u64 now) {
@@ -123,10 +120,11 @@ static __always_inline bool may_enter(const struct room *r, const struct room_co
   return !r->waiting || !next_class(r, c, r->waiting_classes, rank + 1);
 }
 
-/* The node that makes room for a request of that rank: the longest-waiting of the lowest
- * class, if that is lower. */
-static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, const struct room_config *c,
-                                          __u32 rank) {
+/* The node that makes room for a node's request of that rank. It is of the source that has most in the lowest
+ * class, if that is lower; or, if that has more even without it than the request's source with it, in the
+ * same. Of that source it is the one that waits longest. */
+static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const struct room_config *c,
+                                          __u32 rank, __u32 node) {
   __u32 bit = r->waiting_classes & ~c->classes;
   for (__u32 i = 0; !bit && i < MAX_RANKS; i++) {
     __u32 lowest = MAX_RANKS - 1 - i;
@@ -135,7 +133,12 @@ static __always_inline __u32 displaced_by(const struct room *r, struct pool *p, 
     if (lowest < c->ranks)
       bit = r->waiting_classes & bit_of(c->rank[lowest].class);
   }
-  return bit ? oldest(class_with(r, bit), p) : 0;
+  const struct node_link *l = link_of(p, node);
+  const struct class_room *q = bit ? class_with(r, bit) : &r->class[l->class & (CLASS_SLOTS - 1)];
+  const struct line *most = line_of(p, q->most);
+  if (!bit && (!q->most || most->waiting < line_of(p, l->line)->waiting + 2))
+    return 0;
+  return q->most ? most->head : oldest(q, p);
 }
 
 /* Whether nodes run out for the service, which has its share of them; the node at hand is counted. The pool
@@ -169,7 +172,7 @@ static __always_inline bool make_place(struct room *r, struct pool *p, const str
     return true;
   if (!c->queue_size)
     return false;
-  __u32 victim = gives_way(r, p, c, node) ? r->gather_head : displaced_by(r, p, c, rank);
+  __u32 victim = gives_way(r, p, c, node) ? r->gather_head : displaced_by(r, p, c, rank, node);
   if (victim)
     make_due(r, p, victim, REJECT_DISPLACED);
   return victim;
@@ -190,7 +193,10 @@ static __always_inline bool make_gathering_place(struct room *r, struct pool *p,
 static __always_inline void reset_class(struct room *r, __u32 class) {
   bpf_spin_lock(&r->lock);
   struct class_room *c = class_of(r, class);
-  if (!c->waiting && !c->in_service)
-    __builtin_memset(c, 0, sizeof(*c));
+  __s64 clock = c->clock + MOST_DEBT;
+  if (!c->waiting && !c->in_service) {
+    __builtin_memset(c, 0, __builtin_offsetof(struct class_room, turn)); /* in which is nobody */
+    c->clock = clock; /* what sources had is of the class before */
+  }
   bpf_spin_unlock(&r->lock);
 }

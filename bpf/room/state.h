@@ -30,7 +30,7 @@ static __always_inline struct pool *the_pool(void) {
 }
 
 static __always_inline struct node_link *link_of(struct pool *p, __u32 node) {
-  return &p->link[BOUND(node, MAX_SLOTS)];
+  return &p->link[node & MAX_SLOTS];
 }
 
 static __always_inline struct class_room *class_of(struct room *r, __u32 class) {
@@ -39,7 +39,11 @@ static __always_inline struct class_room *class_of(struct room *r, __u32 class) 
 
 /* 1, if any of these bits is set, of which the highest is not, or 0. Without branches, which the verifier
  * would have to follow all. */
-static __always_inline __u32 any_of(__u64 bits) { return -bits >> 63; }
+static __always_inline __u32 any_of(__u64 bits) {
+  __u64 negative = -bits;
+  asm volatile("" : "+r"(negative)); /* so that clang does not make a branch of it */
+  return negative >> 63;
+}
 
 /* The bit of a class slot. */
 static __always_inline __u32 bit_of(__u32 class) { return 1U << (class & (CLASS_SLOTS - 1)); }
@@ -73,7 +77,7 @@ static __always_inline __u32 bucket_of(__u64 ns) {
   for (int step = 16; step; step /= 2) {
     __u32 shift = any_of(us >> step) * step;
     us >>= shift & 63;
-    log += shift;
+    log += ADDED(shift);
   }
   return log & (HISTOGRAM - 1);
 }

@@ -54,7 +54,7 @@ func (in *Instance) setGate(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 	if m := existing[narthexMapFlows]; m != nil {
 		flows = orElse(flows, int(m.MaxEntries()))
 	}
-	slots, size = min(orElse(slots, DefaultSlots), MaxSlots), min(max(orElse(size, DefaultSlotSize), MinSlotSize), MaxSlotSize)
+	slots, size = min(orElse(slots, DefaultSlots), MaxSlots, mostSlots), min(max(orElse(size, DefaultSlotSize), MinSlotSize), MaxSlotSize)
 	spec.Maps[narthexMapSlots].MaxEntries = uint32(slots) + 1 // slot 0 is none
 	spec.Maps[narthexMapSlots].ValueSize = uint32(slotHeader + size)
 	flows = max(orElse(flows, DefaultFlows), slots)

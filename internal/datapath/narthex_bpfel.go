@@ -36,6 +36,12 @@ type narthexClassRoom struct {
 	Waiting    uint32
 	InService  uint32
 	Credit     uint32
+	Lines      uint32
+	Clock      int64
+	Mean       uint64
+	First      uint32
+	Turns      uint32
+	Most       uint32
 	Pad        uint32
 	Arrived    uint64
 	Admitted   uint64
@@ -51,6 +57,11 @@ type narthexClassRoom struct {
 	WaitSum    uint64
 	Service    [32]uint64
 	Wait       [32]uint64
+	Turn       [32]struct {
+		_    structs.HostLayout
+		Head uint32
+		Tail uint32
+	}
 }
 
 type narthexClassSlot struct {
@@ -116,6 +127,14 @@ const (
 	narthexEventKindEVENT_ADMIT    narthexEventKind = 4
 	narthexEventKindEVENT_RELEASE  narthexEventKind = 5
 	narthexEventKindEVENT_KIND_LEN narthexEventKind = 6
+)
+
+type narthexFair uint32
+
+const (
+	narthexFairFAIR_NONE   narthexFair = 0
+	narthexFairFAIR_SOURCE narthexFair = 1
+	narthexFairFAIR_LEN    narthexFair = 2
 )
 
 type narthexFarewell struct {
@@ -188,6 +207,8 @@ type narthexFlow struct {
 		State  uint8
 	}
 	Ifindex uint32
+	Line    uint32
+	Owner   uint32
 	_       [4]byte
 	Head    narthexHttpHead
 }
@@ -207,6 +228,10 @@ type narthexGhost struct {
 	Room  uint32
 	Class uint32
 	Epoch uint32
+	Line  uint32
+	Owner uint32
+	Pad   uint32
+	Since uint64
 }
 
 type narthexGuard struct {
@@ -439,11 +464,26 @@ type narthexPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
-	Link     [65537]struct {
+	Set      [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
+	}
+	Line [65536]struct {
 		_       structs.HostLayout
-		Since   uint64
-		Next    uint32
-		Prev    uint32
+		Start   int64
+		Head    uint32
+		Tail    uint32
+		Waiting uint32
+		Turn    uint32
+	}
+	Link [65536]struct {
+		_     structs.HostLayout
+		Since uint64
+		In    [3]struct {
+			_    structs.HostLayout
+			Next uint32
+			Prev uint32
+		}
 		Room    uint16
 		Class   uint8
 		State   uint8
@@ -454,6 +494,8 @@ type narthexPool struct {
 		Group   uint16
 		Pad     [2]uint8
 		Ifindex uint32
+		Line    uint32
+		Pad2    uint32
 	}
 }
 
@@ -472,7 +514,10 @@ type narthexRank struct {
 	Class          uint8
 	Reserve        uint8
 	SocketPriority uint8
-	Pad            uint8
+	Fair           uint8
+	BitsV4         uint8
+	BitsV6         uint8
+	Pad            [6]uint8
 }
 
 type narthexReading struct {
@@ -735,6 +780,7 @@ type narthexRoomConfig struct {
 	FlowCommon  uint32
 	Classes     uint32
 	Rank        [16]narthexRank
+	Spare       [128]uint8
 }
 
 type narthexRoots struct {
@@ -1167,6 +1213,7 @@ const (
 	narthexVarBtfAction           = "btf_action"
 	narthexVarBtfEvent            = "btf_event"
 	narthexVarBtfEventKind        = "btf_event_kind"
+	narthexVarBtfFair             = "btf_fair"
 	narthexVarBtfMatch            = "btf_match"
 	narthexVarBtfMatchEntry       = "btf_match_entry"
 	narthexVarBtfMatchField       = "btf_match_field"
@@ -1310,6 +1357,7 @@ type narthexVariableSpecs struct {
 	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
+	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
@@ -1461,6 +1509,7 @@ type narthexVariables struct {
 	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
+	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`

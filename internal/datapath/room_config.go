@@ -17,6 +17,8 @@ const (
 	// leftoverWait is how long requests still wait whose service is in the policy no more and
 	// that the server does not take.
 	leftoverWait = 2 * time.Second
+	// mostSlots is how many nodes have a number.
+	mostSlots = len(narthexPool{}.Link) - 1
 	// stallUnit is what the programs count a class's stall in.
 	stallUnit = 1 << 20 * time.Nanosecond
 )
@@ -87,6 +89,10 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		slot := s.byClass[class.Name]
 		c.Rank[rank] = narthexRank{
 			Max: uint32(class.Max), Class: uint8(slot), Reserve: uint8(class.Reserve), SocketPriority: uint8(class.SocketPriority),
+			Fair: uint8(narthexFairFAIR_SOURCE), BitsV4: uint8(class.Fair.V4), BitsV6: uint8(class.Fair.V6),
+		}
+		if class.Fair == policy.FairNone {
+			c.Rank[rank].Fair, c.Rank[rank].BitsV4, c.Rank[rank].BitsV6 = uint8(narthexFairFAIR_NONE), 0, 0
 		}
 		c.Stall[rank] = uint32(class.Stall / stallUnit)
 		c.Classes |= 1 << slot

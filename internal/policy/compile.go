@@ -65,7 +65,7 @@ func plainTables(p *Policy) *Tables {
 		})
 	}
 	for i, c := range p.Classes {
-		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, c.Stall, socketPriority(i, len(p.Classes))})
+		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, c.Stall, socketPriority(i, len(p.Classes)), c.Fair})
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {

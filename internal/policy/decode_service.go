@@ -175,8 +175,32 @@ var parseMax = parseInt(1, maxConcurrency)
 // connection nobody would notice.
 var parseStall = parseDuration(leastStall, mostStall, time.Millisecond)
 
+// The words of fair.
+var fairs = []string{"source", "none"}
+
+// fair decodes between whom the places of a class are divided.
+func (d *decoder) fair(n *yaml.Node, f *Fair) {
+	if n.Kind != yaml.MappingNode {
+		var word string
+		scalar(d, n, "fair", &word, parseWord(fairs...))
+		*f = map[string]Fair{"source": FairSource, "none": FairNone}[word]
+		return
+	}
+	d.mapping(n, &fairForm, func(key string, n *yaml.Node) {
+		switch key {
+		case "v4":
+			scalar(d, n, key, &f.V4, parseInt(1, 32))
+		case "v6":
+			scalar(d, n, key, &f.V6, parseInt(1, 128))
+		}
+	})
+	if len(n.Content) == 0 {
+		d.errorAt(n, `"fair" is empty; write source, none or prefix lengths, as {v4: 24, v6: 48}`)
+	}
+}
+
 func (d *decoder) class(n *yaml.Node) Class {
-	c := Class{Pos: position(n)}
+	c := Class{Pos: position(n), Fair: FairDefault}
 	seen := d.mapping(n, &classForm, func(key string, n *yaml.Node) {
 		switch key {
 		case "name":
@@ -191,6 +215,9 @@ func (d *decoder) class(n *yaml.Node) Class {
 			scalar(d, n, key, &c.Max, parseMax)
 		case "stall":
 			scalar(d, n, key, &c.Stall, parseStall)
+		case "fair":
+			d.fair(n, &c.Fair)
+			c.fairAt = position(n)
 		}
 	})
 	if seen == nil {

@@ -77,6 +77,9 @@ func describeClasses(b io.Writer, p *Policy) {
 		if c.Stall > 0 {
 			fmt.Fprintf(b, ", reset when it keeps a worker waiting for %s while others wait", span(c.Stall))
 		}
+		if c.fairAt.Line > 0 {
+			fmt.Fprintf(b, ", %s", c.Fair.inWords())
+		}
 		if i == p.Default {
 			fmt.Fprint(b, "; the default")
 		}
@@ -140,6 +143,25 @@ func (p *Policy) describeConnection(r *Connection) string {
 }
 
 // String says who shares a bucket.
+// String returns the value as a policy has it.
+func (f Fair) String() string {
+	switch f {
+	case FairNone:
+		return "none"
+	case FairSource:
+		return "source"
+	}
+	return fmt.Sprintf("{v4: %d, v6: %d}", f.V4, f.V6)
+}
+
+// inWords says in which order those of a class are served.
+func (f Fair) inWords() string {
+	if f == FairNone {
+		return "in order of arrival"
+	}
+	return fmt.Sprintf("fair between IPv4 /%d and IPv6 /%d", f.V4, f.V6)
+}
+
 func (p Per) String() string {
 	switch p {
 	case PerRule:

@@ -143,13 +143,16 @@ func (t *Tables) orderInWords() string {
 		if c.Max > 0 {
 			limits = append(limits, fmt.Sprintf("at most %d in service", c.Max))
 		}
+		if c.Fair != FairDefault && len(names) > 1 {
+			limits = append(limits, c.Fair.inWords())
+		}
 		names[i] = c.Name
 		if len(limits) > 0 {
 			names[i] += " (" + strings.Join(limits, ", ") + ")"
 		}
 	}
 	if len(names) == 1 {
-		return "one class, in order of arrival: " + names[0]
+		return "one class, " + t.Classes[0].Fair.inWords() + ": " + names[0]
 	}
 	return "classes in order: " + strings.Join(names, ", ")
 }

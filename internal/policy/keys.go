@@ -110,5 +110,17 @@ var classForm = form{
 			name: "stall", value: durationValue(), defText: "no bound", examples: []any{"1s"},
 			doc: "While others wait, a client that keeps a worker waiting for so long is reset: it does not take what the server writes, or leaves out a part of its body. Of http services, 200ms to 10m.",
 		},
+		{
+			name: "fair", value: anyOf(oneOf(fairs), object(&fairForm)), defText: "{v4: 24, v6: 48}", examples: []any{"source"},
+			doc: "Between whom places are divided evenly while requests of the class wait: source (each IPv4 address and IPv6 /64), prefixes of other lengths, or none (in order of arrival).",
+		},
+	},
+}
+
+var fairForm = form{
+	what: "fair", filled: true,
+	keys: []key{
+		{name: "v4", value: whole(1, 32), def: FairDefault.V4, doc: "Length of the IPv4 prefix that has one share."},
+		{name: "v6", value: whole(1, 128), def: FairDefault.V6, doc: "Length of the IPv6 prefix that has one share."},
 	},
 }

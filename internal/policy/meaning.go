@@ -77,6 +77,7 @@ type ClassMeaning struct {
 	Max      int     `json:"max,omitempty"`
 	Stall    float64 `json:"stall_seconds,omitempty"`
 	Socket   int     `json:"socket_priority,omitempty"` // SO_PRIORITY
+	Fair     string  `json:"fair"`                      // as a policy has it
 }
 
 // BucketMeaning is a rate limit.
@@ -212,7 +213,7 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 		m.Services[i].WaitingRoom = t.HasRoom(i)
 	}
 	for _, c := range t.Classes {
-		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority})
+		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority, c.Fair.String()})
 	}
 	for i := range p.Connections {
 		m.Connections = append(m.Connections, p.connectionMeaning(&p.Connections[i]))

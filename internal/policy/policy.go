@@ -142,8 +142,9 @@ type Class struct {
 	Reserve  int           // percent of the admissions; 0: none
 	Max      int           // requests in service at once; 0: no bound
 	Stall    time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
+	Fair     Fair          // between whom places are divided evenly
 
-	priorityAt, reserveAt Pos // of the values
+	priorityAt, reserveAt, fairAt Pos // of the values; fairAt: invalid if there is none
 }
 
 // Connection is a connection rule: it polices SYNs.

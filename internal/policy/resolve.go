@@ -24,6 +24,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveAnswers(p, r)
 	d.resolveRequests(p, r, services, classes)
 	d.checkLearned(p)
+	d.checkFair(p)
 	d.checkProtocols(p)
 	d.warnBrackets()
 }
@@ -84,7 +85,7 @@ func (d *decoder) resolveClasses(p *Policy, r *raw) map[string]int {
 		}
 	}
 	if len(p.Classes) == 0 {
-		p.Classes = []Class{{Name: implicitClass, Priority: 1}}
+		p.Classes = []Class{{Name: implicitClass, Priority: 1, Fair: FairDefault}}
 	}
 	p.Default = len(p.Classes) - 1
 	implied := len(r.classes) == 0 && r.defaultClass.name == implicitClass
@@ -143,6 +144,17 @@ func (d *decoder) resolveRequests(p *Policy, r *raw, services, classes map[strin
 		p.Requests[i] = q.Request
 	}
 	d.warnNowhere(p)
+}
+
+// checkFair warns of an order among requests of which none waits.
+func (d *decoder) checkFair(p *Policy) {
+	limited := slices.ContainsFunc(p.Services, func(s Service) bool { return s.Concurrency.Mode != ConcurrencyUnlimited }) ||
+		slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Max > 0 })
+	for _, c := range p.Classes {
+		if c.fairAt.Line > 0 && !limited {
+			d.warnf(c.fairAt, `class %q: "fair" has no effect, for no request ever waits: every service is unlimited; give one a "concurrency"`, c.Name)
+		}
+	}
 }
 
 // checkLearned warns of connection rules that wait for clients nobody remembers.

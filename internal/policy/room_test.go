@@ -56,10 +56,10 @@ func TestRoomTables(t *testing.T) {
 			t.Errorf("service %s: room %+v, want %+v", s.Name, s.Room, want[i])
 		}
 	}
-	if got, want := tables.Classes[3], (ClassTable{Name: "mob", Priority: 4, Stall: time.Second, SocketPriority: 2}); got != want {
+	if got, want := tables.Classes[3], (ClassTable{Name: "mob", Priority: 4, Stall: time.Second, SocketPriority: 2, Fair: FairDefault}); got != want {
 		t.Errorf("class %+v, want %+v", got, want)
 	}
-	if got, want := tables.Classes[1], (ClassTable{Name: "silver", Priority: 2, Reserve: 10}); got != want {
+	if got, want := tables.Classes[1], (ClassTable{Name: "silver", Priority: 2, Reserve: 10, Fair: FairDefault}); got != want {
 		t.Errorf("class %+v, want %+v", got, want)
 	}
 	plain := compiled(t, "version: 1\nservices: [{name: web, listen: \"*:80\"}]\n").Services[0].Room.Reject

@@ -158,12 +158,13 @@ var forms = map[*form]string{
 	&connectionForm:  "{version: 1, connections: [{%s}]}",
 	&requestForm:     "{version: 1, requests: [{%s}]}",
 	&perForm:         "{version: 1, requests: [{per: {%s}}]}",
+	&fairForm:        "{version: 1, classes: [{fair: {%s}}]}",
 }
 
 // TestEveryKeyIsDecoded checks that no key of a form is accepted and ignored, and that each
 // says what it means.
 func TestEveryKeyIsDecoded(t *testing.T) {
-	if n := strings.Count(fmt.Sprint(slices.Collect(maps.Values(forms))), "%s"); n != 9 {
+	if n := strings.Count(fmt.Sprint(slices.Collect(maps.Values(forms))), "%s"); n != 10 {
 		t.Fatalf("%d forms", n)
 	}
 	for f, around := range forms {

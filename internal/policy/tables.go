@@ -111,6 +111,21 @@ type Listen struct {
 	Port uint16
 }
 
+// Fair says between whom the places of a class are divided evenly: sources with the same first V4 or V6
+// bits.
+type Fair struct {
+	V4, V6 int
+}
+
+// FairNone is a class in order of arrival.
+var FairNone = Fair{}
+
+// FairDefault is what a class has that says nothing: addresses are cheap, networks less so.
+var FairDefault = Fair{24, 48}
+
+// FairSource is one share per IPv4 address or IPv6 /64.
+var FairSource = Fair{32, 64}
+
 // ClassTable is one class.
 type ClassTable struct {
 	Name           string
@@ -119,6 +134,7 @@ type ClassTable struct {
 	Max            int           // requests in service at once, per service; 0: no bound
 	Stall          time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
 	SocketPriority int           // SO_PRIORITY of accepted sockets, and of what is sent on them; see socketPriority
+	Fair           Fair          // between whom places are divided evenly
 }
 
 // RuleTable is one connection rule without its match, which is in the nodes.

@@ -465,17 +465,25 @@ type visitor struct {
 // visit connects.
 func (s *scene) visit(w who) *visitor {
 	s.t.Helper()
-	v, err := s.tryVisit(w, 0)
+	return s.visitAs(w, 1)
+}
+
+// visitAs connects from the n-th address of a kind, which has to be there.
+func (s *scene) visitAs(w who, n byte) *visitor {
+	s.t.Helper()
+	v, err := s.dialFrom(w, n, 0)
 	nettest.Check(s.t, err)
 	s.t.Cleanup(func() { v.conn.Close() })
 	return v
 }
 
 // tryVisit connects with a protocol; 0 is plain TCP.
-func (s *scene) tryVisit(w who, proto int) (*visitor, error) {
+func (s *scene) tryVisit(w who, proto int) (*visitor, error) { return s.dialFrom(w, 1, proto) }
+
+func (s *scene) dialFrom(w who, n byte, proto int) (*visitor, error) {
 	v := &visitor{t: s.t, who: w, host: s.to.String()}
 	err := s.client.Do(func() (err error) {
-		v.conn, err = dialProto(proto, s.addr(w), s.to, patience)
+		v.conn, err = dialProto(proto, s.numbered(w, n), s.to, patience)
 		return err
 	})
 	if err != nil {

@@ -1419,15 +1419,16 @@ static __u8 *seen_nodes;
 static __u32 walk_list(struct census *c, struct pool *p, const char *name, __u32 head, __u32 tail,
                        __u8 state) {
   __u32 count = 0, prev = 0;
-  for (__u32 n = head; n; prev = n, n = p->link[n].next) {
+  for (__u32 n = head; n; prev = n, n = p->link[n].in[BY_ARRIVAL].next) {
     if (n > slot_count || seen_nodes[n]) {
       is_wrong(c, "list %s: node %u is in two places, or none", name, n);
       return count;
     }
     seen_nodes[n] = 1;
     count++;
-    if (p->link[n].prev != prev)
-      is_wrong(c, "list %s: node %u comes after %u, and says after %u", name, n, prev, p->link[n].prev);
+    if (p->link[n].in[BY_ARRIVAL].prev != prev)
+      is_wrong(c, "list %s: node %u comes after %u, and says after %u", name, n, prev,
+               p->link[n].in[BY_ARRIVAL].prev);
     if (p->link[n].state != state)
       is_wrong(c, "list %s: node %u has the state %u", name, n, p->link[n].state);
     if (p->link[n].busy)
@@ -1438,16 +1439,72 @@ static __u32 walk_list(struct census *c, struct pool *p, const char *name, __u32
   return count;
 }
 
+/* Walks through a line. Returns how many wait in it. */
+static __u32 walk_line(struct census *c, struct pool *p, const struct line *line, __u32 number, __u32 class) {
+  __u32 count = 0, prev = 0;
+  for (__u32 n = line->head; n && count <= slot_count; prev = n, n = p->link[n].in[IN_LINE].next, count++) {
+    const struct node_link *l = &p->link[n];
+    if (l->line != number || l->class != class || l->state != NODE_WAITING || l->in[IN_LINE].prev != prev)
+      is_wrong(c, "line %u of class %u: node %u after %u is of line %u and class %u, in state %u, after %u",
+               number, class, n, prev, l->line, l->class, l->state, l->in[IN_LINE].prev);
+  }
+  if (count != line->waiting || prev != line->tail)
+    is_wrong(c, "line %u has %u up to %u, and says %u up to %u", number, count, prev, line->waiting,
+             line->tail);
+  return count;
+}
+
+/* Walks through the lines of a class, by their turns. */
+static void walk_turns(struct census *c, struct pool *p, const struct class_room *q, __u32 class) {
+  __u32 lines = 0, waiting = 0;
+  for (__u32 t = 0; t < TURNS; t++) {
+    __u32 prev = 0;
+    for (__u32 n = q->turn[t].head; n && lines <= slot_count; prev = n, n = p->link[n].in[IN_TURN].next) {
+      const struct line *line = line_of(p, p->link[n].line);
+      if (line->head != n || line->turn != t || p->link[n].in[IN_TURN].prev != prev)
+        is_wrong(c, "turn %u of class %u: node %u after %u is not at the front of line %u", t, class, n, prev,
+                 p->link[n].line);
+      waiting += walk_line(c, p, line, p->link[n].line, class);
+      lines++;
+    }
+    if (q->turn[t].tail != prev || !!prev != (q->turns >> t & 1))
+      is_wrong(c, "turn %u of class %u ends with %u, and is said to end with %u", t, class, prev,
+               q->turn[t].tail);
+  }
+  if (lines != q->lines || waiting != q->waiting)
+    is_wrong(c, "class %u has %u in %u lines, and says %u in %u", class, waiting, lines, q->waiting,
+             q->lines);
+  if (q->most && !line_of(p, q->most)->waiting)
+    is_wrong(c, "nobody is in line %u, which has most of class %u", q->most, class);
+}
+
+/* Looks whether each line has as many nodes as are said to be of it. */
+static void check_users(struct census *c, struct pool *p) {
+  static __u32 users[LINE_SETS * LINE_WAYS];
+  for (__u32 n = 1; n <= p->fresh; n++)
+    if (p->link[n].line)
+      users[p->link[n].line - 1]++;
+  for (__u32 n = 1; n <= p->fresh; n++) {
+    __u32 line = p->link[n].line;
+    if (!line)
+      continue;
+    __u32 *found = &users[line - 1];
+    if (*found && *found != (*owner_of(p, line) & LINE_USE))
+      is_wrong(c, "line %u has %u nodes, and says %llu", line, *found, *owner_of(p, line) & LINE_USE);
+    *found = 0;
+  }
+}
+
 static void walk_free(struct census *c, struct pool *p) {
   __u32 free = 0;
-  for (__u32 n = p->free; n; n = p->link[n].next, free++) {
+  for (__u32 n = p->free; n; n = p->link[n].in[BY_ARRIVAL].next, free++) {
     if (n > slot_count || seen_nodes[n]) {
       is_wrong(c, "free node %u is in two places, or none", n);
       return;
     }
     seen_nodes[n] = 1;
-    if (p->link[n].state != NODE_FREE)
-      is_wrong(c, "free node %u has the state %u", n, p->link[n].state);
+    if (p->link[n].state != NODE_FREE || p->link[n].line)
+      is_wrong(c, "free node %u has the state %u, and line %u", n, p->link[n].state, p->link[n].line);
   }
   if (free + p->used != p->fresh)
     is_wrong(c, "%u free nodes, %u used, of %u that were ever used", free, p->used, p->fresh);
@@ -1504,6 +1561,7 @@ void world_census(struct census *c) {
       in_epochs += r->entered[e][i];
     if (n != q->waiting)
       is_wrong(c, "class %d has %u in its list and %u waiting", i, n, q->waiting);
+    walk_turns(c, p, q, i);
     if (in_epochs != q->in_service)
       is_wrong(c, "class %d has %u in its epochs and %u in service", i, in_epochs, q->in_service);
     if (!!n != !!(r->waiting_classes & (1U << i)) || !!kept != !!(r->kept_classes & (1U << i)))
@@ -1531,6 +1589,7 @@ void world_census(struct census *c) {
     for (__u32 e = m->bucket[b]; e; e = m->next[e])
       check_flow(c, p, (struct flow *)value_of(m, e));
   walk_free(c, p);
+  check_users(c, p);
   if (c->used != c->in_lists + c->kept)
     is_wrong(c, "%u nodes are used, %u are in lists and %u kept", c->used, c->in_lists, c->kept);
   struct watch_ring *ring = the_watches();

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "4c17585739213b775a358bbe27560a3d"
+const compiled = "b21a060b1cf8cc3850f84db6d7b8c6b5"

@@ -73,6 +73,7 @@ static __always_inline void enter_flow(struct room *r, const struct room_config 
                                        struct work *w) {
   note_turn(f, w);
   class_of(r, f->class)->admitted++;
+  f->line = 0; /* nobody waits whom it could have been unfair to */
   w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
 
@@ -186,6 +187,23 @@ static __always_inline bool is_gathered(struct scene *sc, __u32 node) {
          link_of(sc->pool, node)->state == NODE_GATHERING;
 }
 
+/* Told from the ids of rules, with which sources are hashed as well. */
+#define FAIR_HASH (1ULL << 63)
+
+/* Gives a node the line of its request's source, which is `who` of the class: a rank's fair, bits_v4 and
+ * bits_v6. False: there is none left. */
+__noinline int choose_line(struct work *w, __u32 node, __u32 who) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  if (!w || !secret)
+    return false;
+  const struct packet *from = w->proxied && w->named ? &w->from : &w->s.p;
+  __u64 id = w->flow.room | w->flow.class << 16 | FAIR_HASH;
+  if (!(who & 0xff)) /* FAIR_NONE */
+    return join_line(node, siphash13(secret->key, id, 0, 0));
+  return join_line(node, key_hash(secret, id, from, who >> 8 & 0xff, who >> 16, 0));
+}
+
 /* Puts a request, whose frame is in the node's slot, into the queue, or into service if that
  * has become possible. `gathered`: 0, or what the slot's length is now that the head in it is whole. */
 __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
@@ -197,6 +215,8 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
   int fate = FATE_LOST;
+  const struct rank *k = &c->rank[w->flow.rank & (MAX_RANKS - 1)];
+  bool lined = choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16);
   lock_current(sc, w->flow.room, w->now);
   if (gathered ? is_gathered(sc, node) : is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
@@ -207,8 +227,8 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     if (may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
       fate = FATE_PASS;
-    } else if (make_place(r, sc->pool, c, w->flow.rank, node)) {
-      enqueue(r, sc->pool, node);
+    } else if (lined && make_place(r, sc->pool, c, w->flow.rank, node)) {
+      enqueue(r, sc->pool, node, false);
       q->held++;
       if (!gathered && !w->withheld && (is_followed_by_another(w) || awaits_word(w)))
         w->flow.flags |= FLOW_ACKED;

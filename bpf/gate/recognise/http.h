@@ -111,7 +111,7 @@ static __always_inline int on_missed(struct scene *sc) {
   w->now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc->room->lock);
   if (is_as_seen(f, &w->flow))
-    end_service(sc->room, f, w->now);
+    end_service(sc->room, sc->pool, f, w->now);
   f->reply.state = ANSWER_UNKNOWN;
   bpf_spin_unlock(&sc->room->lock);
   w->flow.state = FLOW_IDLE;

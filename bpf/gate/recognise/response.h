@@ -215,7 +215,9 @@ static __always_inline bool begin_answer(struct flow *f, const struct work *w) {
 }
 
 /* Applies the news to the flow. Under the lock. */
-static __always_inline void apply_news(struct room *r, struct flow *f, struct work *w, int news) {
+static __always_inline void apply_news(struct scene *sc, struct flow *f, int news) {
+  struct room *r = sc->room;
+  struct work *w = sc->w;
   if (news == NEWS_TUNNEL)
     f->flags |= FLOW_TUNNEL | FLOW_ANSWERED;
   if (f->state == FLOW_IDLE || news == NEWS_READ)
@@ -227,7 +229,7 @@ static __always_inline void apply_news(struct room *r, struct flow *f, struct wo
   else if (news == NEWS_BEGUN)
     w->watch = begin_answer(f, w);
   else if (news == NEWS_OVER)
-    end_service(r, f, w->now);
+    end_service(r, sc->pool, f, w->now);
 }
 
 /* The server goes on with its answer to the request before the one that waits, which so came
@@ -256,7 +258,7 @@ static __always_inline int on_answer_while_held(struct __sk_buff *skb, struct sc
   if (mine && l->state == NODE_WAITING && !l->busy) {
     node = part_node(r, sc->pool, f);
     take_back(r, f, begin);
-    apply_news(r, f, sc->w, news);
+    apply_news(sc, f, news);
   } else if (mine) { /* it is in another CPU's hands, which will see to it */
     f->flags |= FLOW_ANSWERED;
   }
@@ -283,7 +285,7 @@ static __always_inline bool take_news(struct scene *sc, struct flow *f, int news
       keep_answer(f, &w->flow);
     if (news != NEWS_READ && f->node)
       node = part_node(r, sc->pool, f); /* who answers has read it */
-    apply_news(r, f, w, news);
+    apply_news(sc, f, news);
   }
   bpf_spin_unlock(&r->lock);
   if (node)

@@ -114,6 +114,8 @@ type BenchFlow struct {
 		State  uint8
 	}
 	Ifindex uint32
+	Line    uint32
+	Owner   uint32
 	_       [4]byte
 	Head    BenchHttpHead
 }
@@ -133,6 +135,10 @@ type BenchGhost struct {
 	Room  uint32
 	Class uint32
 	Epoch uint32
+	Line  uint32
+	Owner uint32
+	Pad   uint32
+	Since uint64
 }
 
 type BenchHttpHead struct {
@@ -222,11 +228,26 @@ type BenchPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
-	Link     [65537]struct {
+	Set      [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
+	}
+	Line [65536]struct {
 		_       structs.HostLayout
-		Since   uint64
-		Next    uint32
-		Prev    uint32
+		Start   int64
+		Head    uint32
+		Tail    uint32
+		Waiting uint32
+		Turn    uint32
+	}
+	Link [65536]struct {
+		_     structs.HostLayout
+		Since uint64
+		In    [3]struct {
+			_    structs.HostLayout
+			Next uint32
+			Prev uint32
+		}
 		Room    uint16
 		Class   uint8
 		State   uint8
@@ -237,6 +258,8 @@ type BenchPool struct {
 		Group   uint16
 		Pad     [2]uint8
 		Ifindex uint32
+		Line    uint32
+		Pad2    uint32
 	}
 }
 
@@ -401,6 +424,12 @@ type BenchRoom struct {
 		Waiting    uint32
 		InService  uint32
 		Credit     uint32
+		Lines      uint32
+		Clock      int64
+		Mean       uint64
+		First      uint32
+		Turns      uint32
+		Most       uint32
 		Pad        uint32
 		Arrived    uint64
 		Admitted   uint64
@@ -416,6 +445,11 @@ type BenchRoom struct {
 		WaitSum    uint64
 		Service    [32]uint64
 		Wait       [32]uint64
+		Turn       [32]struct {
+			_    structs.HostLayout
+			Head uint32
+			Tail uint32
+		}
 	}
 }
 
@@ -777,6 +811,7 @@ const (
 	BenchVarBtfAction           = "btf_action"
 	BenchVarBtfEvent            = "btf_event"
 	BenchVarBtfEventKind        = "btf_event_kind"
+	BenchVarBtfFair             = "btf_fair"
 	BenchVarBtfMatch            = "btf_match"
 	BenchVarBtfMatchEntry       = "btf_match_entry"
 	BenchVarBtfMatchField       = "btf_match_field"
@@ -934,6 +969,7 @@ type BenchVariableSpecs struct {
 	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
+	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
@@ -1088,6 +1124,7 @@ type BenchVariables struct {
 	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
+	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`

@@ -110,6 +110,8 @@ type RulesFlow struct {
 		State  uint8
 	}
 	Ifindex uint32
+	Line    uint32
+	Owner   uint32
 	_       [4]byte
 	Head    struct {
 		_      structs.HostLayout
@@ -168,11 +170,26 @@ type RulesPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
-	Link     [65537]struct {
+	Set      [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
+	}
+	Line [65536]struct {
 		_       structs.HostLayout
-		Since   uint64
-		Next    uint32
-		Prev    uint32
+		Start   int64
+		Head    uint32
+		Tail    uint32
+		Waiting uint32
+		Turn    uint32
+	}
+	Link [65536]struct {
+		_     structs.HostLayout
+		Since uint64
+		In    [3]struct {
+			_    structs.HostLayout
+			Next uint32
+			Prev uint32
+		}
 		Room    uint16
 		Class   uint8
 		State   uint8
@@ -183,6 +200,8 @@ type RulesPool struct {
 		Group   uint16
 		Pad     [2]uint8
 		Ifindex uint32
+		Line    uint32
+		Pad2    uint32
 	}
 }
 
@@ -347,6 +366,12 @@ type RulesRoom struct {
 		Waiting    uint32
 		InService  uint32
 		Credit     uint32
+		Lines      uint32
+		Clock      int64
+		Mean       uint64
+		First      uint32
+		Turns      uint32
+		Most       uint32
 		Pad        uint32
 		Arrived    uint64
 		Admitted   uint64
@@ -362,6 +387,11 @@ type RulesRoom struct {
 		WaitSum    uint64
 		Service    [32]uint64
 		Wait       [32]uint64
+		Turn       [32]struct {
+			_    structs.HostLayout
+			Head uint32
+			Tail uint32
+		}
 	}
 }
 
