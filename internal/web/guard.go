@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // guard keeps other sites out: a page from elsewhere may neither read what is served here, by
 // whatever name it has got for this address (DNS rebinding), nor frame it, nor use up the
 // places of those who watch.
-func guard(address string, next http.Handler) http.Handler {
+func guard(address string, allowed []string, next http.Handler) http.Handler {
 	own, _, err := net.SplitHostPort(address)
 	if err != nil {
 		own = address
@@ -32,9 +33,9 @@ func guard(address string, next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		host := hostOf(r.Host)
 		switch {
-		case !isOurs(host, own, r):
-			http.Error(w, fmt.Sprintf("%q is no name of this dashboard: use its address, localhost on this machine, or `narthex run --metrics %s`",
-				host, net.JoinHostPort(host, "PORT")), http.StatusMisdirectedRequest)
+		case !isOurs(host, own, r) && !slices.Contains(allowed, host):
+			http.Error(w, fmt.Sprintf("%q is no name of this dashboard: use its address, localhost on this machine, or `narthex run --metrics %s`; behind a reverse proxy --allowed-host %s",
+				host, net.JoinHostPort(host, "PORT"), host), http.StatusMisdirectedRequest)
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			http.Error(w, "this is for the dashboard's own page", http.StatusForbidden)
 		default:

@@ -6,6 +6,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"narthex/internal/live"
@@ -15,19 +16,24 @@ import (
 // closed then, and when the daemon ends.
 type watch = func(context.Context) (<-chan live.View, error)
 
-// Handler serves the dashboard at /, the views of watch as server-sent events at /live, and
-// metrics at /metrics. Address is where it is served, HOST:PORT: of names, only that host and
-// those of this machine's loopback are answered. The channel of watch has a view per second,
+// Handler serves the dashboard at /, the views of feed as server-sent events at /live, what it remembers at /history, and
+// metrics at /metrics. Address is where it is served, HOST:PORT: of names, only that host, the
+// allowed ones and those of this machine's loopback are answered. The channel of feed.Watch has a view per second,
 // and is closed when there are no more.
-func Handler(watch func(context.Context) (<-chan live.View, error), address string, metrics http.Handler) http.Handler {
+func Handler(feed live.Feed, address string, allowed []string, metrics http.Handler) http.Handler {
 	page := http.NewServeMux()
 	for path, f := range pageFiles() {
 		page.Handle(path, f)
 	}
-	page.Handle("/live", newStream(watch))
+	page.Handle("/live", newStream(feed.Watch))
+	page.HandleFunc("/history", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(feed.Past()) // the browser has gone: nothing to tell it
+	})
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics)
-	mux.Handle("/", guard(address, page))
+	mux.Handle("/", guard(address, allowed, page))
 	return readOnly(mux)
 }
 

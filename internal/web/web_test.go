@@ -9,9 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +39,7 @@ func get(h http.Handler, method, url string, headers ...string) *http.Response {
 
 func dashboard() http.Handler {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "narthex_up 1\n") })
-	return Handler(none, "shop.example:9464", metrics)
+	return Handler(live.Feed{Watch: none, Past: noPast}, "shop.example:9464", []string{"status.example"}, metrics)
 }
 
 // TestIsSmall bounds what a browser loads before it shows the page.
@@ -91,6 +94,7 @@ func TestWhoIsAnswered(t *testing.T) {
 		{"GET", "http://127.8.9.10/", nil, 200},
 		{"GET", "http://[::1]:9464/", nil, 200},
 		{"GET", "http://SHOP.example.:1/", nil, 200},
+		{"GET", "http://Status.example/", nil, 200},
 		{"GET", "http://rebound.example/", nil, 421},
 		{"GET", "http://rebound.example/live", nil, 421},
 		{"GET", "http://rebound.example/assets/main.js", nil, 421},
@@ -167,7 +171,7 @@ func TestFilesAreSentOnce(t *testing.T) {
 func watching(t *testing.T, views <-chan live.View) *httptest.Server {
 	t.Helper()
 	watch := func(context.Context) (<-chan live.View, error) { return views, nil }
-	s := httptest.NewServer(Handler(watch, "", http.NotFoundHandler()))
+	s := httptest.NewServer(Handler(live.Feed{Watch: watch, Past: noPast}, "", nil, http.NotFoundHandler()))
 	t.Cleanup(s.CloseClientConnections)
 	t.Cleanup(s.Close)
 	return s
@@ -310,4 +314,62 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("who does not read holds up the daemon")
 	}
+}
+
+func noPast() []live.PastView { return []live.PastView{} }
+
+// TestColours has the reasons' colours be told apart also by who does not see green: as far as
+// lightness and what is left of hue differ there (Machado, Oliveira and Fernandes, 2009).
+func TestColours(t *testing.T) {
+	style, err := embedded.ReadFile("page/style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deuteranope := [3][3]float64{{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}}
+	found := regexp.MustCompile(`--r([0-7]): #([0-9a-f]{6});`).FindAllStringSubmatch(string(style), -1)
+	if len(found) != 16 {
+		t.Fatalf("%d colours of reasons, want 8 for each of two schemes", len(found))
+	}
+	for scheme := range 2 {
+		for i := range 8 {
+			for j := range i {
+				a, b := found[8*scheme+i][2], found[8*scheme+j][2]
+				if d := distance(seen(a, deuteranope), seen(b, deuteranope)); d < 20 {
+					t.Errorf("scheme %d: #%s and #%s are %.1f apart to a deuteranope", scheme, a, b, d)
+				}
+			}
+		}
+	}
+}
+
+// seen returns the CIE L*a*b* of a colour through eyes with such a matrix.
+func seen(hex string, eyes [3][3]float64) (lab [3]float64) {
+	var rgb, felt [3]float64
+	for i := range rgb {
+		n, _ := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
+		if rgb[i] = float64(n) / 255; rgb[i] <= 0.04045 {
+			rgb[i] /= 12.92
+		} else {
+			rgb[i] = math.Pow((rgb[i]+0.055)/1.055, 2.4)
+		}
+	}
+	for i := range felt {
+		for j := range rgb {
+			felt[i] += eyes[i][j] * rgb[j]
+		}
+		felt[i] = min(max(felt[i], 0), 1)
+	}
+	white := [3]float64{0.9505, 1, 1.089}
+	var f [3]float64
+	for i, row := range [3][3]float64{{0.4124, 0.3576, 0.1805}, {0.2126, 0.7152, 0.0722}, {0.0193, 0.1192, 0.9505}} {
+		t := (row[0]*felt[0] + row[1]*felt[1] + row[2]*felt[2]) / white[i]
+		if f[i] = math.Cbrt(t); t <= 0.008856 {
+			f[i] = 7.787*t + 16.0/116
+		}
+	}
+	return [3]float64{116*f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])}
+}
+
+func distance(a, b [3]float64) float64 {
+	return math.Sqrt((a[0]-b[0])*(a[0]-b[0]) + (a[1]-b[1])*(a[1]-b[1]) + (a[2]-b[2])*(a[2]-b[2]))
 }

@@ -102,6 +102,7 @@ type server struct {
 	feed    *feed
 	address string
 	http    *http.Server
+	past    live.Past
 }
 
 func serve(t testing.TB) *server {
@@ -119,7 +120,7 @@ func (s *server) start() {
 		s.t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	s.http = &http.Server{Handler: web.Handler(s.feed.watch, s.address, http.NotFoundHandler()), ReadHeaderTimeout: patience}
+	s.http = &http.Server{Handler: web.Handler(live.Feed{Watch: s.feed.watch, Past: s.past.Views}, s.address, nil, http.NotFoundHandler()), ReadHeaderTimeout: patience}
 	go s.http.Serve(listener)
 }
 

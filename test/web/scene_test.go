@@ -50,9 +50,9 @@ func (s *scene) next() live.View {
 	}
 	if s.crowd > 0 {
 		v.Sources = []live.Source{
-			{Client: "198.51.100.23", Turned: 22 * s.crowd, Seen: 41 * s.crowd, LastRule: "search", LastReason: "rule"},
-			{Client: "203.0.113.9", Turned: 11 * s.crowd, Seen: 11 * s.crowd, LastRule: "everyone", LastReason: "rule"},
-			{Client: "2001:db8:41:7::c0de", Turned: 4 * s.crowd, Seen: 9 * s.crowd, LastReason: "max_wait"},
+			{Client: "198.51.100.23", Turned: 22 * s.crowd, Seen: 41 * s.crowd, Rule: "search", Reason: "rule"},
+			{Client: "203.0.113.9", Turned: 11 * s.crowd, Seen: 11 * s.crowd, Rule: "everyone", Reason: "rule"},
+			{Client: "2001:db8:41:7::c0de", Turned: 4 * s.crowd, Seen: 9 * s.crowd, Reason: "max_wait"},
 		}
 	}
 	v.Status = s.status(v)
@@ -110,7 +110,7 @@ func counted(n, dropped uint64) api.Counts {
 
 func (s *scene) status(v live.View) api.Status {
 	st := api.Status{
-		Instance: "default", Enforcing: true, PID: 4711, Version: "v1.0", Started: start.Add(-26 * time.Hour),
+		Host: "web1", Instance: "default", Enforcing: true, PID: 4711, Version: "v1.0", Started: start.Add(-26 * time.Hour),
 		Policy: api.PolicyStatus{
 			File: "/etc/narthex/policy.yaml", Hash: "9f2c6d0be1a7448f2f0c8d35a0c1b5e79d1f4b6a82c3e07d5f1a9b8c7d6e5f40", Loaded: start.Add(-3 * time.Hour),
 			Change: &api.Change{At: start.Add(-10 * time.Minute), What: "set services.shop.concurrency", By: "uid 0"},

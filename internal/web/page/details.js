@@ -8,6 +8,8 @@ import { count, rate, span, moment, clock, ago } from './words.js';
 const $ = (id) => document.getElementById(id);
 const shownDecisions = 8;
 const shownRules = 12;
+const shownClasses = 8; // also those that have had nothing to do
+const least = 0.05; // per second: what is less is 0 in a table
 
 /** The services of an instance that has several, each with a button that chooses it. */
 export function services(view) {
@@ -41,7 +43,7 @@ export function classes(view, chosen, order) {
     if (!s.classes || (chosen && s.name !== chosen)) return;
     s.classes.forEach((c, k) => {
       const live = view.services[i].classes[k];
-      if (c.arrived === 0 && c.in_service === 0 && c.waiting === 0) return;
+      if (s.classes.length > shownClasses && c.arrived === 0 && c.in_service === 0 && c.waiting === 0) return;
       rows.push([
         { text: several ? `${s.name} ${c.name}` : c.name, swatch: `--c${Math.min(order.indexOf(c.name), 7)}` },
         c.max ? `${count(c.in_service)} of ${count(c.max)}` : count(c.in_service), { text: count(c.waiting), level: c.waiting > 0 ? 'busy' : '' },
@@ -99,7 +101,7 @@ export function sources(view) {
   table($('sources'), {
     label: 'Sources turned away',
     columns: ['source', 'turned away/s', 'seen/s', 'rule', 'reason'],
-    rows: view.sources.map((s) => [s.client, away(s.turned_away_per_second), rate(s.seen_per_second), s.rule || '–', s.reason || '–']),
+    rows: view.sources.filter((s) => s.turned_away_per_second >= least).map((s) => [s.client, away(s.turned_away_per_second), rate(s.seen_per_second), s.rule || '–', s.reason || '–']),
     none: 'Nobody was turned away lately.',
   });
 }

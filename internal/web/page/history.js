@@ -2,7 +2,7 @@
 // What the page remembers of the views it has seen: of each service, and of all together
 // under the empty name.
 
-const keep = 15 * 60; // seconds
+const keep = 3600; // seconds
 const lapse = 3.5; // seconds between views, beyond which some are missing
 const setBack = 5; // seconds by which a clock goes back only if somebody sets it
 
@@ -17,10 +17,10 @@ export class History {
     if (last && t <= last.t) {
       this.samples = [];
       this.gaps = [];
-    } else if (last && t - last.t > lapse) {
+    } else if (last && t - last.t > Math.max(lapse, 1.5 * view.interval_seconds, 1.5 * last.interval)) {
       this.gaps.push({ from: last.t, to: t });
     }
-    this.samples.push({ t, services: read(view) });
+    this.samples.push({ t, interval: view.interval_seconds, services: read(view) });
     const oldest = t - keep;
     while (this.samples[0].t < oldest) this.samples.shift();
     while (this.gaps.length && this.gaps[0].to < oldest) this.gaps.shift();
@@ -82,7 +82,8 @@ function sum(readings) {
       all.classes.set(name, sofar ? together(sofar, c) : c);
     }
   }
-  if (!all.room) all.limit = null;
+  all.several = readings.filter((r) => r.room).length > 1; // whose limits do not add up
+  if (!all.room || all.several) all.limit = null;
   return all;
 }
 

@@ -50,6 +50,7 @@ function draw() {
 
 function show() {
   const view = state.shown;
+  document.body.classList.remove('waiting');
   const now = Date.parse(view.time) / 1000;
   choices(view);
   const order = view.status.classes.map((c) => c.name);
@@ -84,7 +85,8 @@ function choices(view) {
     select.replaceChildren(...wanted.map((name) => new Option(name || 'All services', name)));
   }
   select.value = state.service;
-  $('instance').textContent = view.status.instance === 'default' ? '' : view.status.instance;
+  const { host, instance } = view.status;
+  $('instance').textContent = [host && `on ${host}`, instance !== 'default' && instance].filter(Boolean).join(', ');
 }
 
 function choose(name) {
@@ -98,7 +100,8 @@ function headline(view) {
   $('headline').dataset.level = level;
   $('headline-word').textContent = word;
   $('headline-text').textContent = text;
-  document.title = level === 'calm' ? 'Narthex' : `${word} – Narthex`;
+  const name = view.status.host ? `Narthex on ${view.status.host}` : 'Narthex';
+  document.title = level === 'calm' ? name : `${word} – ${name}`;
   const t = performance.now() / 1000;
   const worse = levels.indexOf(level) > levels.indexOf(state.announced.level);
   if (worse || (level !== state.announced.level && t - state.announced.t >= announceEvery)) {
@@ -228,7 +231,15 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', (e) => {
   draw();
 });
 
-watch({
-  view: receive,
-  lost: (why) => connection('lost', why),
-});
+// What the daemon remembers of the last hour comes first: a page that is opened in the middle of an
+// incident shows how it began.
+fetch('/history')
+  .then((r) => (r.ok ? r.json() : []))
+  .catch(() => [])
+  .then((views) => {
+    for (const view of views) history.add(view);
+    watch({
+      view: receive,
+      lost: (why) => connection('lost', why),
+    });
+  });

@@ -47,7 +47,7 @@ export const charts = [
   {
     id: 'inservice', title: 'In service, and the limit', unit: 'at once', kind: 'lines', rooms: true,
     of: 'requests',
-    names: () => ['in service', 'limit'],
+    names: (readings) => (readings.at(-1)?.several ? ['in service'] : ['in service', 'limit']), // limits do not add up
     value: (r, name) => (name === 'limit' ? r.limit : r.inService),
     colour: (name) => (name === 'limit' ? '--limit' : '--inservice'),
     stepped: (name) => name === 'limit',

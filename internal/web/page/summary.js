@@ -76,14 +76,22 @@ function totals(view) {
   return `${rate(sum((s) => s.served_per_second))}/s served, ${waiting ? `${count(waiting)} waiting` : 'nobody waits'}${away > 0 ? `, ${rate(away)}/s turned away` : ''}`;
 }
 
+// limitOf says what bounds who is in service. Limits of several services do not add up.
+function limitOf(rooms) {
+  const limits = rooms.map((s) => parseInt(s.limit, 10));
+  if (limits.every(Number.isNaN)) return 'no limit';
+  if (rooms.length === 1) return `limit ${count(limits[0])}`;
+  const full = rooms.filter((s, i) => s.in_service >= limits[i]).length;
+  return `${full === 0 ? 'none' : count(full)} of ${count(rooms.length)} services at its limit`;
+}
+
 /** The tiles: [name, figure, what it is beside, level]. */
 export function tiles(view, chosen) {
   const rated = view.interval_seconds > 0;
   const all = view.status.services.map((s, i) => [s, view.services[i]]).filter(([s]) => !chosen || s.name === chosen);
   const sum = (f) => all.reduce((n, [s, live]) => n + (f(s, live) ?? 0), 0);
   const per = (f) => (rated ? `${rate(sum(f))}` : '–');
-  const limits = all.filter(([s]) => s.classes).map(([s]) => parseInt(s.limit, 10));
-  const limit = limits.length === 0 || limits.some(Number.isNaN) ? 'no limit' : `limit ${count(limits.reduce((a, b) => a + b, 0))}`;
+  const limit = limitOf(all.map(([s]) => s).filter((s) => s.classes));
   const signal = all.length === 1 && all[0][0].adaptation?.auto ? `, by ${all[0][0].adaptation.signal}` : '';
   const away = sum((s, live) => live.rejected_per_second);
   const dropped = sum((s, live) => live.syns_dropped_per_second);
