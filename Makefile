@@ -27,7 +27,8 @@ MACHINEARGS ?=
 
 ROOT       = $(DESTDIR)$(PREFIX)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
-VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+RELEASE    = 0.1.0
+VERSION   := $(patsubst v%,%,$(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo $(RELEASE)-dev+$$(git describe --always --dirty 2>/dev/null || echo unknown)))
 SUDO      := $(if $(filter 0,$(shell id -u)),,sudo -E env PATH=$$PATH)
 export PATH := $(PATH):/usr/sbin:/sbin
 
@@ -127,8 +128,9 @@ fuzz: ## every fuzz target for FUZZTIME
 
 .PHONY: install
 install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual pages, completions, documentation, alert rules
+	install -d $(DESTDIR)/etc/narthex
 	install -D -m 755 -t $(ROOT)/bin bin/narthex
-	install -D -m 644 -t $(ROOT)/share/man/man1 packaging/man/*.1
+	for section in 1 5 8; do install -D -m 644 -t $(ROOT)/share/man/man$$section packaging/man/*.$$section || exit 1; done
 	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
 	install -D -m 644 -t $(ROOT)/share/narthex docs/policy.schema.json
 	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
@@ -137,13 +139,13 @@ install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual page
 	$(NATIVE) completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
 	for unit in narthex.service narthex@.service; do \
 	  sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit > $(ROOT)/lib/systemd/system/$$unit || exit 1; done
-	for file in README.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
+	for file in README.md CHANGELOG.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
 	for files in prometheus grafana kubernetes; do \
 	  install -D -m 644 -t $(ROOT)/share/narthex/$$files packaging/$$files/* || exit 1; done
 
 .PHONY: uninstall
 uninstall: ## remove what install put there
-	rm -f $(ROOT)/bin/narthex $(patsubst packaging/man/%,$(ROOT)/share/man/man1/%,$(wildcard packaging/man/*.1))
+	rm -f $(ROOT)/bin/narthex $(foreach section,1 5 8,$(patsubst packaging/man/%,$(ROOT)/share/man/man$(section)/%,$(wildcard packaging/man/*.$(section))))
 	rm -f $(ROOT)/share/bash-completion/completions/narthex $(ROOT)/share/zsh/site-functions/_narthex
 	rm -f $(ROOT)/share/fish/vendor_completions.d/narthex.fish $(ROOT)/lib/systemd/system/narthex.service $(ROOT)/lib/systemd/system/narthex@.service
 	rm -rf $(ROOT)/share/doc/narthex $(ROOT)/share/narthex
@@ -152,6 +154,11 @@ uninstall: ## remove what install put there
 deb: LDFLAGS = -s -w # without tables for debuggers, as packages are
 deb: build ## make a package for Debian and Ubuntu, build/narthex_VERSION_ARCH.deb
 	packaging/deb/build
+
+.PHONY: rpm
+rpm: LDFLAGS = -s -w
+rpm: build ## make a package for Fedora, RHEL and their kin, build/narthex-VERSION-1.ARCH.rpm
+	packaging/deb/build rpm
 
 .PHONY: clean
 clean: ## remove what was built

@@ -22,8 +22,11 @@ import (
 	"narthex/internal/testnet/reexec"
 )
 
-// version is set by the linker in releases.
+// version is set by the linker, by `make build`.
 var version = ""
+
+// release is the next one, as in CHANGELOG.md.
+const release = "0.1.0"
 
 func main() {
 	reexec.Main() // in namespaces of the demo, this program is the server and the clients
@@ -81,14 +84,17 @@ func versionText() string {
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "devel"
+		return release + "-dev"
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(len(s.Value), 12)]
+			return release + "-dev+" + s.Value[:min(len(s.Value), 12)]
 		}
 	}
-	return strings.Trim(info.Main.Version, "()")
+	if v := strings.TrimPrefix(info.Main.Version, "v"); v != "" && v != "(devel)" {
+		return v
+	}
+	return release + "-dev"
 }
 
 // schemaFile is where `make install` puts the JSON Schema of policies beside this program.

@@ -14,7 +14,7 @@ import (
 // read returns the pages in a folder by their names.
 func read(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	names, err := filepath.Glob(filepath.Join(dir, "narthex*.[158]"))
 	if err != nil {
 		t.Fatal(err)
 	}
