@@ -238,7 +238,7 @@ static __always_inline struct work *work_in_map(struct work *w) {
 __noinline int report(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
   if (!w)
     return 0;
-  __u64 now = heard_at();
+  __u64 now = heard_at(kind < EVENT_HOLD);
   if (!now || (kind >= EVENT_HOLD && bpf_get_prandom_u32() % EVENT_SAMPLE))
     return 0;
   struct event *e = &w->event;

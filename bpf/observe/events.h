@@ -9,7 +9,8 @@ struct {
   __uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* Key 0; value: ns until which user space listens, which it renews; 0: it does not. */
+/* Key 0; value: ns until which user space listens, which it renews; 0: it does not. With the lowest bit it listens to
+ * refusals alone. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
@@ -36,11 +37,11 @@ struct {
 #define EVENT_BUDGET 200
 #define EVENT_PERIOD 50000000ULL
 
-/* The time, ns, if anybody listens; else 0. Reading the clock costs more than the rest. */
-static __always_inline __u64 heard_at(void) {
+/* The time, ns, if anybody listens to such events; else 0. Reading the clock costs more than the rest. */
+static __always_inline __u64 heard_at(bool refusal) {
   __u32 zero = 0;
   const __u64 *until = bpf_map_lookup_elem(&audience, &zero);
-  if (!until || !*until)
+  if (!until || !*until || (!refusal && *until & 1))
     return 0;
   __u64 now = bpf_ktime_get_ns();
   return (__s64)(*until - now) > 0 ? now : 0;

@@ -164,7 +164,7 @@ __noinline int tell_syn(const struct packet *p, __u32 service, __u32 rule, __u32
 }
 
 static __always_inline void tell_drop(const struct decision *d, const struct packet *p) {
-  __u64 now = heard_at();
+  __u64 now = heard_at(true);
   if (!now)
     return;
   const struct rule *r = d->rule;

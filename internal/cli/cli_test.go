@@ -139,6 +139,11 @@ func TestSentencesAndExitCodes(t *testing.T) {
 		want string // on the standard error
 	}{
 		{[]string{"bogus"}, 2, "narthex: there is no command \"bogus\": see `narthex --help`\n"},
+		{[]string{"stats"}, 2, "narthex: there is no command \"stats\"; did you mean `narthex status`? See `narthex --help`\n"},
+		{[]string{"relod"}, 2, "narthex: there is no command \"relod\"; did you mean `narthex reload`? See `narthex --help`\n"},
+		{[]string{"help", "statu"}, 2, "narthex: there is no command \"statu\"; did you mean `narthex status`? See `narthex --help`\n"},
+		{[]string{"diff", good, "--against", w.dir + "/none"}, 2, "narthex: read policy \"DIR/none\": no such file or directory: name a policy file that exists\n"},
+		{[]string{"diff", good}, 2, nobody},
 		{[]string{"--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex --help`\n"},
 		{[]string{"run", "--bogus"}, 2, "narthex: unknown flag: --bogus: see `narthex run --help`\n"},
 		{[]string{"run"}, 2, "narthex: no policy is named: use `narthex run --policy FILE`\n"},
@@ -490,7 +495,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"set", "services.w"}, []string{"services.web."}},
 		{[]string{"set", "services.m"}, []string{"services.mail."}},
 		{[]string{"set", "services.web."}, []string{
-			"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
+			"services.web.mode", "services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
 			"services.web.overload.after", "services.web.overload.calm", "services.web.overload.rejecting", "services.web.overload.flooded",
 			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		}},

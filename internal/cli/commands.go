@@ -33,7 +33,7 @@ and who goes first, waits or is turned away. "narthex run" puts it in force.`,
 		DisableSuggestions: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no command %q: see `narthex --help`", args[0])
+				return noCommand(env, args[0])
 			}
 			return nil
 		},
@@ -53,19 +53,43 @@ and who goes first, waits or is turned away. "narthex run" puts it in force.`,
 	for _, cmd := range root.Commands() {
 		markFailures(cmd)
 	}
-	root.SetHelpCommand(helpCommand())
+	root.SetHelpCommand(helpCommand(env))
 	return root
 }
 
+// otherNames are what people call commands that have another name here.
+var otherNames = map[string]string{
+	"stats": "status", "stat": "status", "show": "status", "ps": "status", "list": "status", "ls": "status",
+	"start": "run", "serve": "run", "stop": "detach", "unload": "detach", "remove": "detach",
+	"validate": "check", "test": "check", "lint": "check", "log": "events", "logs": "events", "watch": "top",
+	"why": "explain", "apply": "reload", "update": "reload", "convert": "import", "override": "set",
+}
+
+// noCommand says which command may be meant by one that there is not.
+func noCommand(env Env, name string) error {
+	guess := otherNames[name]
+	if guess == "" {
+		root := Commands(env)
+		root.DisableSuggestions, root.SuggestionsMinimumDistance = false, 2
+		if all := root.SuggestionsFor(name); len(all) > 0 {
+			guess = all[0]
+		}
+	}
+	if guess == "" {
+		return fmt.Errorf("there is no command %q: see `narthex --help`", name)
+	}
+	return fmt.Errorf("there is no command %q; did you mean `narthex %s`? See `narthex --help`", name, guess)
+}
+
 // helpCommand is cobra's, but that it is an error to ask for help on what there is not.
-func helpCommand() *cobra.Command {
+func helpCommand(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Say how to use a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return fmt.Errorf("there is no command %q: see `narthex --help`", strings.Join(args, " "))
+				return noCommand(env, strings.Join(args, " "))
 			}
 			about.InitDefaultHelpFlag()
 			about.InitDefaultVersionFlag()
@@ -124,7 +148,7 @@ func count(n int, thing string) string {
 // refuseEmpty refuses an option with an empty value, as a shell makes it of a variable that
 // is not set: it does not mean the default.
 func refuseEmpty(cmd *cobra.Command) error {
-	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "from", "to", "url", "method", "sni", "against", "rule", "class", "service", "reason", "kind", "output", "root"} {
+	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "since", "at", "refusals", "from", "to", "url", "method", "sni", "against", "rule", "class", "service", "reason", "kind", "output", "root"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s is empty: give it a value or leave it out", name)
 		}

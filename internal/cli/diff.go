@@ -30,9 +30,8 @@ is changed. Without FILE it is the file in force, as it is now.
 It is compared with what the daemon has in force, or with --against with another file,
 without a daemon.
 
-The exit code is 0 if nothing would change and 1 if something would, as of diff(1). It is
-2 if the policy is wrong, and 1 with a sentence on the standard error, and nothing on
-the standard output, if it cannot be told.`,
+The exit code is that of diff(1): 0 if nothing would change, 1 if something would, and 2
+with a sentence on the standard error if it cannot be told.`,
 		Example: `  narthex diff /etc/narthex/policy.yaml
   narthex diff new.yaml --against old.yaml
   narthex diff --json | jq '.changes[] | select(.kind == "moved")'`,
@@ -45,7 +44,7 @@ the standard output, if it cannot be told.`,
 		result, err := diff(cmd.Context(), t, args, against)
 		switch {
 		case err != nil:
-			return err
+			return trouble{err}
 		case asJSON:
 			err = printJSON(env, result)
 		default:

@@ -24,7 +24,7 @@ func TestDiff(t *testing.T) {
 		args string
 		want result
 	}{
-		{"diff " + next, result{Code: 1, Err: "narthex: no daemon answers on DIR/default.sock: start it with `narthex run --policy FILE`\n"}},
+		{"diff " + next, result{Code: 2, Err: "narthex: no daemon answers on DIR/default.sock: start it with `narthex run --policy FILE`\n"}},
 		{"diff " + bad + " --against " + file, result{Code: 2, Err: "narthex: DIR/bad.yaml:1:1: a policy is a mapping of keys to values, not \"nonsense\"\n"}},
 		{"diff --against " + file, result{Code: 2, Err: "narthex: --against compares two files: name the other one, too\n"}},
 		{"diff " + same + " --against " + file, result{Out: "nothing would change: DIR/same.yaml means the same in other words (HASH)\n"}},

@@ -22,7 +22,7 @@ import (
 const (
 	exitOK      = 0
 	exitFailure = 1 // it could not be done, or nothing is enforced
-	exitUsage   = 2 // the command line or a policy is wrong
+	exitUsage   = 2 // the command line or a policy is wrong; of diff: it cannot be told
 	exitGone    = 3 // the network namespace that was policed is gone
 	exitTaken   = 4 // somebody has taken the instance out of force while the daemon hung
 
@@ -86,6 +86,12 @@ type failure struct{ err error }
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
 
+// trouble is an error of a command whose exit code 1 is an answer.
+type trouble struct{ err error }
+
+func (t trouble) Error() string { return t.err.Error() }
+func (t trouble) Unwrap() error { return t.err }
+
 // exitError ends a command that has said all there is to say.
 type exitError struct{ code int }
 
@@ -97,6 +103,8 @@ func usage(message string) error { return &api.Error{Message: message, Usage: tr
 func exitCode(err error) int {
 	var told *api.Error
 	switch {
+	case errors.As(err, new(trouble)):
+		return exitUsage
 	case errors.As(err, new(policy.Errors)):
 		return exitUsage
 	case errors.As(err, &told) && told.Usage:

@@ -14,9 +14,10 @@ import (
 )
 
 // eventLines prints events in columns, which grow with what is in them. What comes next is not
-// known, so that earlier lines may be narrower.
+// known: when a column has grown, the heads come again.
 type eventLines struct {
 	colours bool
+	dated   bool // they are of the past
 	width   []int
 }
 
@@ -45,7 +46,11 @@ func (l *eventLines) print(w io.Writer, e api.Event) error {
 	text := ""
 	if l.width == nil {
 		l.width = make([]int, len(eventHeads))
+		l.widen(eventHeads)
 		text = l.line(eventHeads, "")
+	}
+	if e.Missed == 0 && l.widen(eventCells(e, l.dated)) {
+		text += l.line(eventHeads, "") // over the columns as they are from here on
 	}
 	switch {
 	case e.Missed == 1:
@@ -57,7 +62,7 @@ func (l *eventLines) print(w io.Writer, e api.Event) error {
 		if e.Shadow {
 			colour = dim
 		}
-		text += l.line(eventCells(e), colour)
+		text += l.line(eventCells(e, l.dated), colour)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -71,12 +76,22 @@ func (l *eventLines) remark(text string) string {
 	return "... " + text + "\n"
 }
 
+// widen makes room for cells, and reports whether that moves a column.
+func (l *eventLines) widen(cells []string) (moved bool) {
+	for i, cell := range cells {
+		if width := utf8.RuneCountInString(cell); width > l.width[i] {
+			l.width[i] = width
+			moved = moved || i < len(cells)-1
+		}
+	}
+	return moved
+}
+
 // line puts cells into columns, two of them in a colour unless that is empty.
 func (l *eventLines) line(cells []string, colour string) string {
 	var b strings.Builder
 	for i, cell := range cells {
 		width := utf8.RuneCountInString(cell)
-		l.width[i] = max(l.width[i], width)
 		coloured := l.colours && colour != "" && (i == eventWhat || i == eventRule)
 		if coloured {
 			b.WriteString(colour)
@@ -92,7 +107,7 @@ func (l *eventLines) line(cells []string, colour string) string {
 	return b.String() + "\n"
 }
 
-func eventCells(e api.Event) []string {
+func eventCells(e api.Event, dated bool) []string {
 	what, bucket, waited, limit := e.Kind, "-", "-", "-"
 	if e.Shadow {
 		what = "would " + what
@@ -107,8 +122,12 @@ func eventCells(e api.Event) []string {
 	if e.Signal != nil {
 		limit = signalText(e.Signal)
 	}
+	clock := "15:04:05.000"
+	if dated {
+		clock = "01-02 15:04:05"
+	}
 	return []string{
-		e.Time.Local().Format("15:04:05.000"), what, e.Client, dash(e.Service), dash(e.Class), dash(e.Rule), bucket, dash(e.Reason), waited, limit,
+		e.Time.Local().Format(clock), what, e.Client, dash(e.Service), dash(e.Class), dash(e.Rule), bucket, dash(e.Reason), waited, limit,
 	}
 }
 

@@ -23,6 +23,8 @@ func eventsCommand(env Env) *cobra.Command {
 	var count int
 	var limit time.Duration
 	var asJSON, summary bool
+	var since string
+	var from time.Time
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show who is turned away, and why, as it happens",
@@ -36,12 +38,15 @@ what would have been.
 
 Of a flood part is shown: a line says how many events were missed, and --sample 10 asks
 for one event in ten. With --summary no events are shown, but at the end who was turned
-away most, by which rules and for which reasons. Nothing is kept: what happened before
-is in the counters of "narthex status" alone. "narthex explain" says what would become
-of a client.`,
+away most, by which rules and for which reasons.
+
+With --since it shows what the daemon has kept of refusals, from then until now, and ends:
+a sample of them, if it runs with --refusals, as the systemd unit has it. "narthex explain"
+says what would become of a client, and with --at what did.`,
 		Example: `  narthex events
   narthex events --from 192.0.2.0/24 --kind reject
   narthex events --rule login --count 10
+  narthex events --since 2h --from 192.0.2.7
   narthex events --for 30s --summary
   narthex events --for 10s --json | jq -r 'select(.reason == "rule") | .client'`,
 		Args: none,
@@ -57,6 +62,7 @@ of a client.`,
 	flags.IntVar(&count, "count", 0, "end after so many events")
 	flags.DurationVar(&limit, "for", 0, "end after so long, for example 10s")
 	flags.IntVar(&filter.Sample, "sample", 0, "show one in so many events of those that fit (default all)")
+	flags.StringVar(&since, "since", "", "show what was kept since "+momentText)
 	flags.BoolVar(&summary, "summary", false, "show no events, but sum them up at the end")
 	flags.BoolVar(&asJSON, "json", false, "print JSON, one object per line")
 	completeEvents(cmd, t)
@@ -70,6 +76,15 @@ of a client.`,
 		case flags.Changed("sample") && filter.Sample < 1:
 			return fmt.Errorf("--sample %d: use 10 for one event in ten, or leave it out", filter.Sample)
 		}
+		if since != "" {
+			var err error
+			if from, err = moment(since, time.Now()); err != nil {
+				return fmt.Errorf("--since: %w", err)
+			}
+			if limit > 0 {
+				return errors.New("--for is how long to listen, and --since what was before: use one of the two")
+			}
+		}
 		if err := daemon.CheckEventFilter(filter); err != nil {
 			return err
 		}
@@ -78,11 +93,15 @@ of a client.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 		defer stop()
+		source := listening
+		if since != "" {
+			source = keptSince(from)
+		}
 		if !summary {
-			return showEvents(ctx, t, filter, extent{count, limit}, eventPrinter(env, asJSON))
+			return showEvents(ctx, t, filter, extent{count, limit}, source, eventPrinter(env, asJSON, since != ""))
 		}
 		sum := newEventSummary()
-		err := showEvents(ctx, t, filter, extent{count, limit}, sum.add)
+		err := showEvents(ctx, t, filter, extent{count, limit}, source, sum.add)
 		return errors.Join(sum.print(env, asJSON), err)
 	}
 	return cmd
@@ -97,8 +116,21 @@ type extent struct {
 // errEnough ends showing events as was asked for.
 var errEnough = errors.New("enough")
 
+// eventSource is where events come from.
+type eventSource func(ctx context.Context, c *api.Client, f api.EventFilter, began func(), tell func(api.Event) error) error
+
+func listening(ctx context.Context, c *api.Client, f api.EventFilter, began func(), tell func(api.Event) error) error {
+	return c.Events(ctx, f, began, tell)
+}
+
+func keptSince(from time.Time) eventSource {
+	return func(ctx context.Context, c *api.Client, f api.EventFilter, _ func(), tell func(api.Event) error) error {
+		return c.Refusals(ctx, f, from, time.Time{}, tell)
+	}
+}
+
 // showEvents prints what the daemon tells.
-func showEvents(ctx context.Context, t *target, filter api.EventFilter, e extent, show func(api.Event) error) error {
+func showEvents(ctx context.Context, t *target, filter api.EventFilter, e extent, source eventSource, show func(api.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	began := func() {
@@ -108,7 +140,7 @@ func showEvents(ctx context.Context, t *target, filter api.EventFilter, e extent
 		}
 	}
 	shown := 0
-	err := t.client().Events(ctx, filter, began, func(event api.Event) error {
+	err := source(ctx, t.client(), filter, began, func(event api.Event) error {
 		if err := show(event); err != nil {
 			return err
 		}
@@ -127,9 +159,9 @@ func showEvents(ctx context.Context, t *target, filter api.EventFilter, e extent
 }
 
 // eventPrinter returns what prints an event, and nothing but whole lines.
-func eventPrinter(env Env, asJSON bool) func(api.Event) error {
+func eventPrinter(env Env, asJSON, dated bool) func(api.Event) error {
 	if !asJSON {
-		lines := eventLines{colours: env.Colours}
+		lines := eventLines{colours: env.Colours, dated: dated}
 		return func(e api.Event) error { return lines.print(env.Stdout, e) }
 	}
 	out := json.NewEncoder(env.Stdout)
@@ -148,7 +180,7 @@ func completeEvents(cmd *cobra.Command, t *target) {
 	} {
 		complete(cmd, flag, func(prefix string) []string { return completed(cmd.Context(), t, prefix, of) })
 	}
-	for _, flag := range []string{"from", "count", "for", "sample"} {
+	for _, flag := range []string{"from", "count", "for", "sample", "since"} {
 		complete(cmd, flag, func(string) []string { return nil })
 	}
 }

@@ -122,19 +122,21 @@ func TestEvents(t *testing.T) {
 	for _, e := range moreEvents {
 		w.kernel.Tell(e)
 	}
-	s.out.shows(t, 5)
+	s.out.shows(t, 7)
 	w.kernel.Tell(datapath.Event{Kind: datapath.EventMissed, Missed: 12})
-	s.out.shows(t, 6)
+	s.out.shows(t, 8)
 	w.kernel.Tell(datapath.Event{Kind: datapath.EventMissed, Missed: 1})
 	const want = `TIME          WHAT    CLIENT                 SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
 10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -
+TIME          WHAT    CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
 10:00:00.123  drop    [2001:db8:1:2:3:4:5:6]:50000  web      -        -           -       syn_data    -       -
 10:00:00.123  reject  192.0.2.7:50000               web      bronze   -           -       max_wait    1.5s    unlimited by policy
+TIME          WHAT          CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
 10:00:00.123  would demote  192.0.2.7:50000               web      bronze   login       -0.1/5  rule        -       -
 ... 12 events missed
 ... 1 event missed
 `
-	if diff := cmp.Diff(want, s.out.shows(t, 7)); diff != "" {
+	if diff := cmp.Diff(want, s.out.shows(t, 9)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	end()

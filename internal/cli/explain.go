@@ -4,8 +4,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ func explainCommand(env Env) *cobra.Command {
 	var req api.ExplainRequest
 	var file string
 	var asJSON bool
+	var at string
 	cmd := &cobra.Command{
 		Use:   "explain --from IP[:PORT] [--to ADDR:PORT]",
 		Short: "Say what would decide a connection, without sending anything",
@@ -33,8 +36,12 @@ and local addresses are unknown then, and any destination is taken for local.
 
 With what a request says (--url, --method, -H, or --sni of a TLS connection), it also says
 how rules read it, which request rule matches and what becomes of the request. A trusted
-proxy's request is that of the client in its X-Forwarded-For.`,
+proxy's request is that of the client in its X-Forwarded-For.
+
+With --at it says what became of the client's requests within a minute of that time, where
+the daemon keeps refusals (--refusals), and for which reason.`,
 		Example: `  narthex explain --from 192.0.2.7
+  narthex explain --from 192.0.2.7 --at 03:10
   narthex explain --from 192.0.2.7:50000 --to 198.51.100.1:80
   narthex explain --from 192.0.2.7 --url http://shop.example/cgi-bin/a -H 'Cookie: tier=gold'
   narthex explain --from 2001:db8::7 --policy policy.yaml`,
@@ -49,6 +56,7 @@ proxy's request is that of the client in its X-Forwarded-For.`,
 	flags.StringVar(&req.SNI, "sni", "", "server name in the TLS ClientHello")
 	flags.StringArrayVarP(&req.Headers, "header", "H", nil, "header of the request, as \"Key: value\"; may be repeated")
 	flags.StringVar(&file, "policy", "", "policy file to ask in place of the daemon")
+	flags.StringVar(&at, "at", "", "say what became of the client around "+momentText+", as far as it was kept")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if req.From == "" {
@@ -56,6 +64,9 @@ proxy's request is that of the client in its X-Forwarded-For.`,
 		}
 		if err := daemon.CheckExplain(req); err != nil {
 			return err
+		}
+		if at != "" {
+			return explainPast(cmd.Context(), t, req.From, at, asJSON)
 		}
 		var result api.ExplainResult
 		var err error
@@ -73,6 +84,31 @@ proxy's request is that of the client in its X-Forwarded-For.`,
 		return printExplanation(env.Stdout, result)
 	}
 	return cmd
+}
+
+// around is how far from the moment that is asked for refusals are shown.
+const around = time.Minute
+
+// explainPast shows what was kept of a client's refusals around a moment.
+func explainPast(ctx context.Context, t *target, from, at string, asJSON bool) error {
+	when, err := moment(at, time.Now())
+	if err != nil {
+		return usage("--at: " + err.Error())
+	}
+	client := from
+	if with, err := netip.ParseAddrPort(from); err == nil {
+		client = with.Addr().String()
+	}
+	show, found := eventPrinter(t.env, asJSON, true), 0
+	err = t.client().Refusals(ctx, api.EventFilter{From: client}, when.Add(-around), when.Add(around), func(e api.Event) error {
+		found++
+		return show(e)
+	})
+	if err == nil && found == 0 {
+		err = fmt.Errorf("nothing is kept of refusals of %s within %s of %s: it was served, or that was more than is kept (`narthex events --since 24h` shows all)",
+			client, around, when.Local().Format(time.DateTime))
+	}
+	return t.explain(err)
 }
 
 func printExplanation(w io.Writer, r api.ExplainResult) error {

@@ -184,6 +184,10 @@ func printReasons(b *strings.Builder, s api.Status) {
 
 func printOverrides(b *strings.Builder, overrides []api.Override) {
 	for _, o := range overrides {
-		fmt.Fprintf(b, "note: %s is set to %s until the next reload\n", o.Path, o.Value)
+		until := "the next reload"
+		if o.Until != nil {
+			until = o.Until.Local().Format(time.TimeOnly)
+		}
+		fmt.Fprintf(b, "note: %s is set to %s until %s\n", o.Path, o.Value, until)
 	}
 }

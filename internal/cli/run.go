@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -47,8 +48,12 @@ nothing is attached that was not before.`,
 	flags.StringVar(&cfg.Policy, "policy", "", "policy file to enforce")
 	flags.StringVar(&cfg.NetNS, "netns", "", "network namespace to police, by its name or the path of its file")
 	flags.StringVar(&cfg.Metrics, "metrics", "", "serve the dashboard and metrics on this HOST:PORT, or on this port of 127.0.0.1 (default off)")
+	hosts := flags.StringSlice("allowed-host", nil, "names under which a reverse proxy asks for the dashboard")
+	complete(cmd, "allowed-host", func(string) []string { return nil })
 	flags.StringVar(&cfg.ReadGroup, "read-group", "", "group whose members may see everything on the control socket, and change nothing (default root alone)")
 	flags.StringVar(&cfg.WriteGroup, "write-group", "", "group whose members may change limits as well, as \"narthex set\" does (default root alone)")
+	flags.StringVar(&cfg.Refusals, "refusals", "", "keep a sample of refusals in this folder, for \"narthex events --since\"; off: none (default off)")
+	flags.BoolVar(&cfg.ShortAddresses, "short-addresses", false, "keep of refused clients the /24 or /48, not the address")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
 	sizes := addSizes(cmd, &cfg)
 	without := flags.StringSlice("without", nil, "features that the kernel is taken not to have, for tests")
@@ -58,6 +63,9 @@ nothing is attached that was not before.`,
 	flags.StringVar(&level, "log-level", "info", "least level of log lines: debug, info, warn or error")
 	complete(cmd, "log-level", func(string) []string { return []string{"debug", "info", "warn", "error"} })
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		if cfg.Refusals == "off" {
+			cfg.Refusals = ""
+		}
 		if cfg.Policy == "" {
 			return errors.New("no policy is named: use `narthex run --policy FILE`")
 		}
@@ -86,6 +94,9 @@ nothing is attached that was not before.`,
 		cfg.Instance, cfg.Socket, cfg.RunDir = t.instance, t.socket, env.RunDir
 		cfg.Version, cfg.Reload, cfg.Notifier = env.Version, reload, env.Notifier
 		cfg.Confine = env.Confine
+		for _, host := range *hosts {
+			cfg.Hosts = append(cfg.Hosts, strings.ToLower(host))
+		}
 		cfg.Kernel, cfg.OpenNetwork, cfg.MetricsHandler = env.Kernel, env.OpenNetwork, metrics.Handler
 		cfg.Dashboard = web.Handler
 		return daemon.Run(ctx, cfg)

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 
 func setCommand(env Env) *cobra.Command {
 	var back bool
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "set PATH VALUE [PATH VALUE]... | set PATH --policy",
 		Short: "Change limits now",
@@ -20,6 +22,7 @@ func setCommand(env Env) *cobra.Command {
 
   connections.RULE.rate, connections.RULE.burst
   requests.RULE.rate, .burst and .over (reject, drop or demote)
+  services.NAME.mode, shadow or enforce: shadow is the pause switch
   services.NAME.concurrency, a number of requests (of connections, unless http),
     unlimited, or auto to let the limit set itself
   services.NAME.concurrency.min, .concurrency.max and .concurrency.target, of auto
@@ -28,7 +31,8 @@ func setCommand(env Env) *cobra.Command {
   classes.NAME.reserve and classes.NAME.max
 
 The change outlives the daemon. It ends with the next reload, or with
-"narthex set PATH --policy". "narthex status" lists what is changed.
+"narthex set PATH --policy". With --for it ends after that time, also if the daemon was
+started again meanwhile. "narthex status" lists what is changed.
 
 A rule's own bucket keeps its tokens. Buckets per source keep their level when the
 rate is lowered or only the burst changes, and start full when the rate is raised.`,
@@ -36,10 +40,23 @@ rate is lowered or only the burst changes, and start full when the rate is raise
   narthex set requests.cgi.rate 10/s connections.everyone.rate 40/s    # both or none
   narthex set services.shop.concurrency 8       # take over
   narthex set services.shop.concurrency auto    # hand back
+  narthex set services.shop.mode shadow --for 10m    # hold and drop nothing for ten minutes
   narthex set connections.everyone.rate --policy`,
 	}
 	t := addTarget(cmd, env)
 	cmd.Flags().BoolVar(&back, "policy", false, "go back to the value in the policy")
+	cmd.Flags().DurationVar(&limit, "for", 0, "go back to the value in the policy after this time")
+	complete(cmd, "for", func(string) []string { return nil })
+	prepare := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case cmd.Flags().Changed("for") && limit <= 0:
+			return fmt.Errorf("--for %s: use a time such as 10m, or leave it out", limit)
+		case back && limit > 0:
+			return errors.New("--policy goes back at once: use one of --policy and --for")
+		}
+		return prepare(cmd, args)
+	}
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case back && len(args) != 1:
@@ -57,6 +74,7 @@ rate is lowered or only the burst changes, and start full when the rate is raise
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		req := setRequest(args, back)
+		req.For = limit.Seconds()
 		result, err := t.client().Set(cmd.Context(), req)
 		if err != nil {
 			return t.explain(err)
@@ -88,6 +106,9 @@ func setRequest(args []string, back bool) (req api.SetRequest) {
 
 func setText(value string, req api.SetRequest, result api.SetResult) string {
 	text := value + " until the next reload"
+	if req.For > 0 {
+		text = fmt.Sprintf("%s for %s, then as in the policy", value, given(req.For))
+	}
 	switch {
 	case !result.Changed:
 		return "as in the policy: it was not overridden"

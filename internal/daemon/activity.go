@@ -39,7 +39,7 @@ func (r *reloads) status() api.ReloadsStatus {
 func (h *eventHub) status() api.EventsStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return api.EventsStatus{Listeners: len(h.listeners), Told: h.told, Missed: h.missed, Behind: h.behind.Load()}
+	return api.EventsStatus{Listeners: len(h.clients()), Told: h.told, Missed: h.missed, Behind: h.behind.Load()}
 }
 
 // countSteps counts what a control changes that is put in force after another.

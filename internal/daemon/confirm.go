@@ -134,6 +134,9 @@ func (e *engine) confirm(req api.ConfirmRequest, by string) (api.ConfirmResult, 
 	}, nil
 }
 
+// byDeadline is who takes back what nobody has confirmed.
+const byDeadline = "the deadline of --confirm"
+
 // expire takes the policy back if its time is over. By nobody: that is the point of it.
 func (e *engine) expire() (result api.ConfirmResult, reverted bool, err error) {
 	e.mu.Lock()
@@ -156,7 +159,7 @@ func (e *engine) revert(by string) (api.ConfirmResult, error) {
 		return api.ConfirmResult{}, fmt.Errorf("the policy cannot be taken back, and stays in force: %w; it is tried again every %s", err, retryAfter)
 	}
 	e.await(nil)
-	e.agent.auditLimits(refused.policy, back.policy, cmp.Or(by, "nobody"), byRevert)
+	e.agent.auditLimits(refused.policy, back.policy, cmp.Or(by, byDeadline), byRevert)
 	if err := e.recordReverted(refused, &back); err != nil {
 		e.log.Error("the policy is taken back, but a later start may not know it", "error", err)
 	}
@@ -172,8 +175,9 @@ func (e *engine) revert(by string) (api.ConfirmResult, error) {
 func (e *engine) recordReverted(refused, back *enforceable) error {
 	errs := []error{eraseOverrides(e.dp, refused.overrides)}
 	for _, o := range back.overrides {
-		errs = append(errs, e.dp.Record(keyOverride+o.Path, o.Value))
+		errs = append(errs, recordOverride(e.dp, o.Path, back.overrides))
 	}
+	e.time(back.overrides)
 	errs = append(errs, e.recordPolicy(), writeRecord(e.recordPath(), &record{
 		Run: e.runFile, Candidate: recordOf(refused), Previous: recordOf(back), Reverted: true,
 	}))
@@ -205,12 +209,13 @@ func (d *daemon) confirm(req api.ConfirmRequest, by string) (api.ConfirmResult, 
 
 // expire takes a policy back that nobody has confirmed in time.
 func (d *daemon) expire() {
+	d.engine.endTimed()
 	result, reverted, err := d.engine.expire()
 	if err != nil {
 		d.log.Error("nobody has confirmed the policy", "error", err)
 	}
 	if reverted {
-		d.logRevert(result, "nobody")
+		d.logRevert(result, byDeadline)
 	}
 }
 

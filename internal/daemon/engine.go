@@ -168,7 +168,15 @@ func (e *engine) set(req api.SetRequest, by string) (api.SetResult, error) {
 		return e.nothingToEnd(req.Path)
 	}
 	overrides := e.current.overrides
+	if req.For < 0 || req.Policy && req.For > 0 {
+		return api.SetResult{}, usagef("a time is of a value that is set: use one above 0")
+	}
 	for _, o := range req.All() {
+		o.Until, o.Deadline = nil, 0
+		if req.For > 0 {
+			until := time.Now().Add(seconds(req.For))
+			o.Until, o.Deadline = &until, monotonic()+seconds(req.For)
+		}
 		if overrides = without(overrides, o.Path); !req.Policy {
 			overrides = append(overrides, o)
 		}
@@ -195,15 +203,45 @@ func (e *engine) set(req api.SetRequest, by string) (api.SetResult, error) {
 	for _, o := range req.All() {
 		e.agent.auditSet(before, next.policy, o.Path, by)
 		if req.Policy {
-			err = e.dp.Erase(keyOverride + o.Path)
+			err = eraseOverrides(e.dp, []api.Override{o})
 		} else {
-			err = e.dp.Record(keyOverride+o.Path, o.Value)
+			err = recordOverride(e.dp, o.Path, next.overrides)
 		}
 		if err != nil {
 			return api.SetResult{}, fmt.Errorf("%q is in force, but will not outlive the daemon: record it: %w", o.Path, err)
 		}
 	}
+	e.time(next.overrides)
 	return api.SetResult{Changed: true, Trial: trialEnded, Buckets: buckets, Overrides: api.List(slices.Clone(next.overrides))}, nil
+}
+
+// time has the main loop look when the next override ends.
+func (e *engine) time(overrides []api.Override) {
+	for _, o := range overrides {
+		if o.Deadline > 0 {
+			time.AfterFunc(o.Deadline-monotonic(), func() {
+				select {
+				case e.expired <- struct{}{}:
+				default: // it looks already
+				}
+			})
+		}
+	}
+}
+
+// endTimed ends the overrides whose time is over.
+func (e *engine) endTimed() {
+	e.mu.Lock()
+	overrides := slices.Clone(e.current.overrides)
+	e.mu.Unlock()
+	for _, o := range overrides {
+		if o.Deadline == 0 || monotonic() < o.Deadline {
+			continue
+		}
+		if _, err := e.set(api.SetRequest{Path: o.Path, Policy: true}, "the end of its time"); err != nil {
+			e.log.Error("what was set for a time cannot end, and is tried again", "path", o.Path, "error", err)
+		}
+	}
 }
 
 // nothingToEnd answers to the end of an override that there is not: what was asked for is
@@ -369,6 +407,13 @@ func (e *engine) tablesInForce() *policy.Tables {
 		return nil
 	}
 	return e.current.tables
+}
+
+// enforcing reports whether any interface is policed.
+func (e *engine) enforcing() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.attachments) > 0
 }
 
 // alive reports whether the maps can be read.

@@ -39,17 +39,28 @@ func (e *engine) eventFilter(query url.Values) (f eventFilter, err error) {
 	e.mu.Lock()
 	p := e.current.policy
 	e.mu.Unlock()
+	return eventFilterOf(query, p)
+}
+
+// eventFilterOf is eventFilter for a policy, or for events that are of any.
+func eventFilterOf(query url.Values, p *policy.Policy) (f eventFilter, err error) {
+	known := func(what, name string, names func(*policy.Policy) []string) error {
+		if p == nil {
+			return nil
+		}
+		return known(what+" in the policy in force", name, names(p))
+	}
 	for _, key := range slices.Sorted(maps.Keys(query)) {
 		value := query.Get(key)
 		switch key {
 		case "from":
 			f.from, err = eventSource(value)
 		case "rule":
-			f.rule, err = value, known("rule in the policy in force", value, ruleNames(p))
+			f.rule, err = value, known("rule", value, ruleNames)
 		case "class":
-			f.class, err = value, known("class in the policy in force", value, classNames(p))
+			f.class, err = value, known("class", value, classNames)
 		case "service":
-			f.service, err = value, known("service in the policy in force", value, serviceNames(p))
+			f.service, err = value, known("service", value, serviceNames)
 		case "reason":
 			f.reason, err = value, offered("reason", value, EventReasons())
 		case "kind":

@@ -40,6 +40,7 @@ type listener struct {
 	missed   atomic.Uint64
 	misses   chan struct{}  // has room for one: missed is not 0
 	ended    chan struct{}  // closed when there will be nothing more
+	recorder bool           // of refusals alone, and it is no client
 	admitted int            // events that the filter let through; the hub's alone
 	behind   *atomic.Uint64 // what all listeners missed for want of reading
 }
@@ -49,7 +50,9 @@ func newEventHub(open func() (datapath.EventReader, error), log *slog.Logger) *e
 }
 
 // join begins to listen. Whoever has joined leaves.
-func (h *eventHub) join(filter eventFilter) (*listener, error) {
+func (h *eventHub) join(filter eventFilter) (*listener, error) { return h.enter(filter, false) }
+
+func (h *eventHub) enter(filter eventFilter, recorder bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
@@ -64,11 +67,33 @@ func (h *eventHub) join(filter eventFilter) (*listener, error) {
 		go h.pump(reader)
 	}
 	l := &listener{
-		filter: filter, queue: make(chan datapath.Event, eventQueue),
+		recorder: recorder,
+		filter:   filter, queue: make(chan datapath.Event, eventQueue),
 		misses: make(chan struct{}, 1), ended: make(chan struct{}), behind: &h.behind,
 	}
 	h.listeners[l] = true
+	h.narrow()
 	return l, nil
+}
+
+// narrow has the programs tell of no more than is listened to. The caller holds mu.
+func (h *eventHub) narrow() {
+	if h.reader == nil {
+		return
+	}
+	if err := h.reader.Refusals(len(h.clients()) == 0); err != nil {
+		h.log.Warn("cannot say which events are listened to", "error", err)
+	}
+}
+
+// clients are the listeners but for the recorder. The caller holds mu.
+func (h *eventHub) clients() (list []*listener) {
+	for l := range h.listeners {
+		if !l.recorder {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // leave ends reading with the last who listens.
@@ -79,6 +104,7 @@ func (h *eventHub) leave(l *listener) {
 	if len(h.listeners) == 0 {
 		h.closeReader()
 	}
+	h.narrow()
 }
 
 // stop ends listening for good.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"narthex/internal/daemon/api"
 )
@@ -18,6 +19,7 @@ const (
 	keyPolicy   = "policy"    // hash of the policy in force
 	keyNetwork  = "network"   // cookie of the network namespace
 	keyOverride = "override " // and the path: the value
+	keyUntil    = "until "    // and the path: when that ends, in ns of the clock that nobody sets
 )
 
 // checkNetwork refuses to adopt what polices the interfaces of another namespace: their
@@ -35,7 +37,13 @@ func overridesIn(journal map[string]string) []api.Override {
 	var found []api.Override
 	for key, value := range journal {
 		if path, ok := strings.CutPrefix(key, keyOverride); ok {
-			found = append(found, api.Override{Path: path, Value: value})
+			o := api.Override{Path: path, Value: value}
+			if ns, err := strconv.ParseInt(journal[keyUntil+path], 10, 64); err == nil {
+				o.Deadline = time.Duration(ns)
+				until := time.Now().Add(o.Deadline - monotonic())
+				o.Until = &until
+			}
+			found = append(found, o)
 		}
 	}
 	slices.SortFunc(found, func(a, b api.Override) int { return cmp.Compare(a.Path, b.Path) })
@@ -46,12 +54,21 @@ func overridesIn(journal map[string]string) []api.Override {
 func eraseOverrides(dp Datapath, overrides []api.Override) error {
 	var errs []error
 	for _, o := range overrides {
-		errs = append(errs, dp.Erase(keyOverride+o.Path))
+		errs = append(errs, dp.Erase(keyOverride+o.Path), dp.Erase(keyUntil+o.Path))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove overrides: %w", err)
 	}
 	return nil
+}
+
+// recordOverride writes the override of a path down for the next daemon.
+func recordOverride(dp Datapath, path string, overrides []api.Override) error {
+	o := overrides[slices.IndexFunc(overrides, func(o api.Override) bool { return o.Path == path })]
+	if o.Deadline == 0 {
+		return errors.Join(dp.Erase(keyUntil+path), dp.Record(keyOverride+path, o.Value))
+	}
+	return errors.Join(dp.Record(keyUntil+path, strconv.FormatInt(int64(o.Deadline), 10)), dp.Record(keyOverride+path, o.Value))
 }
 
 // inherit applies the overrides in the journal if they were set on this very policy, and
@@ -71,5 +88,6 @@ func (e *engine) inherit(next *enforceable, journal map[string]string) (*enforce
 		return next, overrides
 	}
 	e.log.Info("overrides stay in force", "overrides", overrides)
+	e.time(overrides)
 	return with, nil
 }

@@ -49,6 +49,11 @@ func (r *recorded) policy() (*enforceable, error) {
 	if err != nil || len(r.Overrides) == 0 {
 		return f, err
 	}
+	for i, o := range r.Overrides {
+		if o.Until != nil {
+			r.Overrides[i].Deadline = monotonic() + time.Until(*o.Until)
+		}
+	}
 	return f.with(r.Overrides)
 }
 

@@ -29,8 +29,10 @@ type Config struct {
 	RunDir     string             // where the lock is
 	Socket     string             // path of the control socket
 	Metrics    string             // address for metrics, empty for none
+	Hosts      []string           // names under which a reverse proxy asks for the dashboard, in lower case
 	ReadGroup  string             // whose members may see everything on the control socket; empty: none
 	WriteGroup string             // whose members may change limits as well
+	Refusals   string             // folder in which a sample of refusals is kept; empty: none are
 	Keep       bool               // leave the policy enforced at the end
 	Without    []datapath.Feature // what the kernel is taken not to have, for tests
 	Sources    int                // per-source buckets; 0, as with the next three, for the default
@@ -39,6 +41,8 @@ type Config struct {
 	Flows      int                // connections that can be followed at once
 	Version    string
 	Log        *slog.Logger
+
+	ShortAddresses bool // of clients whose refusals are kept, prefixes are written
 
 	Reload <-chan os.Signal // each asks for a reload
 
@@ -50,9 +54,9 @@ type Config struct {
 	Confine func() (held []string, err error)
 	// MetricsHandler makes the handler of /metrics.
 	MetricsHandler func(status func() (api.Status, error)) http.Handler
-	// Dashboard puts a page before it that shows what watch tells of; nil: there is none. It is
+	// Dashboard puts a page before it that shows what feed tells of; nil: there is none. It is
 	// served on address.
-	Dashboard func(watch func(context.Context) (<-chan live.View, error), address string, metrics http.Handler) http.Handler
+	Dashboard func(feed live.Feed, address string, allowed []string, metrics http.Handler) http.Handler
 }
 
 // daemon is a running instance.
@@ -72,6 +76,9 @@ type daemon struct {
 	reloads reloads
 	live    *liveHub
 	held    []string // capabilities; empty: not known
+
+	refusals *refusalLog // nil: none are kept
+	past     live.Past
 }
 
 // Run puts the policy in force, serves until ctx is done or a client asks to stop, and
@@ -110,6 +117,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.enforce(network, first); err != nil {
 		return err
 	}
+	d.refusals = openRefusals(&cfg, d.log)
 	d.confine()
 	memory.spend()() // what starting took
 	return d.serve(ctx)

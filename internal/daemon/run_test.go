@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
 )
 
 func TestRunDetachesAtTheEnd(t *testing.T) {
@@ -667,5 +670,58 @@ func TestInstanceIsTaken(t *testing.T) {
 	}
 	if err := lock.Release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is set for a time ends by itself, whichever daemon runs then.
+func TestSetForATime(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	shadow := func() bool { s, _ := m.kernel.State("test"); return s.Tables.Services[0].Shadow }
+	set := func(seconds float64) {
+		t.Helper()
+		if _, err := r.client.Set(t.Context(), api.SetRequest{Path: "services.web.mode", Value: "shadow", For: seconds}); err != nil {
+			t.Fatal(err)
+		}
+		if !shadow() {
+			t.Fatal("the service is not in shadow mode")
+		}
+	}
+	set(0.1)
+	eventually(t, "it enforces again", func() bool { return !shadow() })
+	eventually(t, "the override has gone", func() bool { return len(r.status().Overrides) == 0 })
+	for key := range m.kernel.Journal("test") {
+		if strings.HasPrefix(key, keyOverride) || strings.HasPrefix(key, keyUntil) {
+			t.Errorf("the journal has %q", key)
+		}
+	}
+	set(3600)
+	if o := r.status().Overrides; len(o) != 1 || o[0].Until == nil || time.Until(*o[0].Until) < 59*time.Minute {
+		t.Errorf("overrides %+v", o)
+	}
+	set(0.5)
+	m.crash(r, cfg)
+	r = m.start(cfg)
+	defer r.end()
+	eventually(t, "it enforces again under the next daemon", func() bool { return !shadow() })
+}
+
+func TestHealth(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	cfg.Metrics = "127.0.0.1:0"
+	d := &daemon{cfg: cfg, engine: &engine{}}
+	ask := func(path string) int {
+		w := httptest.NewRecorder()
+		d.withHealth(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	if got := [3]int{ask("/healthz"), ask("/readyz"), ask("/")}; got != [3]int{200, 503, 404} {
+		t.Errorf("while nothing is policed: %v", got)
+	}
+	d.engine.attachments = []datapath.Attachment{{Name: "eth0"}}
+	if got := ask("/readyz"); got != 200 {
+		t.Errorf("while something is: %v", got)
 	}
 }

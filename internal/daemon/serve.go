@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/live"
 	"narthex/internal/netif"
 )
 
@@ -45,6 +46,13 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.engine.adapt(following, &beating)
 	beating.Go(func() { d.engine.pulse().run(following) })
 	d.startServers()
+	if d.metrics != nil && d.cfg.Dashboard != nil {
+		beating.Go(func() { d.remember(following) })
+	}
+	if d.refusals != nil {
+		defer d.refusals.close()
+		beating.Go(func() { d.refusals.record(following, d.events) })
+	}
 	d.cfg.Notifier.Notify(ready(d.summary()))
 	keep, err := d.loop(ctx, changed)
 	d.cfg.Notifier.Notify(sd.SdNotifyStopping)
@@ -205,11 +213,43 @@ func (d *daemon) startServers() {
 	if d.metrics != nil {
 		handler := d.cfg.MetricsHandler(d.status)
 		if d.cfg.Dashboard != nil {
-			handler = d.cfg.Dashboard(d.watch, metricsAddress(d.cfg.Metrics), handler)
+			handler = d.cfg.Dashboard(live.Feed{Watch: d.watch, Past: d.past.Views}, metricsAddress(d.cfg.Metrics), d.cfg.Hosts, handler)
 		}
-		d.startServer(newMetricsServer(handler, d.log), newBounded(d.metrics, metricsConnections))
+		d.startServer(newMetricsServer(d.withHealth(handler), d.log), newBounded(d.metrics, metricsConnections))
 		d.log.Info("serving metrics", "address", d.metrics.Addr().String())
 	}
+}
+
+// remember keeps how it went in the last hour, for dashboards.
+func (d *daemon) remember(ctx context.Context) {
+	tick := time.NewTicker(live.PastEvery)
+	defer tick.Stop()
+	for {
+		if s, err := d.status(); err == nil {
+			d.past.See(time.Now(), s)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// withHealth serves what orchestrators and load balancers ask beside metrics: /healthz, that the daemon runs;
+// /readyz, that a policy is enforced. By whatever name they ask for it: there is nothing to be read.
+func (d *daemon) withHealth(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !d.engine.enforcing() {
+			http.Error(w, "no interface is policed", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
 }
 
 func (d *daemon) startServer(server *http.Server, listener net.Listener) {

@@ -68,6 +68,7 @@ func (d *daemon) api() http.Handler {
 	})
 	mux.HandleFunc("GET "+api.PathAlive, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, api.Alive{PID: os.Getpid()}) })
 	mux.HandleFunc("GET "+api.PathEvents, d.tellEvents)
+	mux.HandleFunc("GET "+api.PathRefusals, d.tellRefusals)
 	mux.HandleFunc("GET "+api.PathLive, d.showLive)
 	mux.HandleFunc("GET "+api.PathSamples, d.engine.agent.serveSamples)
 	handleFrom(mux, api.PathReload, d.reload)

@@ -45,6 +45,7 @@ func (d *daemon) status() (api.Status, error) {
 		notes = append(notes, fmt.Sprintf("cannot tell how much memory the maps hold: %v", err))
 	}
 	return api.Status{
+		Host:      hostName,
 		Instance:  e.instance,
 		Enforcing: len(e.attachments) > 0,
 		PID:       os.Getpid(),
@@ -198,3 +199,7 @@ func counts(all []datapath.Counts, i int) api.Counts {
 	}
 	return api.Counts{Matched: all[i].Matched(), Counts: all[i]}
 }
+
+// hostName is the machine's, so that one knows which of several dashboards one looks at; empty if
+// it has none.
+var hostName, _ = os.Hostname()

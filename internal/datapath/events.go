@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -16,6 +17,8 @@ import (
 type EventReader interface {
 	// Next waits for an event. The error is os.ErrClosed when the reader has been closed.
 	Next() (Event, error)
+	// Refusals has the programs tell of refusals and demotions alone, or of everything.
+	Refusals(alone bool) error
 	Close() error
 }
 
@@ -33,6 +36,20 @@ type eventReader struct {
 	subscription
 	classes    []string // of the connection rules, by slot
 	generation uint32   // of the policy that these are of
+
+	refusals atomic.Bool // the programs tell of these alone
+}
+
+// onlyRefusals is the bit of the time until which somebody listens that bpf/observe/events.h has
+// for that.
+const onlyRefusals = 1
+
+// Refusals has the programs tell of refusals and demotions alone, or of everything.
+func (e *eventReader) Refusals(alone bool) error {
+	if e.refusals.Swap(alone) == alone {
+		return nil
+	}
+	return e.renew()
 }
 
 // Events has the programs tell of their decisions. There may be one reader at a time. It goes
@@ -45,7 +62,12 @@ func (in *Instance) Events() (EventReader, error) {
 		return nil, errors.New("instance is closed")
 	}
 	e := &eventReader{subscription: subscription{in: in, stop: make(chan struct{})}}
-	e.say = func(until uint64) error { return e.control.Put(zero, until) }
+	e.say = func(until uint64) error {
+		if until &^= onlyRefusals; until != 0 && e.refusals.Load() {
+			until |= onlyRefusals
+		}
+		return e.control.Put(zero, until)
+	}
 	if err := e.open(o.Events, o.Audience, o.EventBudgets); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening to events: %w", err), e.release())
 	}

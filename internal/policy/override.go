@@ -129,6 +129,7 @@ func (p *Policy) settings() []setting {
 func (l *settingList) addService(s *Service) {
 	q := &s.Queue
 	c := &s.Concurrency
+	l.add(s.mode(), s.setMode, "services", s.Name, "mode")
 	l.add(c.word(), setConcurrency(c), "services", s.Name, "concurrency")
 	l.add(fmt.Sprint(max(c.Min, defaultFloor)), setTo(&c.Min, parseLimit), "services", s.Name, "concurrency", "min")
 	l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseLimit)), "services", s.Name, "concurrency", "max")
@@ -141,6 +142,22 @@ func (l *settingList) addService(s *Service) {
 	l.add(fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
 	l.add(span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
 	l.add(span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
+}
+
+// mode returns whether the service's policy is enforced or only tried.
+func (s *Service) mode() string {
+	if s.Shadow {
+		return "shadow"
+	}
+	return "enforce"
+}
+
+func (s *Service) setMode(value string) error {
+	mode, err := parseMode(value)
+	if err == nil {
+		s.Shadow = mode == "shadow"
+	}
+	return err
 }
 
 func (p *Policy) addClasses(l *settingList) {

@@ -121,12 +121,12 @@ func TestOverrideUnknownPath(t *testing.T) {
 	tests := []struct{ policy, want string }{
 		{overridable, `set "nonsense": there is no such path; what can be set: connections.partner.rate, connections.partner.burst, ` +
 			`connections.everyone.rate, connections.everyone.burst, requests.index.rate, requests.index.burst, ` +
-			`requests.index.over, services.web.concurrency and 16 more`},
-		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set: services.web.concurrency, ` +
+			`requests.index.over, services.web.mode and 17 more`},
+		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set: services.web.mode, services.web.concurrency, ` +
 			`services.web.concurrency.min, services.web.concurrency.max, services.web.concurrency.target, services.web.overload.after, services.web.overload.calm, ` +
-			`services.web.overload.rejecting, services.web.overload.flooded and 6 more`},
+			`services.web.overload.rejecting and 7 more`},
 		{manyRated(5), `set "nonsense": there is no such path; what can be set: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
-			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 16 more`},
+			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 17 more`},
 	}
 	for _, test := range tests {
 		if err := parsed(t, test.policy).Override("nonsense", "1"); err == nil || err.Error() != test.want {
@@ -198,7 +198,7 @@ func TestSettings(t *testing.T) {
 	}
 	want := []string{"connections.partner.rate", "connections.partner.burst", "connections.everyone.rate", "connections.everyone.burst",
 		"requests.index.rate", "requests.index.burst", "requests.index.over",
-		"services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
+		"services.web.mode", "services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
 		"services.web.overload.after", "services.web.overload.calm", "services.web.overload.rejecting", "services.web.overload.flooded",
 		"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
 		"classes.gold.reserve", "classes.gold.max", "classes.gold.stall", "classes.bronze.reserve", "classes.bronze.max", "classes.bronze.stall"}

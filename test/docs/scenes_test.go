@@ -77,6 +77,6 @@ func (p *page) standing(b *blocks.Block) error {
 		return err
 	}
 	s.standingPolicy()
-	run := blocks.Command{Text: repository + "/bin/narthex run --policy /etc/narthex/policy.yaml --metrics 9464"}
+	run := blocks.Command{Text: repository + "/bin/narthex run --policy /etc/narthex/policy.yaml --metrics 9464 --refusals /var/log/narthex"}
 	return p.daemon(s.terminal("daemon", "server"), b, run)
 }

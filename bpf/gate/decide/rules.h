@@ -258,7 +258,7 @@ static __always_inline int apply_rule(struct scene *sc) {
   __u64 value = key_of(r, rule);
   int ruling = ruling_of(rule, w, value);
   w->by = rule->slot;
-  w->debt = rule->action == ACTION_POLICE && heard_at() ? debt_of(rule, &w->from, value, w->now) : 0;
+  w->debt = rule->action == ACTION_POLICE && heard_at(true) ? debt_of(rule, &w->from, value, w->now) : 0;
   if (w->demoted)
     set_rank(&w->flow, sc->config, sc->config->ranks - 1);
   else if (rule->class != NO_CLASS)

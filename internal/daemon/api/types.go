@@ -23,6 +23,7 @@ const (
 
 // Status is what `narthex status` shows. It is the answer to GET /v1/status.
 type Status struct {
+	Host      string                     `json:"host,omitempty"` // name of the machine
 	Instance  string                     `json:"instance"`
 	Enforcing bool                       `json:"enforcing"` // something is attached
 	PID       int                        `json:"pid"`       // 0: enforcing without a daemon
@@ -203,6 +204,10 @@ type RequestRuleStatus struct {
 type Override struct {
 	Path  string `json:"path"`
 	Value string `json:"value"`
+	// Until is when it ends by itself; absent: it does not.
+	Until *time.Time `json:"until,omitempty"`
+	// Deadline is the same by a clock that nobody sets, in nanoseconds; the daemon's alone.
+	Deadline time.Duration `json:"-"`
 }
 
 // SourcesStatus says how much of the table of per-source buckets is in use.
@@ -232,8 +237,9 @@ type ReloadResult struct {
 type SetRequest struct {
 	Path   string     `json:"path,omitempty"`
 	Value  string     `json:"value,omitempty"`
-	Policy bool       `json:"policy,omitempty"` // end the override of path, back to the policy's value
-	Values []Override `json:"values,omitempty"` // in place of the others
+	Policy bool       `json:"policy,omitempty"`      // end the override of path, back to the policy's value
+	Values []Override `json:"values,omitempty"`      // in place of the others
+	For    float64    `json:"for_seconds,omitempty"` // after which what is set ends by itself; 0: it does not
 }
 
 // All lists what is to be set.
@@ -241,7 +247,7 @@ func (r SetRequest) All() []Override {
 	if len(r.Values) > 0 {
 		return r.Values
 	}
-	return []Override{{r.Path, r.Value}}
+	return []Override{{Path: r.Path, Value: r.Value}}
 }
 
 // Paths names what is to be set, in words.

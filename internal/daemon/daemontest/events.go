@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"narthex/internal/datapath"
 )
@@ -17,6 +18,13 @@ type reader struct {
 	broken chan error
 	closed chan struct{}
 	once   sync.Once
+	alone  atomic.Bool
+}
+
+// Refusals has Tell tell of refusals alone.
+func (r *reader) Refusals(alone bool) error {
+	r.alone.Store(alone)
+	return nil
 }
 
 // Events listens to what Tell tells. Two at once are an error.
@@ -61,6 +69,10 @@ func (r *reader) Close() error {
 func (k *Kernel) Tell(e datapath.Event) bool {
 	r := k.listening()
 	if r == nil {
+		return false
+	}
+	refusal := e.Kind == datapath.EventDrop || e.Kind == datapath.EventReject || e.Kind == datapath.EventDemote
+	if r.alone.Load() && !refusal {
 		return false
 	}
 	select {

@@ -61,6 +61,10 @@ var Endpoints = []Endpoint{
 		Query: []Parameter{{"service", "Of this service alone."}, {"reason", "For this reason alone."}, {"class", "Of this class alone."}, {"rule", "By this rule alone."}, {"from", "From this address or prefix alone."}, {"kind", "Of this kind alone."}, {"sample", "One in so many."}},
 	},
 	{
+		Method: http.MethodGet, Path: api.PathRefusals, What: "Refusals that were kept, the oldest first, as `narthex events --since` shows them.", Access: AccessRead, Answer: api.Event{}, Stream: true,
+		Query: []Parameter{{"since", "None before this time, as RFC 3339 has it."}, {"until", "None after this time."}, {"service", "Of this service alone."}, {"reason", "For this reason alone."}, {"class", "Of this class alone."}, {"rule", "By this rule alone."}, {"from", "From this address or prefix alone."}, {"kind", "Of this kind alone."}, {"sample", "One in so many."}},
+	},
+	{
 		Method: http.MethodGet, Path: api.PathLive, What: "Rates by service, class and rule, as `narthex top` shows them, once a second.", Access: AccessRead, Answer: live.View{}, Stream: true,
 		Query: []Parameter{{"once", "1: one value, and the end."}},
 	},
