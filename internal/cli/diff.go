@@ -44,7 +44,7 @@ with a sentence on the standard error if it cannot be told.`,
 		result, err := diff(cmd.Context(), t, args, against)
 		switch {
 		case err != nil:
-			return trouble{err}
+			return trouble(err)
 		case asJSON:
 			err = printJSON(env, result)
 		default:

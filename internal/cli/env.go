@@ -86,12 +86,6 @@ type failure struct{ err error }
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
 
-// trouble is an error of a command whose exit code 1 is an answer.
-type trouble struct{ err error }
-
-func (t trouble) Error() string { return t.err.Error() }
-func (t trouble) Unwrap() error { return t.err }
-
 // exitError ends a command that has said all there is to say.
 type exitError struct{ code int }
 
@@ -103,8 +97,6 @@ func usage(message string) error { return &api.Error{Message: message, Usage: tr
 func exitCode(err error) int {
 	var told *api.Error
 	switch {
-	case errors.As(err, new(trouble)):
-		return exitUsage
 	case errors.As(err, new(policy.Errors)):
 		return exitUsage
 	case errors.As(err, &told) && told.Usage:
