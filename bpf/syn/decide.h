@@ -28,8 +28,8 @@ static __always_inline bool account(const struct decision *d) {
     __u32 slot = d->service->slot;
     count(bpf_map_lookup_elem(&service_counts, &slot), d->drop, d->shadow);
   }
-  if (d->rule)
-    count(d->counts, d->drop, d->shadow);
+  if (d->rule) /* which has let in what is shed */
+    count(d->counts, d->drop && d->reason != REASON_SHED, d->shadow);
   if (!d->rule || d->reason)
     count_reason(d->reason, d->drop, d->shadow);
   return d->drop && !d->shadow;

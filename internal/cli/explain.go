@@ -197,7 +197,7 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 		fmt.Fprintf(b, " by rule %s", r.ClientRule)
 	}
 	if r.Blocked > 0 {
-		fmt.Fprintf(b, ", which is blocked for another %s: %s\n", span(r.Blocked), r.Verdict)
+		fmt.Fprintf(b, ", which is blocked for another %s by request rule %s: %s\n", span(r.Blocked), strings.Join(r.BlockedBy, " or "), r.Verdict)
 		return
 	}
 	b.WriteString(": " + ruleText(r.Rule, r.Action, r.Rate, r.Burst, r.Per) + whenText(r.When, r.Enforced))

@@ -116,9 +116,18 @@ func printRules(b *strings.Builder, title string, rules []api.RuleStatus, all bo
 	if !all && len(rules) > mostRules {
 		shown = busiest(rules)
 	}
-	t := newTable(title, "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP")
+	heads := []string{title, "DOES", "PER", "CLASS", ">PASSED", ">DROPPED", ">WOULD DROP"}
+	demotes := slices.ContainsFunc(shown, func(r api.RuleStatus) bool { return r.Demoted > 0 })
+	if demotes {
+		heads = append(heads, ">DEMOTED")
+	}
+	t := newTable(heads...)
 	for _, r := range shown {
-		t.add(append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)...)
+		row := append([]string{r.Name, doesText(r), dash(r.Per), dash(r.Class)}, countCells(r.Counts)...)
+		if demotes {
+			row = append(row, strconv.FormatUint(r.Demoted, 10))
+		}
+		t.add(row...)
 	}
 	b.WriteString("\n")
 	t.print(b)
@@ -171,15 +180,22 @@ func dash(s string) string {
 }
 
 func printReasons(b *strings.Builder, s api.Status) {
-	if len(s.Reasons) == 0 {
-		return
-	}
-	t := newTable("WITHOUT A RULE", ">PASSED", ">DROPPED", ">WOULD DROP")
+	packets := newTable("WITHOUT A RULE", ">PASSED", ">DROPPED", ">WOULD DROP")
+	segments := newTable("HOLDING REQUESTS TAKES", ">SEGMENTS")
 	for _, reason := range slices.Sorted(maps.Keys(s.Reasons)) {
-		t.add(append([]string{reason}, countCells(api.Counts{Counts: s.Reasons[reason]})...)...)
+		counts := s.Reasons[reason]
+		if datapath.IsUsual(reason) {
+			segments.add(reason, strconv.FormatUint(counts.Matched(), 10))
+			continue
+		}
+		packets.add(append([]string{reason}, countCells(api.Counts{Counts: counts})...)...)
 	}
-	b.WriteString("\n")
-	t.print(b)
+	for _, t := range []*table{packets, segments} {
+		if len(t.rows) > 1 {
+			b.WriteString("\n")
+			t.print(b)
+		}
+	}
 }
 
 func printOverrides(b *strings.Builder, overrides []api.Override) {

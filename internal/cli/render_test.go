@@ -101,8 +101,8 @@ func TestRequestDecision(t *testing.T) {
 		"  server name b.example: rule tenant, classify, class silver: pass\n  the client is remembered in class silver for 10m\n": {
 			SNI: "b.example", Rule: "tenant", Action: "classify", Class: "silver", Learn: 600, Verdict: "pass",
 		},
-		"  GET /x of 192.0.2.7 by rule everyone, which is blocked for another 2.0s: reject\n": {
-			Method: "GET", Path: "/x", Client: "192.0.2.7", ClientRule: "everyone", Class: "gold", Blocked: 2, Verdict: "reject",
+		"  GET /x of 192.0.2.7 by rule everyone, which is blocked for another 2.0s by request rule cgi or login: reject\n": {
+			Method: "GET", Path: "/x", Client: "192.0.2.7", ClientRule: "everyone", Class: "gold", Blocked: 2, BlockedBy: []string{"cgi", "login"}, Verdict: "reject",
 		},
 		"  GET /x: rule x, drop: drop\n  who is rejected has connections refused for 3s\n": {
 			Method: "GET", Path: "/x", Rule: "x", Action: "drop", Block: 3, Verdict: "drop",
@@ -301,5 +301,25 @@ func TestExplanationOfAWaitingRoom(t *testing.T) {
 		if got := b.String(); got != tt.want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
 		}
+	}
+}
+
+// On a calm machine nothing looks like a loss: that requests wait takes segments, which nobody misses.
+func TestReasonsOfACalmMachine(t *testing.T) {
+	var b strings.Builder
+	printReasons(&b, api.Status{Reasons: map[string]datapath.Counts{
+		"handshake": {Dropped: 2}, "not_syn": {Passed: 5}, "cut": {Passed: 1}, "forged": {Dropped: 3},
+	}})
+	want := `
+WITHOUT A RULE  PASSED  DROPPED  WOULD DROP
+forged               0        3           0
+not_syn              5        0           0
+
+HOLDING REQUESTS TAKES  SEGMENTS
+cut                            1
+handshake                      2
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"narthex/internal/daemon/api"
@@ -157,6 +158,16 @@ func (x Explainer) remembered(from netip.Addr) (learned int, blocked time.Durati
 	return c.Class, blocked, nil
 }
 
+// blockers are the rules that may have blocked a client. Which one did is not remembered.
+func blockers(p *policy.Policy) (names []string) {
+	for i := range p.Requests {
+		if p.Requests[i].Block > 0 {
+			names = append(names, p.Requests[i].Name)
+		}
+	}
+	return names
+}
+
 // candidates returns the services that a connection may be to: the one, or all that can
 // be reached in the source's family if there is no destination; or says why there is none.
 func (x Explainer) candidates(q question) (services []int, none string) {
@@ -199,7 +210,7 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 		d.Learned = x.Policy.ClassName(q.learned)
 	}
 	if q.blocked > 0 {
-		d.Reason, d.Verdict = fmt.Sprintf("blocked for another %s, for a request rule said so", q.blocked.Round(time.Millisecond)), dropText(s.Shadow)
+		d.Reason, d.Verdict = fmt.Sprintf("blocked for another %s by request rule %s", q.blocked.Round(time.Millisecond), strings.Join(blockers(x.Policy), " or ")), dropText(s.Shadow)
 		return d, nil
 	}
 	rule := x.Tables.LookupLearned(service, q.learned, q.from, q.port)

@@ -91,7 +91,7 @@ func TestLiveViewsReachWhoWatches(t *testing.T) {
 			t.Errorf("a later view is of %v s", v.Interval)
 		}
 		if len(v.Sources) > 0 {
-			if s := v.Sources[0]; s.Client != "192.0.2.7" || s.LastRule != "cgi" || s.Turned <= 0 {
+			if s := v.Sources[0]; s.Client != "192.0.2.7" || s.Rule != "cgi" || s.Turned <= 0 {
 				t.Errorf("source: %+v", s)
 			}
 			break

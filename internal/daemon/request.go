@@ -207,7 +207,7 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 	r.Class = r.x.Policy.ClassName(r.class)
 	switch {
 	case blocked > 0:
-		r.Blocked = blocked.Seconds()
+		r.Blocked, r.BlockedBy = blocked.Seconds(), blockers(r.x.Policy)
 		r.end("reject")
 	case rule < 0:
 		return false, nil

@@ -71,7 +71,7 @@ func TestExplainRequests(t *testing.T) {
 		{"of nobody beyond 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 32)}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},
 		{"of a client, not by a proxy", plain, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7"}}, &api.RequestDecision{Method: "GET", Path: "/x", Host: "", Verdict: "pass"}, "silver"},
 		{"of a learned client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: [::ffff:10.0.0.20]:5,"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.20", ClientRule: "known", Class: "gold", Verdict: "pass"}, "gold"},
-		{"of a blocked client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.21"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.21", ClientRule: "everyone", Class: "silver", Blocked: 2, Verdict: "reject"}, ""},
+		{"of a blocked client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.21"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.21", ClientRule: "everyone", Class: "silver", Blocked: 2, BlockedBy: []string{"noaccess"}, Verdict: "reject"}, ""},
 		{"of a client that passes", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 10.0.0.1"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "10.0.0.1", ClientRule: "friend", Class: "bronze", Verdict: "pass"}, ""},
 		{"of a client that is dropped", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Verdict: "reject"}, ""},
 		{"of a proxy's client, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 203.0.113.9, 192.0.2.7 , 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "192.0.2.7", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "reject"}, ""},
@@ -121,7 +121,7 @@ func TestExplainOfWhoIsRemembered(t *testing.T) {
 	r := m.start(m.config(file))
 	for from, want := range map[string]api.Decision{
 		"10.0.0.20:5": {Learned: "gold", Rule: "known", Action: "classify", Class: "gold", Verdict: "pass"},
-		"10.0.0.21:5": {Reason: "blocked for another 2s, for a request rule said so", Class: "bronze", Verdict: "drop"},
+		"10.0.0.21:5": {Reason: "blocked for another 2s by request rule noaccess", Class: "bronze", Verdict: "drop"},
 		"10.0.0.22:5": {Rule: "everyone", Action: "classify", Class: "silver", Verdict: "pass"},
 	} {
 		got, err := r.client.Explain(t.Context(), api.ExplainRequest{From: from, To: "192.0.2.1:25"})
@@ -153,7 +153,7 @@ func TestStatusOfRequestRules(t *testing.T) {
 	got := r.status().Requests
 	want := api.RequestRuleStatus{Over: string(policy.OverDemote)}
 	want.RuleStatus = api.RuleStatus{Name: "slow", Action: "police", Rate: "5/s", Burst: 2, Per: "rule", Class: "gold", Overridden: true}
-	want.Matched, want.Passed, want.Dropped = 5500, 500, 5000
+	want.Matched, want.Passed, want.Demoted = 5500, 500, 5000
 	if len(got) != 8 {
 		t.Fatalf("%d rules, want 8", len(got))
 	}

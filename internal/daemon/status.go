@@ -146,6 +146,9 @@ func requestRules(f *enforceable, stats datapath.Stats, now rateNow) []api.Reque
 		if q.Action == policy.ActionPolice {
 			list[i].Over = string(q.Over)
 		}
+		if q.Over == policy.OverDemote { // which turns nobody away
+			list[i].Demoted, list[i].Dropped = list[i].Dropped, 0
+		}
 	}
 	return list
 }

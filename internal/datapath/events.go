@@ -108,7 +108,8 @@ func (e *eventReader) event(raw *narthexEvent) Event {
 		Class:   nameAt(in.slots.classes, uint32(raw.Class)),
 		Waited:  time.Duration(raw.Waited),
 	}
-	if int(raw.Rule) < len(in.slots.rules) {
+	shed := ev.Kind == EventDrop && narthexReason(raw.Reason) == narthexReasonREASON_SHED // not by the rule that let it in
+	if int(raw.Rule) < len(in.slots.rules) && !shed {
 		ev.nameRule(&in.slots.rules[raw.Rule], raw.Debt)
 	}
 	switch ev.Kind {

@@ -196,3 +196,13 @@ func (in *Instance) MapBytes() (uint64, error) {
 	}
 	return sum, nil
 }
+
+// IsUsual reports whether what counts under a reason is how requests are held, and nobody's loss:
+// segments that the gate answers for itself, or that are sent again.
+func IsUsual(reason string) bool {
+	switch reason {
+	case "handshake", "pipelined", "held", "farewell", "cut", "gathered", "parked":
+		return true
+	}
+	return false
+}

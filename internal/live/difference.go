@@ -123,22 +123,23 @@ func durationsSince(now, was api.Durations) api.Durations {
 // rules returns those that decided most.
 func (d difference) rules(s api.Status) []Rule {
 	list := []Rule{}
-	add := func(kind, name string, now api.Counts) {
-		was, known := d.last.rules[ruleKey{kind, name}]
+	add := func(kind string, now *api.RuleStatus) {
+		was, known := d.last.rules[ruleKey{kind, now.Name}]
 		if !known {
 			return
 		}
-		r := Rule{Name: name, Kind: kind, Matched: d.rate(now.Matched, was.Matched)}
-		r.Dropped = d.rate(turned(now.Counts), turned(was.Counts))
+		r := Rule{Name: now.Name, Kind: kind, Matched: d.rate(now.Matched, was.Matched)}
+		r.Dropped = d.rate(turned(now.Counts.Counts), turned(was.Counts.Counts))
+		r.Demoted = d.rate(now.Demoted, was.Demoted)
 		if r.Matched > 0 {
 			list = append(list, r)
 		}
 	}
-	for _, r := range s.Rules {
-		add(connection, r.Name, r.Counts)
+	for i := range s.Rules {
+		add(connection, &s.Rules[i])
 	}
-	for _, r := range s.Requests {
-		add(request, r.Name, r.Counts)
+	for i := range s.Requests {
+		add(request, &s.Requests[i].RuleStatus)
 	}
 	slices.SortStableFunc(list, func(a, b Rule) int { return cmp.Compare(b.Matched, a.Matched) })
 	return list[:min(len(list), mostRules)]

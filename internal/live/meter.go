@@ -30,7 +30,7 @@ type Meter struct {
 type moment struct {
 	at       time.Time
 	services map[string]api.Counts
-	rules    map[ruleKey]api.Counts
+	rules    map[ruleKey]*api.RuleStatus
 	reasons  map[string]datapath.Counts
 	rooms    rooms
 }
@@ -84,7 +84,7 @@ func (m *Meter) View(now time.Time, s api.Status) View {
 
 func momentOf(now time.Time, s api.Status) *moment {
 	m := &moment{
-		at: now, services: map[string]api.Counts{}, rules: map[ruleKey]api.Counts{}, reasons: s.Reasons,
+		at: now, services: map[string]api.Counts{}, rules: map[ruleKey]*api.RuleStatus{}, reasons: s.Reasons,
 		rooms: rooms{now, map[classKey]*api.RoomClassStatus{}},
 	}
 	for i := range s.Services {
@@ -97,11 +97,11 @@ func momentOf(now time.Time, s api.Status) *moment {
 			m.rooms.classes[classKey{service.Name, service.Classes[j].Name}] = &service.Classes[j]
 		}
 	}
-	for _, r := range s.Rules {
-		m.rules[ruleKey{connection, r.Name}] = r.Counts
+	for i := range s.Rules {
+		m.rules[ruleKey{connection, s.Rules[i].Name}] = &s.Rules[i]
 	}
-	for _, r := range s.Requests {
-		m.rules[ruleKey{request, r.Name}] = r.Counts
+	for i := range s.Requests {
+		m.rules[ruleKey{request, s.Requests[i].Name}] = &s.Requests[i].RuleStatus
 	}
 	return m
 }

@@ -147,7 +147,7 @@ func TestRulesThatDecidedMostComeFirst(t *testing.T) {
 	var m Meter
 	m.View(start, status(syns(1, 0, 0), syns(9, 9, 9), syns(0, 0, 0)))
 	v := m.View(start.Add(time.Second), status(syns(3, 1, 0), syns(9, 9, 9), syns(10, 20, 30)))
-	want := []Rule{{"a", "request", 60, 50}, {"a", "connection", 3, 1}}
+	want := []Rule{{"a", "request", 60, 50, 0}, {"a", "connection", 3, 1, 0}}
 	if diff := cmp.Diff(want, v.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

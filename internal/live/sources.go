@@ -18,6 +18,8 @@ const (
 	keptSources = 512
 	// fadesIn is the time constant by which what a source did is forgotten.
 	fadesIn = 10 * time.Second
+	// mostCauses is how many causes of a source are told apart.
+	mostCauses = 4
 	// forgotten is how little of it is not worth an entry.
 	forgotten = 0.05
 )
@@ -33,7 +35,37 @@ type Sources struct {
 
 type source struct {
 	turned, seen float64
+	causes       [mostCauses]cause // for which it was turned away
+}
+
+// cause is a rule and a reason for which a source was turned away so often.
+type cause struct {
 	rule, reason string
+	times        float64
+}
+
+// blame counts a cause. With more causes than there is room for, what comes often stays: a new one
+// takes from the least, and has its place when nothing is left of that.
+func (s *source) blame(rule, reason string) {
+	least := &s.causes[0]
+	for i := range s.causes {
+		c := &s.causes[i]
+		if c.times > 0 && c.rule == rule && c.reason == reason {
+			c.times++
+			return
+		}
+		if c.times < least.times {
+			least = c
+		}
+	}
+	if least.times -= 1; least.times <= 0 {
+		*least = cause{rule, reason, 1}
+	}
+}
+
+// most returns the cause that was most frequent of late.
+func (s *source) most() cause {
+	return slices.MaxFunc(s.causes[:], func(a, b cause) int { return cmp.Compare(a.times, b.times) })
 }
 
 // See counts an event.
@@ -54,7 +86,7 @@ func (s *Sources) See(e datapath.Event) {
 	c.seen++
 	if e.Kind == datapath.EventDrop || e.Kind == datapath.EventReject {
 		c.turned++
-		c.rule, c.reason = e.Rule, e.Reason
+		c.blame(e.Rule, e.Reason)
 	}
 }
 
@@ -99,8 +131,9 @@ func (s *Sources) Top(now time.Time, n int) []Source {
 			break
 		}
 		c := s.table[at]
+		most := c.most()
 		list = append(list, Source{
-			Client: at.String(), Turned: c.turned / span, Seen: c.seen / span, LastRule: c.rule, LastReason: c.reason,
+			Client: at.String(), Turned: c.turned / span, Seen: c.seen / span, Rule: most.rule, Reason: most.reason,
 		})
 	}
 	return list
@@ -112,6 +145,9 @@ func (s *Sources) fade(now time.Time) {
 	for at, c := range s.table {
 		c.turned *= factor
 		c.seen *= factor
+		for i := range c.causes {
+			c.causes[i].times *= factor
+		}
 		if c.seen < forgotten {
 			delete(s.table, at)
 		}

@@ -38,8 +38,8 @@ func TestSourcesByHowManyWereTurnedAway(t *testing.T) {
 	}
 	// Counts fade by a second's worth before they are shown: they are up to 5 % too low.
 	want := []Source{
-		{Client: "192.0.2.2", Turned: 40, Seen: 40, LastRule: "foe", LastReason: "rule"},
-		{Client: "192.0.2.1", Turned: 10, Seen: 20, LastRule: "foe", LastReason: "rule"},
+		{Client: "192.0.2.2", Turned: 40, Seen: 40, Rule: "foe", Reason: "rule"},
+		{Client: "192.0.2.1", Turned: 10, Seen: 20, Rule: "foe", Reason: "rule"},
 		{Client: "2001:db8::1", Seen: 10},
 	}
 	got := s.Top(start.Add(time.Minute), 10)
@@ -89,5 +89,25 @@ func TestAFloodOfSourcesIsBounded(t *testing.T) {
 	}
 	if got := s.Top(start.Add(time.Second), 1); len(got) != 1 || got[0].Client != "192.0.2.1" || got[0].Turned < 400 {
 		t.Errorf("first of a flood: %v", got)
+	}
+}
+
+// What is shown is why a source was turned away most, and not why it was last.
+func TestSourcesByTheMostFrequentCause(t *testing.T) {
+	a := netip.MustParseAddr("192.0.2.1")
+	var s Sources
+	s.Top(start, 1)
+	reject := func(rule, reason string, times int) {
+		for range times {
+			s.See(datapath.Event{Kind: datapath.EventReject, Client: netip.AddrPortFrom(a, 4000), Rule: rule, Reason: reason})
+		}
+	}
+	for i, name := range []string{"a", "b", "c", "d", "e", "f"} { // more than are kept
+		reject("login", "rule", 5)
+		reject(name, "rule", i%2+1)
+	}
+	reject("", "max_wait", 1)
+	if got := s.Top(start.Add(time.Second), 1); len(got) != 1 || got[0].Rule != "login" || got[0].Reason != "rule" {
+		t.Errorf("turned away 30 times by login, last by something else: %+v", got)
 	}
 }

@@ -71,15 +71,16 @@ type Rule struct {
 	Name    string  `json:"name"`
 	Kind    string  `json:"kind"` // connection or request
 	Matched float64 `json:"matched_per_second"`
-	Dropped float64 `json:"dropped_per_second"` // of these, those that it dropped, rejected or demoted; in shadow mode, would have
+	Dropped float64 `json:"dropped_per_second"` // of these, those that it dropped or rejected; in shadow mode, would have
+	Demoted float64 `json:"demoted_per_second"` // of these, those that it put into the lowest class
 }
 
 // Source is a client, as events tell of it. Events are sampled: its rates are at least so
 // high.
 type Source struct {
-	Client     string  `json:"client"`                 // address
-	Turned     float64 `json:"turned_away_per_second"` // dropped and rejected
-	Seen       float64 `json:"seen_per_second"`        // events of any kind
-	LastRule   string  `json:"rule"`                   // that turned it away last; empty if it was no rule
-	LastReason string  `json:"reason"`                 // for which it was turned away last
+	Client string  `json:"client"`                 // address
+	Turned float64 `json:"turned_away_per_second"` // dropped and rejected
+	Seen   float64 `json:"seen_per_second"`        // events of any kind
+	Rule   string  `json:"rule"`                   // that turned it away most; empty if it was no rule
+	Reason string  `json:"reason"`                 // for which it was turned away most
 }

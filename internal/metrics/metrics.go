@@ -65,7 +65,7 @@ func atOnce(most int, next http.Handler) http.Handler {
 var (
 	syns        = counter("syns_total", "SYNs to a service by what became of them. would_drop: passed because the service is in shadow mode.", "service", "verdict")
 	ruleSYNs    = counter("rule_syns_total", "SYNs that a connection rule has decided.", "rule", "verdict")
-	ruleReqs    = counter("rule_requests_total", "Requests that a request rule has decided. dropped: rejected, dropped or demoted.", "rule", "verdict")
+	ruleReqs    = counter("rule_requests_total", "Requests that a request rule has decided. dropped: rejected or dropped; demoted: put into the lowest class.", "rule", "verdict")
 	synRate     = gauge("rule_syn_rate", "SYNs per second that a connection rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
 	reqRate     = gauge("rule_request_rate", "Requests per second that a request rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
 	unruled     = counter("unruled_packets_total", "Packets decided without a rule, by reason.", "reason", "verdict")
@@ -165,6 +165,9 @@ func (s sink) rules(status api.Status) {
 	for _, rule := range status.Requests {
 		if rule.Matched > 0 || len(status.Requests) <= manyRules {
 			s.counts(ruleReqs, rule.Name, rule.Counts.Counts)
+			if rule.Over == "demote" {
+				s.put(ruleReqs, float64(rule.Demoted), rule.Name, "demoted")
+			}
 			s.rate(reqRate, rule.RuleStatus)
 		}
 	}

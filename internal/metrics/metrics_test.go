@@ -85,49 +85,49 @@ func TestExposition(t *testing.T) {
 		WaitingRoom: api.PoolStatus{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101},
 	}
 	body := scrape(t, status)
-	want := `narthex_adopted{instance="a"} 0
-narthex_attachment_info{instance="a",interface="eth0",mode="native",service="web"} 1
-narthex_build_info{goversion="GO",instance="a",version="1.2"} 1
-narthex_class_priority{class="gold",instance="a"} 1
-narthex_enforcing{instance="a"} 1
-narthex_event_listeners{instance="a"} 2
-narthex_events_missed_total{cause="budget",instance="a"} 8
-narthex_events_missed_total{cause="slow_listener",instance="a"} 9
-narthex_events_total{instance="a"} 70
-narthex_flows{instance="a"} 128
-narthex_flows_used{instance="a"} 101
-narthex_map_bytes{instance="a"} 4096
-narthex_notes{instance="a"} 2
-narthex_overrides{instance="a"} 1
-narthex_policy_changed_timestamp_seconds{instance="a"} 1001
-narthex_policy_info{hash="f00d",instance="a"} 1
-narthex_policy_last_reload_successful{instance="a"} 0
-narthex_policy_loaded_timestamp_seconds{instance="a"} 1000.5
-narthex_policy_reloads_total{instance="a",result="done"} 4
-narthex_policy_reloads_total{instance="a",result="failed"} 3
-narthex_policy_rules{instance="a",table="connections"} 1
-narthex_policy_rules{instance="a",table="requests"} 1
-narthex_policy_unconfirmed{instance="a"} 1
-narthex_policy_warnings{instance="a"} 1
-narthex_rule_requests_total{instance="a",rule="cgi",verdict="dropped"} 7
-narthex_rule_requests_total{instance="a",rule="cgi",verdict="passed"} 6
-narthex_rule_requests_total{instance="a",rule="cgi",verdict="would_drop"} 8
-narthex_rule_syns_total{instance="a",rule="everyone",verdict="dropped"} 5
-narthex_rule_syns_total{instance="a",rule="everyone",verdict="passed"} 4
-narthex_rule_syns_total{instance="a",rule="everyone",verdict="would_drop"} 0
-narthex_service_info{instance="a",mode="shadow",protocol="tls",service="web"} 1
-narthex_service_listening{instance="a",service="web"} 1
-narthex_slots{instance="a"} 64
-narthex_slots_free{instance="a"} 3
-narthex_sources{instance="a"} 10
-narthex_sources_indebted{instance="a"} 1
-narthex_sources_limit{instance="a"} 100
-narthex_syns_total{instance="a",service="web",verdict="dropped"} 2
-narthex_syns_total{instance="a",service="web",verdict="passed"} 3
-narthex_syns_total{instance="a",service="web",verdict="would_drop"} 1
-narthex_unruled_packets_total{instance="a",reason="fragment",verdict="dropped"} 9
-narthex_unruled_packets_total{instance="a",reason="fragment",verdict="passed"} 0
-narthex_unruled_packets_total{instance="a",reason="fragment",verdict="would_drop"} 0
+	want := `narthex_adopted{narthex_instance="a"} 0
+narthex_attachment_info{interface="eth0",mode="native",narthex_instance="a",service="web"} 1
+narthex_build_info{goversion="GO",narthex_instance="a",version="1.2"} 1
+narthex_class_priority{class="gold",narthex_instance="a"} 1
+narthex_enforcing{narthex_instance="a"} 1
+narthex_event_listeners{narthex_instance="a"} 2
+narthex_events_missed_total{cause="budget",narthex_instance="a"} 8
+narthex_events_missed_total{cause="slow_listener",narthex_instance="a"} 9
+narthex_events_total{narthex_instance="a"} 70
+narthex_flows{narthex_instance="a"} 128
+narthex_flows_used{narthex_instance="a"} 101
+narthex_map_bytes{narthex_instance="a"} 4096
+narthex_notes{narthex_instance="a"} 2
+narthex_overrides{narthex_instance="a"} 1
+narthex_policy_changed_timestamp_seconds{narthex_instance="a"} 1001
+narthex_policy_info{hash="f00d",narthex_instance="a"} 1
+narthex_policy_last_reload_successful{narthex_instance="a"} 0
+narthex_policy_loaded_timestamp_seconds{narthex_instance="a"} 1000.5
+narthex_policy_reloads_total{narthex_instance="a",result="done"} 4
+narthex_policy_reloads_total{narthex_instance="a",result="failed"} 3
+narthex_policy_rules{narthex_instance="a",table="connections"} 1
+narthex_policy_rules{narthex_instance="a",table="requests"} 1
+narthex_policy_unconfirmed{narthex_instance="a"} 1
+narthex_policy_warnings{narthex_instance="a"} 1
+narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="dropped"} 7
+narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="passed"} 6
+narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="would_drop"} 8
+narthex_rule_syns_total{narthex_instance="a",rule="everyone",verdict="dropped"} 5
+narthex_rule_syns_total{narthex_instance="a",rule="everyone",verdict="passed"} 4
+narthex_rule_syns_total{narthex_instance="a",rule="everyone",verdict="would_drop"} 0
+narthex_service_info{mode="shadow",narthex_instance="a",protocol="tls",service="web"} 1
+narthex_service_listening{narthex_instance="a",service="web"} 1
+narthex_slots{narthex_instance="a"} 64
+narthex_slots_free{narthex_instance="a"} 3
+narthex_sources{narthex_instance="a"} 10
+narthex_sources_indebted{narthex_instance="a"} 1
+narthex_sources_limit{narthex_instance="a"} 100
+narthex_syns_total{narthex_instance="a",service="web",verdict="dropped"} 2
+narthex_syns_total{narthex_instance="a",service="web",verdict="passed"} 3
+narthex_syns_total{narthex_instance="a",service="web",verdict="would_drop"} 1
+narthex_unruled_packets_total{narthex_instance="a",reason="fragment",verdict="dropped"} 9
+narthex_unruled_packets_total{narthex_instance="a",reason="fragment",verdict="passed"} 0
+narthex_unruled_packets_total{narthex_instance="a",reason="fragment",verdict="would_drop"} 0
 `
 	compare(t, strings.Replace(want, "GO", runtime.Version(), 1), samples(body))
 	if !strings.Contains(body, "\ngo_goroutines ") {
@@ -152,8 +152,8 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 	var got []string
 	for line := range strings.Lines(samples(body)) {
 		if regexp.MustCompile("^narthex_(request|concurrency|class_conc)").MatchString(line) {
-			line = strings.Replace(line, `{class="gold",instance="",service="shop"}`, "", 1)
-			got = append(got, strings.NewReplacer(`class="gold",instance="",`, "", `,service="shop"`, "", `service="shop",`, "", "narthex_", "").Replace(line))
+			line = strings.Replace(line, `{class="gold",narthex_instance="",service="shop"}`, "", 1)
+			got = append(got, strings.NewReplacer(`class="gold",narthex_instance="",`, "", `,service="shop"`, "", `service="shop",`, "", "narthex_", "").Replace(line))
 		}
 	}
 	zero := func(name string, bounds ...string) (lines string) {

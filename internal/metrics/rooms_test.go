@@ -27,7 +27,7 @@ func TestExpositionOfLimits(t *testing.T) {
 	for line := range strings.Lines(samples(body)) {
 		for _, name := range []string{"concurrency_", "service_overload", "syns_kept"} {
 			if strings.HasPrefix(line, "narthex_"+name) {
-				got += strings.Replace(line, `instance="",`, "", 1)
+				got += strings.Replace(line, `narthex_instance="",`, "", 1)
 			}
 		}
 	}

@@ -15,14 +15,14 @@ import (
 type family struct {
 	desc   *prometheus.Desc
 	kind   dto.MetricType
-	labels []string // instance is the first
+	labels []string // narthex_instance is the first: a scrape has an instance of its own
 }
 
 // families are all there are.
 var families []*family
 
 func newFamily(kind dto.MetricType, name, help string, labels []string) *family {
-	labels = append([]string{"instance"}, labels...)
+	labels = append([]string{"narthex_instance"}, labels...)
 	f := &family{prometheus.NewDesc("narthex_"+name, help, labels, nil), kind, labels}
 	families = append(families, f)
 	return f

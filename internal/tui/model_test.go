@@ -168,6 +168,8 @@ func TestFilter(t *testing.T) {
 	press(t, m, "/", "L", "o", "g", "q")
 	if got := text(m); !strings.Contains(got, "filter: Logq_") || strings.Contains(got, "login") {
 		t.Errorf("while it is typed:\n%s", got)
+	} else if !strings.Contains(got, "the filter hides 2: esc shows all") || strings.Contains(got, "no rule has matched") {
+		t.Errorf("it does not say what the filter hides:\n%s", got)
 	}
 	press(t, m, "backspace", "i", "enter")
 	got := text(m)

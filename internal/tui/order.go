@@ -115,7 +115,7 @@ func (m *Model) rules() []live.Rule {
 
 func (m *Model) sources() []live.Source {
 	list := slices.DeleteFunc(slices.Clone(m.shown.view.Sources), func(s live.Source) bool {
-		return !m.has(s.Client, s.LastRule, s.LastReason)
+		return !m.has(s.Client, s.Rule, s.Reason)
 	})
 	sorted(list, orders[m.sort].sources, m.reverse)
 	return list

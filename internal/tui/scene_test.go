@@ -65,9 +65,9 @@ func overload(second int) live.View {
 			{Name: "per-client", Kind: "connection", Matched: 900, Dropped: 260}, {Name: "login", Kind: "request", Matched: 250, Dropped: 200},
 		},
 		Sources: []live.Source{
-			{Client: "192.0.2.44", Turned: 180.2, Seen: 200, LastRule: "login", LastReason: "rule"},
-			{Client: "2001:db8:1:2:3:4:5:6", Turned: 90, Seen: 91, LastRule: "per-client", LastReason: "rule"},
-			{Client: "198.51.100.7", Turned: 12, Seen: 30, LastReason: "queue_full"},
+			{Client: "192.0.2.44", Turned: 180.2, Seen: 200, Rule: "login", Reason: "rule"},
+			{Client: "2001:db8:1:2:3:4:5:6", Turned: 90, Seen: 91, Rule: "per-client", Reason: "rule"},
+			{Client: "198.51.100.7", Turned: 12, Seen: 30, Reason: "queue_full"},
 			{Client: "203.0.113.9", Seen: 1.5},
 		},
 		DroppedBy: map[string]float64{"shed": 40},

@@ -90,7 +90,15 @@ func (m *Model) ruleBlock(width int) block {
 	for _, r := range m.rules() {
 		t.add(cell{r.Name, plain}, cell{r.Kind, faint}, cell{doesText(m.status(r)), faint}, as(plain, figures.Rate(r.Matched)), as(bad, figures.Rate(r.Dropped)))
 	}
-	return block{t.head(), t.lines(), "no rule has matched"}
+	return block{t.head(), t.lines(), m.none("no rule has matched", len(m.shown.view.Rules))}
+}
+
+// none is what is said where no row is: that there is nothing, or that the filter hides it all.
+func (m *Model) none(nothing string, hidden int) string {
+	if hidden == 0 {
+		return nothing
+	}
+	return fmt.Sprintf("the filter hides %d: esc shows all", hidden)
 }
 
 func doesText(r api.RuleStatus) string {
@@ -112,10 +120,10 @@ func (m *Model) sourceBlock(width int) block {
 		{head: "CLIENT"}, {"BY RULE", 14, false}, {"REASON", 11, false}, {"TURNED/s", 8, true}, {"SEEN/s", 8, true},
 	})
 	for _, s := range m.sources() {
-		by := as(plain, s.LastRule)
-		t.add(cell{s.Client, plain}, by, cell{s.LastReason, plain}, as(bad, figures.Rate(s.Turned)), as(plain, figures.Rate(s.Seen)))
+		by := as(plain, s.Rule)
+		t.add(cell{s.Client, plain}, by, cell{s.Reason, plain}, as(bad, figures.Rate(s.Turned)), as(plain, figures.Rate(s.Seen)))
 	}
-	return block{t.head(), t.lines(), "no client was seen"}
+	return block{t.head(), t.lines(), m.none("no client was seen", len(m.shown.view.Sources))}
 }
 
 // changeBlock has the last changes of limits, of all services.

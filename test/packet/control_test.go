@@ -157,6 +157,9 @@ requests:
 			if int(counted.Dropped) < 2*rest {
 				t.Errorf("%s, %s: of %d sources two SYNs were shed, counted are %d", h.name, c.name, rest, counted.Dropped)
 			}
+			if by := s.counters(t).since(before)["rule other"]; by.Dropped != 0 {
+				t.Errorf("%s, %s: what is shed counts as dropped by the rule that let it in: %+v", h.name, c.name, by)
+			}
 			if h.send(t, syn("10.5.0.1:4000", "10.0.0.1:80").bytes(t)) {
 				t.Errorf("%s, %s: a source that is learned as gold was shed", h.name, c.name)
 			}

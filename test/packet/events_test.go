@@ -154,9 +154,9 @@ func TestEventsOfSYNs(t *testing.T) {
 	for _, from := range []struct{ address, rule, class string }{{"10.9.0.1", "", "bronze"}, {"10.3.0.2", "all", "bronze"}} {
 		f.from = addrPort(from.address + ":4000")
 		got := e.hears(func() { s.hooks[1].send(t, f.bytes(t)) })
-		want := datapath.Event{Kind: datapath.EventDrop, Client: f.from, Server: f.to, Service: "shop", Class: from.class, Rule: from.rule, Reason: "shed"}
+		want := datapath.Event{Kind: datapath.EventDrop, Client: f.from, Server: f.to, Service: "shop", Class: from.class, Reason: "shed"}
 		if from.rule != "" { // its bucket is empty before its class matters
-			want.Reason, want.Rated, want.Burst = "rule", true, 2
+			want.Rule, want.Reason, want.Rated, want.Burst = from.rule, "rule", true, 2
 		}
 		tells(t, got, want)
 	}

@@ -54,7 +54,7 @@ func readDashboard(t *testing.T) (d dashboard, text string) {
 // selected.
 func (d dashboard) expressions() (list []string) {
 	ready := strings.NewReplacer("$__rate_interval", "1m", "$__range", "1m", "$__interval", "1m",
-		"$job", ".*", "$node", ".*", "$instance", ".*", "$service", ".*")
+		"$job", ".*", "$node", ".*", "$narthex_instance", ".*", "$instance", ".*", "$service", ".*")
 	targets := slices.Clone(d.Annotations.List)
 	for _, p := range d.Panels {
 		targets = append(targets, p.Targets...)
@@ -91,7 +91,7 @@ func TestDashboardIsWhole(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables[v.Name] = true
 	}
-	for _, name := range []string{"datasource", "instance", "service"} {
+	for _, name := range []string{"datasource", "instance", "narthex_instance", "service"} {
 		if !variables[name] {
 			t.Errorf("there is no variable %s", name)
 		}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "b21a060b1cf8cc3850f84db6d7b8c6b5"
+const compiled = "3e525b4c82ce933e0cbe49c83945ccfe"

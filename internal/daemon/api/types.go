@@ -188,11 +188,12 @@ type RuleStatus struct {
 	When       string  `json:"when,omitempty"`     // overload, rejecting or flooded: enforced from then on only; absent: always
 	Class      string  `json:"class,omitempty"`
 	Overridden bool    `json:"overridden"`
+	Demoted    uint64  `json:"demoted,omitempty"` // requests that it put into the lowest class; in shadow mode they count as would_drop
 	Counts
 }
 
 // RequestRuleStatus is one request rule. Its counts are of requests; dropped are all that it
-// has rejected, dropped or demoted.
+// has rejected or dropped.
 type RequestRuleStatus struct {
 	RuleStatus
 	Over  string  `json:"over,omitempty"`          // what is done out of profile: reject, drop or demote
@@ -317,8 +318,9 @@ type RequestDecision struct {
 	Client  string `json:"client,omitempty"`  // whose request it is, if a trusted proxy says so
 	Refused string `json:"refused,omitempty"` // why it is answered 400
 
-	ClientRule string  `json:"client_rule,omitempty"`     // connection rule that matches that client
-	Blocked    float64 `json:"blocked_seconds,omitempty"` // for which requests of that client are rejected yet
+	ClientRule string   `json:"client_rule,omitempty"`     // connection rule that matches that client
+	Blocked    float64  `json:"blocked_seconds,omitempty"` // for which requests of that client are rejected yet
+	BlockedBy  []string `json:"blocked_by,omitempty"`      // the rules that may have done so
 
 	When     string `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
 	Enforced *bool  `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
