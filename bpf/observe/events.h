@@ -9,8 +9,8 @@ struct {
   __uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* Key 0; value: ns until which user space listens, which it renews; 0: it does not. With the lowest bit it listens to
- * refusals alone. */
+/* Key 0; value: ns until which user space listens, which it renews; 0: it does not. With the lowest bit it
+ * listens to refusals alone. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "3e525b4c82ce933e0cbe49c83945ccfe"
+const compiled = "8a8974c7c50d66a34c08563e441dad72"
