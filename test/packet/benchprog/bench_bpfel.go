@@ -785,13 +785,16 @@ const (
 	BenchProgBenchClass         = "bench_class"
 	BenchProgBenchClock         = "bench_clock"
 	BenchProgBenchConnection    = "bench_connection"
+	BenchProgBenchCounts        = "bench_counts"
 	BenchProgBenchEmpty         = "bench_empty"
 	BenchProgBenchFlow          = "bench_flow"
 	BenchProgBenchFresh         = "bench_fresh"
 	BenchProgBenchKnown         = "bench_known"
 	BenchProgBenchNothing       = "bench_nothing"
+	BenchProgBenchRoom          = "bench_room"
 	BenchProgBenchRule          = "bench_rule"
 	BenchProgBenchRules         = "bench_rules"
+	BenchProgBenchScene         = "bench_scene"
 	BenchProgBenchSegment       = "bench_segment"
 	BenchProgBenchUrl           = "bench_url"
 	BenchProgNarthexGateIn      = "narthex_gate_in"
@@ -886,13 +889,16 @@ type BenchProgramSpecs struct {
 	BenchClass         *ebpf.ProgramSpec `ebpf:"bench_class"`
 	BenchClock         *ebpf.ProgramSpec `ebpf:"bench_clock"`
 	BenchConnection    *ebpf.ProgramSpec `ebpf:"bench_connection"`
+	BenchCounts        *ebpf.ProgramSpec `ebpf:"bench_counts"`
 	BenchEmpty         *ebpf.ProgramSpec `ebpf:"bench_empty"`
 	BenchFlow          *ebpf.ProgramSpec `ebpf:"bench_flow"`
 	BenchFresh         *ebpf.ProgramSpec `ebpf:"bench_fresh"`
 	BenchKnown         *ebpf.ProgramSpec `ebpf:"bench_known"`
 	BenchNothing       *ebpf.ProgramSpec `ebpf:"bench_nothing"`
+	BenchRoom          *ebpf.ProgramSpec `ebpf:"bench_room"`
 	BenchRule          *ebpf.ProgramSpec `ebpf:"bench_rule"`
 	BenchRules         *ebpf.ProgramSpec `ebpf:"bench_rules"`
+	BenchScene         *ebpf.ProgramSpec `ebpf:"bench_scene"`
 	BenchSegment       *ebpf.ProgramSpec `ebpf:"bench_segment"`
 	BenchUrl           *ebpf.ProgramSpec `ebpf:"bench_url"`
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
@@ -1161,13 +1167,16 @@ type BenchPrograms struct {
 	BenchClass         *ebpf.Program `ebpf:"bench_class"`
 	BenchClock         *ebpf.Program `ebpf:"bench_clock"`
 	BenchConnection    *ebpf.Program `ebpf:"bench_connection"`
+	BenchCounts        *ebpf.Program `ebpf:"bench_counts"`
 	BenchEmpty         *ebpf.Program `ebpf:"bench_empty"`
 	BenchFlow          *ebpf.Program `ebpf:"bench_flow"`
 	BenchFresh         *ebpf.Program `ebpf:"bench_fresh"`
 	BenchKnown         *ebpf.Program `ebpf:"bench_known"`
 	BenchNothing       *ebpf.Program `ebpf:"bench_nothing"`
+	BenchRoom          *ebpf.Program `ebpf:"bench_room"`
 	BenchRule          *ebpf.Program `ebpf:"bench_rule"`
 	BenchRules         *ebpf.Program `ebpf:"bench_rules"`
+	BenchScene         *ebpf.Program `ebpf:"bench_scene"`
 	BenchSegment       *ebpf.Program `ebpf:"bench_segment"`
 	BenchUrl           *ebpf.Program `ebpf:"bench_url"`
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
@@ -1190,13 +1199,16 @@ func (p *BenchPrograms) Close() error {
 		p.BenchClass,
 		p.BenchClock,
 		p.BenchConnection,
+		p.BenchCounts,
 		p.BenchEmpty,
 		p.BenchFlow,
 		p.BenchFresh,
 		p.BenchKnown,
 		p.BenchNothing,
+		p.BenchRoom,
 		p.BenchRule,
 		p.BenchRules,
+		p.BenchScene,
 		p.BenchSegment,
 		p.BenchUrl,
 		p.NarthexGateIn,

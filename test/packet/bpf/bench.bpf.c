@@ -199,3 +199,45 @@ int bench_rules(struct __sk_buff *skb) {
   w->why = read_rules(skb, w);
   return bench_end(apply_rules(w) == STEP_TURN && w->flow.rule != NO_MATCH);
 }
+
+/* The frame's length says which of two rooms. */
+static __always_inline bool bench_open(struct scene *sc, const struct __sk_buff *skb) {
+  return open_scene(sc, skb->len & 1);
+}
+
+/* What a request does to its room that enters at once and leaves: the lock is taken twice. */
+SEC("tc")
+int bench_room(struct __sk_buff *skb) {
+  struct scene sc;
+  if (!bench_open(&sc, skb))
+    return TCX_DROP;
+  struct room *r = sc.room;
+  lock_current(&sc, skb->len & 1, r->epoch_began);
+  class_of(r, 0)->arrived++;
+  class_of(r, 0)->admitted++;
+  __u32 epoch = enter(r, 0);
+  bpf_spin_unlock(&r->lock);
+  bpf_spin_lock(&r->lock);
+  if (leave(r, 0, epoch))
+    count_service(class_of(r, 0), skb->len);
+  bpf_spin_unlock(&r->lock);
+  return TCX_NEXT;
+}
+
+/* What a connection does to counters that all CPUs share: its flow begins and ends. */
+SEC("tc")
+int bench_counts(struct __sk_buff *skb) {
+  struct scene sc;
+  if (!bench_open(&sc, skb))
+    return TCX_DROP;
+  count_flow(sc.room, sc.pool, 1);
+  count_flow(sc.room, sc.pool, -1);
+  return TCX_NEXT;
+}
+
+/* The same without either. */
+SEC("tc")
+int bench_scene(struct __sk_buff *skb) {
+  struct scene sc;
+  return bench_open(&sc, skb) ? TCX_NEXT : TCX_DROP;
+}
