@@ -13,6 +13,7 @@ const enum protocol *const btf_protocol __attribute__((unused));
 const enum fair *const btf_fair __attribute__((unused));
 const struct slot *const btf_slot __attribute__((unused));
 const struct match *const btf_match __attribute__((unused));
+const struct list_page *const btf_list_page __attribute__((unused));
 const struct match_entry *const btf_match_entry __attribute__((unused));
 const struct match_field *const btf_match_field __attribute__((unused));
 const struct match_node *const btf_match_node __attribute__((unused));

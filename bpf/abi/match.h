@@ -116,7 +116,9 @@ struct match {
   __u8 parameters; /* field of their number; 0: none */
   __u32 letters;   /* bits: first letters, of 5 bits each, of the names of headers that rules name */
   __u8 pairs;      /* the end of the fields from FIELD_PAIRS on that are pairs; 0: there are none */
-  __u8 pad2[3];    /* 0 */
+  __u8 lists;      /* field of the first list; 0: rules ask for none */
+  __u8 list_count; /* fields of lists */
+  __u8 pad2;       /* 0 */
   __u32 places;    /* cell of struct places; 0: rules ask neither whom a request is from nor where it is to */
 };
 

@@ -8,8 +8,8 @@
 #define ENTRY_NONE 0U
 #define ENTRY_NODE (1U << 31)
 
-/* Steps of a look-up at most: 32 strides of an IPv6 address, 4 of a port. */
-#define MAX_STEPS 36
+/* Steps of a look-up at most: 32 strides of an IPv6 address, 4 of a port, 4 of lists. */
+#define MAX_STEPS 40
 
 /* First cell of a policy image. */
 struct header {
@@ -25,6 +25,9 @@ struct header {
   __u8 uppers;        /* 1: upper_devices has entries */
   __u8 blocks;        /* 1: a request rule blocks clients */
   __u8 steers;        /* 1: SYNs to a service may be dropped in overload */
+  __u8 lists;         /* the table of lists in force, and one more; 0: there are no lists */
+  __u8 listed;        /* 1: connection rules ask for lists */
+  __u8 pad[2];        /* 0 */
   __u32 longest_wait; /* ms: of requests to any service that holds some */
   __u32 answers;      /* cell of the first struct refusal; they are in rows of `kinds` */
   __u32 answer_count;
@@ -37,7 +40,7 @@ struct node {
   __u64 key;
   __u64 mask;
   __u32 miss;      /* entry */
-  __u8 word;       /* 0, 1: halves of the address, 2: port in the upper 16 bits */
+  __u8 word;       /* 0, 1: halves of the address, 2: port in the upper 16 bits, 3: bits of lists */
   __u8 shift;      /* bits */
   __u16 pad;       /* 0 */
   __u32 child[16]; /* entries */

@@ -234,7 +234,7 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
     return;
   count_connection(p, service->slot);
   const struct room_config *c = room_config(&im, h, service->slot);
-  const struct rule *rule = find_rule(&im, service, c, p);
+  const struct rule *rule = find_rule(&im, service, c, p, listed_in(h, p));
   if (!c || (rule && rule->action == ACTION_PASS))
     return;
   __u32 rank = rank_of(c, rule);

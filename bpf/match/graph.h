@@ -2,6 +2,7 @@
 /* Walks the graph of rules that ask for several fields, along the patterns that a request has. */
 #pragma once
 #include "match/patterns.h"
+#include "policy/lists.h"
 
 /* The number of the lowest bit that is set, by a de Bruijn sequence (Leiserson et al., 1998): BPF has no
  * instruction for it. */
@@ -63,6 +64,32 @@ static __always_inline void note_sets(struct reading *r, const struct image *ope
   r->present[field / 64] |= 1ULL << (field & 63);
 }
 
+/* Sets bits of fields from the first on. */
+static __always_inline void note_bits(__u64 *fields, __u32 first, __u64 bits) {
+  __u64 here = bits << (first & 63), behind = bits >> 1 >> ((63 - first) & 63);
+  for (__u32 i = 0; i < MAX_FIELDS / 64; i++)
+    fields[i] |= i == first / 64 ? here : i == first / 64 + 1 ? behind : 0;
+}
+
+/* Notes in which of the lists that rules ask for a request's client is. Like an absent name a list has one
+ * pattern. */
+__noinline int note_lists(struct reading *r, const struct packet *from) {
+  struct image im;
+  struct match m;
+  const struct header *h = open_image(&im);
+  if (!r || !from || !h)
+    return 0;
+  __u32 table = h->lists;
+  if (!table || !open_match(&im, &m) || !m.lists)
+    return 0;
+  __u64 all = (1ULL << (m.list_count & 63)) - 1, in = find_lists(from, table);
+  if (in)
+    count_lists(in, table);
+  note_bits(r->absent, m.lists, all);
+  note_bits(r->present, m.lists, in & all);
+  return 0;
+}
+
 /* Notes in which of the sets that rules ask for a request's client is, and its destination. */
 __noinline int note_places(struct reading *r, const struct packet *from, const struct packet *to) {
   struct image im;
@@ -86,7 +113,8 @@ static __always_inline void note_absent(struct reading *r) {
     r->present[i] |= ~r->present[i] << 1 & r->absent[i];
 }
 
-/* What an absent name has is the one pattern that its field can have, which has the field's number. */
+/* What an absent name has, or a list, is the one pattern that its field can have, which has the field's
+ * number. */
 static __always_inline void hit_absent(struct reading *r, __u32 field) {
   field = text_opaque(field) & (MAX_FIELDS - 1);
   if (r->absent[field / 64] >> (field & 63) & 1) {

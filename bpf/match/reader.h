@@ -243,6 +243,7 @@ static __always_inline void find_joint(const struct work *w, struct reading *r) 
   if (!r->graph)
     return;
   note_absent(r);
+  note_lists(r, &w->from);
   note_places(r, &w->from, &w->s.p);
   walk_graph(r);
 }

@@ -2,7 +2,7 @@
 /* What is remembered of clients, by their addresses. */
 #pragma once
 #include "compat/verifier.h"
-#include "policy/image.h"
+#include "policy/lists.h"
 
 /* Clients that a request rule has learned. Written by the programs, and by user space that forgets one.
  * When full the least recently used is forgotten. */
@@ -67,10 +67,10 @@ static __always_inline __u32 learned_rank(const struct room_config *config, cons
 }
 
 /* The first connection rule that matches the packet's source, NULL if none. `config` is what the service's
- * room goes by; of one without learned classes it may be NULL. */
+ * room goes by; of one without learned classes it may be NULL. `in`: the lists that the source is in. */
 static __always_inline const struct rule *find_rule(struct image *im, const struct service *s,
-                                                    const struct room_config *config,
-                                                    const struct packet *p) {
+                                                    const struct room_config *config, const struct packet *p,
+                                                    __u64 in) {
   __u32 v4 = s->root_v4, v6 = s->root_v6, row = s->learned;
   __u32 rank = row && config ? learned_rank(config, p) : MAX_RANKS;
   if (rank < MAX_RANKS) {
@@ -80,7 +80,12 @@ static __always_inline const struct rule *find_rule(struct image *im, const stru
     v4 = r ? r->v4 : v4;
     v6 = r ? r->v6 : v6;
   }
-  return find_rule_from(im, p->v6 ? v6 : v4, p);
+  return find_rule_from(im, p->v6 ? v6 : v4, p, in);
+}
+
+/* The lists that connection rules ask for and the packet's source is in. */
+static __always_inline __u64 listed_in(const struct header *h, const struct packet *p) {
+  return h->listed ? find_lists(p, h->lists) : 0;
 }
 
 /* Whether the packet comes from a proxy that is trusted to say who its client is. */

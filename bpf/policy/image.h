@@ -4,7 +4,7 @@
 #include "parse/packet.h"
 #include "policy/maps.h"
 
-/* Words by number: the halves of the address, the port in the upper 16 bits, nothing. */
+/* Words by number: the halves of the address, the port in the upper 16 bits, the lists that it is in. */
 struct key {
   __u64 word[4];
 };
@@ -129,8 +129,8 @@ static __always_inline const struct service *find_service(struct image *im, cons
 
 /* The rule that a look-up from an entry comes to for the packet's source, NULL if none. */
 static __always_inline const struct rule *find_rule_from(struct image *im, __u32 entry,
-                                                         const struct packet *p) {
-  struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, 0}};
+                                                         const struct packet *p, __u64 in) {
+  struct key key = {{p->src[0], p->src[1], (__u64)p->sport << 48, in}};
   const union cell *c = walk(im, entry, &key);
   return c ? &c->rule : NULL;
 }

@@ -103,7 +103,10 @@ static __always_inline void decide_for_service(struct image *im, const struct he
     return;
   }
   const struct service *s = d->service;
-  d->rule = find_rule(im, s, s->learned ? room_config(im, h, s->slot) : NULL, p);
+  __u64 in = listed_in(h, p);
+  if (in)
+    count_lists(in, h->lists);
+  d->rule = find_rule(im, s, s->learned ? room_config(im, h, s->slot) : NULL, p, in);
   if (!d->rule) {
     d->reason = im->fault ? REASON_MAP_FAULT : REASON_NO_RULE;
   } else {

@@ -11,6 +11,7 @@ import (
 
 	"narthex/internal/daemon"
 	"narthex/internal/datapath"
+	"narthex/internal/lists"
 	"narthex/internal/policy"
 )
 
@@ -113,7 +114,12 @@ slots
 // may have.
 func readPolicy(env Env, file string) (*policy.Policy, *policy.Tables, []policy.Warning, error) {
 	if file != "-" {
-		return policy.Read(file)
+		p, tables, warnings, err := policy.Read(file)
+		if err != nil {
+			return p, tables, warnings, err
+		}
+		_, err = lists.Open(p)
+		return p, tables, warnings, err
 	}
 	text, err := io.ReadAll(io.LimitReader(env.Stdin, policy.MaxFileBytes+1))
 	if err != nil {
@@ -124,6 +130,9 @@ func readPolicy(env Env, file string) (*policy.Policy, *policy.Tables, []policy.
 		return nil, nil, warnings, err
 	}
 	tables, more, err := policy.Compile(p)
+	if err == nil {
+		_, err = lists.Open(p)
+	}
 	return p, tables, append(warnings, more...), err
 }
 

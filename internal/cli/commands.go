@@ -44,7 +44,7 @@ and who goes first, waits or is turned away. "narthex run" puts it in force.`,
 		return fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		initCommand(env), importCommand(env), runCommand(env), checkCommand(env), schemaCommand(env), diffCommand(env), reloadCommand(env), confirmCommand(env), shadowCommand(env), statusCommand(env), setCommand(env), tableCommand(env),
+		initCommand(env), importCommand(env), runCommand(env), checkCommand(env), schemaCommand(env), diffCommand(env), reloadCommand(env), confirmCommand(env), shadowCommand(env), statusCommand(env), listsCommand(env), setCommand(env), tableCommand(env),
 		explainCommand(env), eventsCommand(env), topCommand(env), detachCommand(env), versionCommand(env), completionCommand(env),
 	)
 	if env.Demo != nil {

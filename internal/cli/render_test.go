@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -321,5 +322,21 @@ handshake                      2
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}
+
+func TestListsText(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	got := listsText([]api.ListStatus{
+		{Name: "crawlers", File: "/etc/narthex/crawlers.txt", Entries: 120, Modified: now.Add(-time.Hour), Matches: 12345},
+		{Name: "blocked", File: "/b", Entries: 5_000_000, Modified: now.Add(-26 * time.Hour), Wrong: `/b:3: "x" is not an IP address`, WrongSince: now.Add(-time.Minute)},
+	}, now)
+	want := `LIST      ENTRIES   AGE  MATCHES  STATE              FILE
+crawlers      120  1h0m    12345  in force           /etc/narthex/crawlers.txt
+blocked   5000000    1d        0  the last good one  /b
+blocked: /b:3: "x" is not an IP address (for 1m)
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

@@ -74,6 +74,7 @@ func readStatus(ctx context.Context, t *target) (api.Status, error) {
 		Instance:  t.instance,
 		Enforcing: true,
 		Services:  []api.ServiceStatus{},
+		Lists:     []api.ListStatus{},
 		Classes:   []api.ClassStatus{},
 		Rules:     []api.RuleStatus{},
 		Requests:  []api.RequestRuleStatus{},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lists"
 	"narthex/internal/netif"
 )
 
@@ -18,6 +19,9 @@ type Datapath interface {
 	Notes() []string
 	Missing() []datapath.Missing
 	Apply(datapath.State) error
+	NewLists(*lists.Table) (*datapath.Lists, error)
+	SwapLists(*datapath.Lists) error
+	ListMatches() ([]uint64, error)
 	Attachments() []datapath.Attachment
 	Stats() (datapath.Stats, error)
 	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)

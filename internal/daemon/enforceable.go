@@ -26,6 +26,7 @@ type enforceable struct {
 	asWritten *policy.Policy // without overrides
 	policy    *policy.Policy // with them
 	tables    *policy.Tables
+	listed    *listed
 	overrides []api.Override // by path
 	warnings  []policy.Warning
 	loaded    time.Time
@@ -67,6 +68,11 @@ func parse(file string, text []byte) (*enforceable, error) {
 	if err != nil {
 		return nil, err
 	}
+	listed, err := openLists(p)
+	if err != nil {
+		return nil, err
+	}
+	tables.InLists = listed.bits
 	absolute, err := filepath.Abs(file)
 	if err != nil {
 		return nil, fmt.Errorf("find policy %q: %w", file, err)
@@ -77,6 +83,7 @@ func parse(file string, text []byte) (*enforceable, error) {
 		asWritten: p,
 		policy:    p,
 		tables:    tables,
+		listed:    listed,
 		warnings:  policy.MergeWarnings(warnings, more),
 		loaded:    time.Now(),
 	}, nil
@@ -97,6 +104,7 @@ func (f *enforceable) with(overrides []api.Override) (*enforceable, error) {
 	if err != nil {
 		return nil, err
 	}
+	tables.InLists = f.listed.bits
 	next := *f
 	next.policy, next.tables = p, tables
 	next.overrides = slices.Clone(overrides)

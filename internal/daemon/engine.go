@@ -368,7 +368,10 @@ func (e *engine) attachedTo(t netif.Target) bool {
 
 // apply tells the data path what to enforce and where. On error everything is as before.
 func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) error {
-	state := datapath.State{Tables: next.tables, Locals: snap.Locals}
+	if err := next.listed.prepare(e.dp); err != nil {
+		return err
+	}
+	state := datapath.State{Tables: next.tables, Locals: snap.Locals, Lists: next.listed.inKernel()}
 	for _, t := range plan.Targets {
 		state.Targets = append(state.Targets, datapath.Target{
 			Name: t.Name, Index: t.Index, XDP: t.XDP, Services: t.Services, Ports: t.Ports, Uppers: t.Uppers,
@@ -388,6 +391,9 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 	})
 	if err == nil {
 		e.logPlan(plan)
+		if e.current != nil && e.current.listed != next.listed {
+			e.current.listed.close()
+		}
 		e.current, e.snap, e.plan = next, snap, plan
 		e.limited.Store(limits(next.tables))
 		select {
@@ -431,6 +437,7 @@ func (e *engine) currentNotes() []string {
 		notes = append(notes, e.took)
 	}
 	notes = append(notes, e.unenforced()...)
+	notes = append(notes, e.listNotes()...)
 	notes = append(notes, e.plan.Notes...)
 	for _, a := range e.plan.Absent {
 		notes = append(notes, fmt.Sprintf("service %q: %v", a.Service, a.Err))

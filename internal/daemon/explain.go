@@ -108,9 +108,10 @@ func (x Explainer) assumePort(q *question, services []int) string {
 // portMatters reports whether a rule that asks for the source's port could decide.
 func (x Explainer) portMatters(service int, q *question) bool {
 	for _, c := range x.Policy.Connections {
+		in := func(list int) bool { return x.Tables.ListsOf(q.from)>>list&1 != 0 }
 		within := func(r policy.Range) bool { return r.First.Compare(q.from) <= 0 && q.from.Compare(r.Last) <= 0 }
 		if len(c.Learned) > 0 && !slices.Contains(c.Learned, q.learned) || len(c.To) > 0 && !slices.Contains(c.To, service) ||
-			len(c.From) > 0 && !slices.ContainsFunc(c.From, within) {
+			len(c.From)+len(c.FromLists) > 0 && !slices.ContainsFunc(c.From, within) && !slices.ContainsFunc(c.FromLists, in) {
 			continue
 		}
 		return len(c.FromPort) > 0 // else this rule decides whatever the port is
@@ -306,13 +307,9 @@ func (e *engine) explain(req api.ExplainRequest) (api.ExplainResult, error) {
 
 // Offline explains a policy file that is not in force.
 func Offline(file string, req api.ExplainRequest) (api.ExplainResult, error) {
-	p, _, err := policy.Load(file)
-	if err != nil {
-		return api.ExplainResult{}, AdviseOnPolicy(err)
-	}
-	tables, _, err := policy.Compile(p)
+	next, err := load(file, policy.ReadFile)
 	if err != nil {
 		return api.ExplainResult{}, err
 	}
-	return Explainer{Policy: p, Tables: tables}.Explain(req)
+	return Explainer{Policy: next.policy, Tables: next.tables}.Explain(req)
 }

@@ -71,7 +71,7 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 	switch x.Tables.Services[service].Room.Protocol {
 	case policy.TLS:
 		d.SNI = serverName(q.request)
-		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", From: q.from, To: x.destination(service, q)}, d.SNI != ""
+		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from)}, d.SNI != ""
 	case policy.TCP:
 		return v, false
 	}
@@ -94,7 +94,7 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 		Host: head.Host, HasHost: head.Host != "",
 		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
 		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
-		From: q.from, To: x.destination(service, q),
+		From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from),
 	}
 	return v, true
 }
@@ -190,7 +190,7 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 		return false, nil
 	}
 	r.from, r.firm, r.Client = from, firm, from.String()
-	v.From = from
+	v.From, v.Lists = from, r.x.Tables.ListsOf(from)
 	learned, blocked, err := r.x.remembered(from)
 	if err != nil {
 		return false, err

@@ -45,6 +45,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	var beating sync.WaitGroup
 	d.engine.adapt(following, &beating)
 	beating.Go(func() { d.engine.pulse().run(following) })
+	beating.Go(func() { d.engine.followLists(following) })
 	d.startServers()
 	if d.metrics != nil && d.cfg.Dashboard != nil {
 		beating.Go(func() { d.remember(following) })

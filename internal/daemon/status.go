@@ -40,6 +40,10 @@ func (d *daemon) status() (api.Status, error) {
 		return api.Status{}, fmt.Errorf("count slots of the waiting rooms: %w", err)
 	}
 	notes := append(e.currentNotes(), e.detours.notes(e.current.tables.Services, stats, listeners)...)
+	listed, err := e.listStatus()
+	if err != nil {
+		return api.Status{}, fmt.Errorf("read counters of lists: %w", err)
+	}
 	bytes, err := e.dp.MapBytes()
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("cannot tell how much memory the maps hold: %v", err))
@@ -61,6 +65,7 @@ func (d *daemon) status() (api.Status, error) {
 		Reasons:   stats.Reasons,
 		Overrides: api.List(slices.Clone(e.current.overrides)),
 		Sources:   api.SourcesStatus(sources),
+		Lists:     listed,
 		MapBytes:  bytes,
 		Missing:   api.List(e.dp.Missing()),
 		Notes:     api.List(notes),

@@ -27,6 +27,7 @@ type change struct {
 	slots   *slots   // as they will be
 	writes  []slotWrite
 	texts   uint32 // offset of the texts of answers
+	lists   int    // which table of lists will be in force, from 1 on; 0: there is none
 	image   *ebpf.Map
 
 	added      []attached // attached by this change
@@ -66,7 +67,10 @@ func (c *change) prepare() error {
 	if err != nil {
 		return err
 	}
-	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation, c.texts)
+	if err := c.placeLists(); err != nil {
+		return err
+	}
+	im := buildImage(c.state.Tables, c.state.Targets, listens, c.slots, groupBits(c.groups, c.generation), c.generation, c.texts, c.lists)
 	blocked, err := c.objects.anyBlocked()
 	if err != nil {
 		return err
@@ -170,6 +174,7 @@ func (c *change) settle() {
 		in.texts, in.answersAt = t.Texts, c.texts
 		in.warn(record(in.objects.Journal, keyAnswers, strconv.Itoa(int(c.texts))))
 	}
+	in.warn(in.settleLists(c.lists))
 	closeMap(old.image)
 	old.image = nil
 	in.objects.image = c.image

@@ -104,7 +104,7 @@ func (in *Instance) publishOpen(maxWait time.Duration) error {
 		return err
 	}
 	// The generation stays, and with it the interfaces' groups.
-	im := buildImage(&t, in.applied.Targets, listens, in.slots, groupBits(groups, in.imageGen), in.imageGen, in.answersAt)
+	im := buildImage(&t, in.applied.Targets, listens, in.slots, groupBits(groups, in.imageGen), in.imageGen, in.answersAt, in.listsAt)
 	m, err := im.newMap()
 	if err != nil {
 		return err

@@ -71,6 +71,7 @@ type Instance struct {
 
 	texts     []byte // of the answers in force, nil before there are any
 	answersAt uint32 // their offset
+	listsAt   int    // which table of lists is in force; 0: none has been
 }
 
 // ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or
@@ -84,6 +85,7 @@ type State struct {
 	// local routing table. 127.0.0.0/8 and ::1 need not be among them.
 	Locals  []netip.Prefix
 	Targets []Target
+	Lists   *Lists // in which sources are; nil: there are none
 }
 
 // Target is an interface to police, in the network namespace of the calling thread.

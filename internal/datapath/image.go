@@ -209,7 +209,7 @@ func sheds(t *policy.Tables) bool {
 }
 
 // buildImage packs tables for the slots that rules and services have, and for texts of answers at an offset.
-func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation, texts uint32) *image {
+func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation, texts uint32, lists int) *image {
 	l := newLayout(t, listens, s, groups, texts)
 	im := newImage(l.end)
 	h := narthexHeader{
@@ -217,8 +217,9 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		AnyV4: l.services.entry(listens.AnyV4), AnyV6: l.services.entry(listens.AnyV6),
 		Generation: generation,
 		Rooms:      uint32(l.firstRoom), RoomCount: uint32(len(l.rooms)),
-		Shadow:      flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
-		Steers:      flag(sheds(t)),
+		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
+		Steers: flag(sheds(t)),
+		Lists:  uint8(lists), Listed: flag(t.Listed && lists > 0),
 		LongestWait: uint32(longestWait(t).Milliseconds()),
 		Answers:     uint32(l.refused), AnswerCount: uint32(len(l.refusals)),
 		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),

@@ -74,7 +74,7 @@ func TestImageLookups(t *testing.T) {
 			t.Fatal(err)
 		}
 		groups := make([]uint32, len(tables.Services))
-		im, l := buildImage(tables, nil, listens, s, groups, 1, 0), newLayout(tables, listens, s, groups, 0)
+		im, l := buildImage(tables, nil, listens, s, groups, 1, 0, 0), newLayout(tables, listens, s, groups, 0)
 		r := rand.New(rand.NewPCG(5, uint64(rules)))
 		for range 3000 {
 			from := netip.AddrFrom4([4]byte{10, byte(r.IntN(3)) * 64, byte(r.Uint32()), byte(r.IntN(12))})

@@ -282,6 +282,8 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapSlots:            o.Slots,
 		narthexMapConnectionCounts: o.ConnectionCounts,
 		narthexMapAnswers:          o.Answers,
+		narthexMapLists:            o.Lists,
+		narthexMapListMatches:      o.ListMatches,
 	}
 }
 

@@ -43,7 +43,7 @@ func placeMatch(t *policy.RequestTables, cell int) *matchImage {
 	m.narthexMatch = narthexMatch{
 		Seed: t.Seed, RuleCount: uint32(len(t.Rules)), Mask: uint32(len(t.Entries)/entriesPerCell - 1), Width: uint16(t.Width),
 		Headers: flag(t.Headers), Cookies: flag(t.Cookies), Graph: flag(t.Graph), Asks: asked(t.Fields), Letters: t.Letters,
-		Query: flag(t.Query), Parameters: uint8(t.Parameters), Pairs: uint8(t.Pairs),
+		Query: flag(t.Query), Parameters: uint8(t.Parameters), Pairs: uint8(t.Pairs), Lists: uint8(t.Lists), ListCount: uint8(t.ListCount),
 		Rules:    take(len(t.Rules), 1),
 		Fields:   take(len(t.Fields), 1),
 		Patterns: take(len(t.Patterns), patternsPerCell),

@@ -113,7 +113,7 @@ func TestMatchImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im := buildImage(tables, nil, listens, s, make([]uint32, len(tables.Services)), 1, 0)
+	im := buildImage(tables, nil, listens, s, make([]uint32, len(tables.Services)), 1, 0, 0)
 	l := newLayout(tables, listens, s, make([]uint32, len(tables.Services)), 0)
 	h := at[narthexHeader](im, cellHeader, 0)
 	if h.Match != uint32(l.match.cell) || h.Blocks != 1 {

@@ -257,6 +257,9 @@ type narthexHeader struct {
 	Uppers      uint8
 	Blocks      uint8
 	Steers      uint8
+	Lists       uint8
+	Listed      uint8
+	Pad         [2]uint8
 	LongestWait uint32
 	Answers     uint32
 	AnswerCount uint32
@@ -282,6 +285,27 @@ type narthexLearned struct {
 	Until uint64
 	Class uint32
 	Pad   uint32
+}
+
+type narthexListCounts struct {
+	_       structs.HostLayout
+	Matched [32]uint64
+}
+
+type narthexListHeader struct {
+	_      structs.HostLayout
+	RootV4 uint64
+	RootV6 uint64
+	Nodes  uint32
+	Sets   uint32
+	EndsV4 uint32
+	EndsV6 uint32
+}
+
+type narthexListPage struct {
+	_      structs.HostLayout
+	Header narthexListHeader
+	_      [2097120]byte
 }
 
 type narthexMarkKey struct {
@@ -312,7 +336,9 @@ type narthexMatch struct {
 	Parameters uint8
 	Letters    uint32
 	Pairs      uint8
-	Pad2       [3]uint8
+	Lists      uint8
+	ListCount  uint8
+	Pad2       uint8
 	Places     uint32
 }
 
@@ -423,7 +449,7 @@ type narthexPage struct {
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [12]byte
+		_      [8]byte
 	}
 }
 
@@ -1170,6 +1196,8 @@ const (
 	narthexMapInterfaceGroups     = "interface_groups"
 	narthexMapJournal             = "journal"
 	narthexMapLearnedClients      = "learned_clients"
+	narthexMapListMatches         = "list_matches"
+	narthexMapLists               = "lists"
 	narthexMapMirror              = "mirror"
 	narthexMapMirrorBudgets       = "mirror_budgets"
 	narthexMapMirrorRing          = "mirror_ring"
@@ -1214,6 +1242,7 @@ const (
 	narthexVarBtfEvent            = "btf_event"
 	narthexVarBtfEventKind        = "btf_event_kind"
 	narthexVarBtfFair             = "btf_fair"
+	narthexVarBtfListPage         = "btf_list_page"
 	narthexVarBtfMatch            = "btf_match"
 	narthexVarBtfMatchEntry       = "btf_match_entry"
 	narthexVarBtfMatchField       = "btf_match_field"
@@ -1321,6 +1350,8 @@ type narthexMapSpecs struct {
 	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal          *ebpf.MapSpec `ebpf:"journal"`
 	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
+	ListMatches      *ebpf.MapSpec `ebpf:"list_matches"`
+	Lists            *ebpf.MapSpec `ebpf:"lists"`
 	Mirror           *ebpf.MapSpec `ebpf:"mirror"`
 	MirrorBudgets    *ebpf.MapSpec `ebpf:"mirror_budgets"`
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
@@ -1358,6 +1389,7 @@ type narthexVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
@@ -1424,6 +1456,8 @@ type narthexMaps struct {
 	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
 	Journal          *ebpf.Map `ebpf:"journal"`
 	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
+	ListMatches      *ebpf.Map `ebpf:"list_matches"`
+	Lists            *ebpf.Map `ebpf:"lists"`
 	Mirror           *ebpf.Map `ebpf:"mirror"`
 	MirrorBudgets    *ebpf.Map `ebpf:"mirror_budgets"`
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
@@ -1472,6 +1506,8 @@ func (m *narthexMaps) Close() error {
 		m.InterfaceGroups,
 		m.Journal,
 		m.LearnedClients,
+		m.ListMatches,
+		m.Lists,
 		m.Mirror,
 		m.MirrorBudgets,
 		m.MirrorRing,
@@ -1510,6 +1546,7 @@ type narthexVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`

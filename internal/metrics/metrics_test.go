@@ -81,6 +81,7 @@ func TestExposition(t *testing.T) {
 		Overrides: []api.Override{{Path: "x", Value: "y"}},
 		Sources:   api.SourcesStatus{Size: 100, Used: 10, Debt: 1},
 		MapBytes:  4096,
+		Lists:     []api.ListStatus{{Name: "blocked", Entries: 5, Modified: time.Unix(900, 0), Reads: 3, Failures: 1, Wrong: "gone", Matches: 6}},
 
 		WaitingRoom: api.PoolStatus{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101},
 	}
@@ -96,6 +97,12 @@ narthex_events_missed_total{cause="slow_listener",narthex_instance="a"} 9
 narthex_events_total{narthex_instance="a"} 70
 narthex_flows{narthex_instance="a"} 128
 narthex_flows_used{narthex_instance="a"} 101
+narthex_list_entries{list="blocked",narthex_instance="a"} 5
+narthex_list_last_read_successful{list="blocked",narthex_instance="a"} 0
+narthex_list_matches_total{list="blocked",narthex_instance="a"} 6
+narthex_list_modified_timestamp_seconds{list="blocked",narthex_instance="a"} 900
+narthex_list_reads_total{list="blocked",narthex_instance="a",result="done"} 3
+narthex_list_reads_total{list="blocked",narthex_instance="a",result="failed"} 1
 narthex_map_bytes{narthex_instance="a"} 4096
 narthex_notes{narthex_instance="a"} 2
 narthex_overrides{narthex_instance="a"} 1

@@ -54,6 +54,7 @@ func TestEveryMetricIsExposed(t *testing.T) {
 	keep := []api.KeepStatus{{Class: "gold", Share: 1}}
 	status := api.Status{
 		Policy:  api.PolicyStatus{Change: &api.Change{}},
+		Lists:   []api.ListStatus{{Name: "a"}},
 		Rules:   []api.RuleStatus{{Name: "a", RateNow: 1}},
 		Classes: []api.ClassStatus{{Name: "gold"}}, Requests: []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{RateNow: 1}}},
 		Services: []api.ServiceStatus{{

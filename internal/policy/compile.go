@@ -38,6 +38,9 @@ func Compile(p *Policy) (*Tables, []Warning, error) {
 		return nil, nil, d.err()
 	}
 	c.warnUnreachable(d, t)
+	if n := t.size().Steps; n > MaxSteps {
+		d.errorf(p.Connections[0].Pos, "look-ups of connection rules would take %d steps, of at most %d: name fewer lists beside long prefixes of IPv6 and ports", n, MaxSteps)
+	}
 	t.Answers = compileAnswers(p)
 	t.Answers.fits(d, p)
 	if err := d.err(); err != nil {
@@ -69,6 +72,7 @@ func plainTables(p *Policy) *Tables {
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
+		t.Listed = t.Listed || len(r.FromLists) > 0
 		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When, r.Rate.Auto}
 	}
 	for i := range t.Services {
@@ -175,7 +179,9 @@ func (c *compiler) expand() error {
 			return err
 		}
 		before := len(c.v4) + len(c.v6)
-		c.addRule(int32(i), r.From, entry)
+		if err := c.addRule(int32(i), r, entry); err != nil {
+			return err
+		}
 		added := len(c.v4) + len(c.v6) - before
 		if added > most {
 			most, c.wide = added, i
@@ -189,12 +195,19 @@ func (c *compiler) expand() error {
 	return nil
 }
 
-func (c *compiler) addRule(rule int32, from []Range, entry Entry) {
-	if len(from) == 0 {
-		c.v4 = append(c.v4, rulePrefix{prefix{entry: entry}, rule})
-		c.v6 = append(c.v6, rulePrefix{prefix{entry: entry}, rule})
+func (c *compiler) addRule(rule int32, from *Connection, entry Entry) error {
+	anybody := entry
+	if len(from.FromLists) > 0 {
+		var err error
+		if anybody, err = c.listed(from, RuleEntry(int(rule))); err != nil {
+			return err
+		}
 	}
-	for _, r := range from {
+	if len(from.From) == 0 || len(from.FromLists) > 0 {
+		c.v4 = append(c.v4, rulePrefix{prefix{entry: anybody}, rule})
+		c.v6 = append(c.v6, rulePrefix{prefix{entry: anybody}, rule})
+	}
+	for _, r := range from.From {
 		for _, p := range r.Prefixes() {
 			rp := rulePrefix{newPrefix(p, entry), rule}
 			if p.Addr().Is4() {
@@ -204,6 +217,16 @@ func (c *compiler) addRule(rule int32, from []Range, entry Entry) {
 			}
 		}
 	}
+	return nil
+}
+
+// listed returns the outcome of a rule for who is in one of its lists. Ports are tested first.
+func (c *compiler) listed(r *Connection, rule Entry) (Entry, error) {
+	in, err := c.forest.listed(r.FromLists, rule)
+	if err != nil || len(r.FromPort) == 0 {
+		return in, err
+	}
+	return c.forest.ports(r.FromPort, in)
 }
 
 func newPrefix(p netip.Prefix, entry Entry) prefix {

@@ -13,15 +13,15 @@ import (
 // rawConnection is a connection rule with the names it refers to.
 type rawConnection struct {
 	Connection
-	to, learned []reference
-	class       reference
+	to, learned, fromLists []reference
+	class                  reference
 }
 
 // rawRequest is a request rule with the names it refers to.
 type rawRequest struct {
 	Request
-	class, answer reference
-	toServices    []reference
+	class, answer         reference
+	toServices, fromLists []reference
 }
 
 // The parsers of a rule's words.
@@ -38,7 +38,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 		case "name":
 			scalar(d, n, key, &c.Name, parseName)
 		case "from":
-			c.From = distinct(d, n, key, parseRange)
+			c.From, c.fromLists = d.from(n)
 		case "from_port":
 			c.FromPort = distinct(d, n, key, parsePorts)
 		case "to":
@@ -143,6 +143,8 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 			scalar(d, n, key, &r.class, ref(n))
 		case "answer":
 			d.ruleAnswer(n, &r)
+		case "from":
+			r.From, r.fromLists = d.from(n)
 		case "to":
 			d.destinations(n, &r)
 		default:
@@ -208,8 +210,6 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 		r.Parameters, d.newer = d.parameters(n), true
 	case "without":
 		r.Without, d.newer = d.without(n), true
-	case "from":
-		r.From = distinct(d, n, key, parseRange)
 	}
 }
 

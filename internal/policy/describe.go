@@ -29,6 +29,7 @@ func Describe(w io.Writer, p *Policy, t *Tables) error {
 			fmt.Fprintln(b, "  shadow mode: decides and counts, drops and holds nothing")
 		}
 	}
+	describeLists(b, p)
 	describeClasses(b, p)
 	describeConnections(b, p)
 	describeRequests(b, p)
@@ -87,6 +88,16 @@ func describeClasses(b io.Writer, p *Policy) {
 	}
 }
 
+func describeLists(b io.Writer, p *Policy) {
+	if len(p.Lists) == 0 {
+		return
+	}
+	fmt.Fprint(b, "\nlists, read anew when they change\n")
+	for i, l := range p.Lists {
+		fmt.Fprintf(b, "  %s: %s, at most %s\n", l.Name, p.ListPath(i), plural(l.Max, "entry", "entries"))
+	}
+}
+
 func describeConnections(b io.Writer, p *Policy) {
 	fmt.Fprint(b, "\nconnection rules, the first that matches a SYN decides\n")
 	show := len(p.Connections)
@@ -110,8 +121,8 @@ func describeConnections(b io.Writer, p *Policy) {
 // describeConnection puts one rule into a line.
 func (p *Policy) describeConnection(r *Connection) string {
 	from, to := "anybody", "any service"
-	if len(r.From) > 0 {
-		from = inWords(words(r.From), "or")
+	if len(r.From)+len(r.FromLists) > 0 {
+		from = inWords(p.fromNames(r.From, r.FromLists), "or")
 	}
 	if len(r.FromPort) > 0 {
 		from += ", port " + inWords(words(r.FromPort), "or") + ","
@@ -205,7 +216,7 @@ func (p *Policy) describeRequest(r *Request) string {
 			asks = append(asks, what+" "+inWords(patterns, "or"))
 		}
 	}
-	ask("from", words(r.From))
+	ask("from", p.fromNames(r.From, r.FromLists))
 	ask("to", p.ToNames(r))
 	ask("path", r.Path)
 	ask("host", r.Host)

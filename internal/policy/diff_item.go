@@ -67,7 +67,7 @@ func (d *differ) connectionItems(p *Policy) []item {
 	for i := range p.Connections {
 		c := &p.Connections[i]
 		var r ruleItem
-		r.list("from", words(c.From))
+		r.list("from", p.fromNames(c.From, c.FromLists))
 		r.list("from_port", words(c.FromPort))
 		r.list("to", d.serviceNames(p, c.To))
 		var learned []string
@@ -87,7 +87,7 @@ func (d *differ) requestItems(p *Policy) []item {
 	for i := range p.Requests {
 		q := &p.Requests[i]
 		var r ruleItem
-		r.list("from", words(q.From))
+		r.list("from", p.fromNames(q.From, q.FromLists))
 		r.list("to", append(d.serviceNames(p, q.To), words(q.ToAddrs)...))
 		r.list("path", q.Path)
 		r.list("host", q.Host)

@@ -22,14 +22,14 @@ func equal[T comparable](x, y T) bool { return x == y }
 // overlaps reports whether a SYN may match both rules.
 func (c *Connection) overlaps(o *Connection) bool {
 	return meet(c.To, o.To, equal) && meet(c.Learned, o.Learned, equal) &&
-		meet(c.From, o.From, Range.overlaps) &&
+		(len(c.FromLists)+len(o.FromLists) > 0 || meet(c.From, o.From, Range.overlaps)) &&
 		meet(c.FromPort, o.FromPort, func(x, y PortRange) bool { return x.First <= y.Last && y.First <= x.Last })
 }
 
 // overlap reports whether a request may match both rules, as far as that is seen by what it has
 // but one of: a request may have many headers and cookies of one name.
 func (p *Policy) overlap(q, o *Request) bool {
-	return meet(q.From, o.From, Range.overlaps) && meet(p.to(q), p.to(o), Destination.overlaps) &&
+	return (len(q.FromLists)+len(o.FromLists) > 0 || meet(q.From, o.From, Range.overlaps)) && meet(p.to(q), p.to(o), Destination.overlaps) &&
 		meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
 		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet)
 }

@@ -178,11 +178,11 @@ func (f *forest) firstOf(a, b Entry) (Entry, error) {
 	if err := f.spend(16); err != nil {
 		return none, err
 	}
-	shift := max(f.portShift(a), f.portShift(b))
-	n := Node{Word: portWord, Shift: shift}
+	at := max(f.turn(a), f.turn(b))
+	n := turned(at)
 	for i := range n.Child {
 		var err error
-		if n.Child[i], err = f.firstOf(f.portChild(a, shift, i), f.portChild(b, shift, i)); err != nil {
+		if n.Child[i], err = f.firstOf(f.part(a, at, i), f.part(b, at, i)); err != nil {
 			return none, err
 		}
 	}
@@ -253,18 +253,18 @@ func (f *forest) remembered(a, b Entry) *combined {
 	return &f.first[(uint64(a)<<32|uint64(b))*0x9e3779b97f4a7c15>>(64-rememberBits)]
 }
 
-// portShift returns which bits of the port an entry tests, 0 if it tests none.
-func (f *forest) portShift(e Entry) uint8 {
+// turn returns when an entry is tested beside others, 0 if it tests nothing.
+func (f *forest) turn(e Entry) int {
 	if i, ok := e.Node(); ok {
-		return f.nodes[i].Shift
+		return turn(&f.nodes[i])
 	}
 	return 0
 }
 
-// portChild returns where an entry leads from the i-th part of the ports, or the entry
-// itself if it does not test these bits.
-func (f *forest) portChild(e Entry, shift uint8, i int) Entry {
-	if n, ok := e.Node(); ok && f.nodes[n].Shift == shift {
+// part returns where an entry leads from the i-th part of what is tested at a turn, or the entry
+// itself if it does not test that.
+func (f *forest) part(e Entry, at, i int) Entry {
+	if n, ok := e.Node(); ok && turn(&f.nodes[n]) == at {
 		return f.nodes[n].Child[i]
 	}
 	return e

@@ -82,6 +82,10 @@ var policyForm = form{
 			doc: "Rules on connections, by who opens them. The first that matches a SYN decides.",
 		},
 		{
+			name: "lists", value: listsValue(), defText: "none",
+			doc: "Files of addresses, by name, which rules have as @NAME in from. They are read anew when they change.",
+		},
+		{
 			name: "answers", value: answersValue(), defText: "none",
 			doc: "What is said to who is refused, by name. Services and request rules name them.",
 		},
@@ -90,6 +94,22 @@ var policyForm = form{
 			doc: "Rules on requests, by what they say. The first that matches a request decides. They see requests of http services and the ClientHellos of tls services.",
 		},
 	},
+}
+
+var listForm = form{
+	what: "a list",
+	doc:  "A file with an address, a prefix or FIRST-LAST a line, and comments behind #; or JSON as operators publish their addresses.",
+	keys: []key{
+		{name: "file", required: true, value: fileValue(), examples: []any{"crawlers.txt"}, doc: "The file; a relative path is that from the policy."},
+		{name: "max", value: whole(1, MaxListEntries), def: defaultMax, doc: "Entries that the file has at most. One with more is broken: the last good one stays."},
+	},
+}
+
+// listsValue is lists by name.
+func listsValue() *schema {
+	return &schema{
+		Type: []string{"object", "null"}, PropertyNames: &schema{Pattern: nameForm.String(), MaxLength: MaxNameBytes}, Additional: object(&listForm),
+	}
 }
 
 var classForm = form{

@@ -22,8 +22,8 @@ var connectionForm = form{
 	keys: []key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
 		{
-			name: "from", value: distinctOf(rangeValue()), defText: "anybody", examples: []any{"10.1.1.0/24", "2001:db8::/32", "10.2.0.5-10.2.0.9"},
-			doc: "Source: addresses, prefixes or FIRST-LAST.",
+			name: "from", value: distinctOf(fromValue()), defText: "anybody", examples: []any{"10.1.1.0/24", "2001:db8::/32", "10.2.0.5-10.2.0.9", "@crawlers"},
+			doc: "Source: addresses, prefixes, FIRST-LAST, or @NAME for those of a list.",
 		},
 		{name: "from_port", value: distinctOf(portsValue()), defText: "any", examples: []any{"1024-65535"}, doc: "Source port: ports or FIRST-LAST."},
 		{name: "to", value: listOf(nameValue()), defText: "all services", doc: "Services, by name."},
@@ -51,8 +51,8 @@ var requestForm = form{
 	keys: []key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
 		{
-			name: "from", value: distinctOf(rangeValue()), defText: "anybody", examples: []any{"198.51.100.0/24"},
-			doc: "The client: addresses, prefixes or FIRST-LAST. Behind trusted_proxies it is the one that is named.",
+			name: "from", value: distinctOf(fromValue()), defText: "anybody", examples: []any{"198.51.100.0/24", "@crawlers"},
+			doc: "The client: addresses, prefixes, FIRST-LAST, or @NAME for those of a list. Behind trusted_proxies it is the one that is named.",
 		},
 		{
 			name: "to", value: distinctOf(anyOf(nameValue(), destinationValue())), defText: "all services", examples: []any{"web", "192.0.2.0/24:8080"},

@@ -260,7 +260,7 @@ func (a Answer) meaning(cause Cause, block time.Duration) *AnswerMeaning {
 
 func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 	m := ConnectionMeaning{
-		Name: r.Name, Line: r.Pos.Line, From: words(r.From), FromPort: words(r.FromPort),
+		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), FromPort: words(r.FromPort),
 		To: p.serviceNames(r.To), Action: r.Action.String(), Bucket: bucketMeaning(r.Rate, r.Burst), When: r.When.meaning(),
 	}
 	for _, c := range r.Learned {
@@ -281,7 +281,7 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 		return pairMap(pairs, func(p *Pair) []string { return p.Folded })
 	}
 	m := RequestMeaning{
-		Name: r.Name, Line: r.Pos.Line, From: words(r.From), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
+		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
 		Cookie: plain(r.Cookie), Header: plain(r.Header), Query: plain(r.Query), Parameters: r.Parameters,
 		CookieFolded: folded(r.Cookie), HeaderFolded: folded(r.Header), QueryFolded: folded(r.Query), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),

@@ -10,17 +10,18 @@ import (
 // oracle finds the first rule that matches by trying one after the other. It shares
 // nothing with the compiler and is written to be obviously right.
 func oracle(p *Policy, service int, from netip.Addr, port uint16) int {
-	return learnedOracle(p, service, NotLearned, from, port)
+	return learnedOracle(p, service, NotLearned, from, port, 0)
 }
 
-// learnedOracle is the same for a source that is remembered in a class.
-func learnedOracle(p *Policy, service, class int, from netip.Addr, port uint16) int {
+// learnedOracle is the same for a source that is remembered in a class, and in lists.
+func learnedOracle(p *Policy, service, class int, from netip.Addr, port uint16, lists uint64) int {
 	for i, r := range p.Connections {
 		if len(r.Learned) > 0 && !slices.Contains(r.Learned, class) {
 			continue
 		}
 		to := len(r.To) == 0 || slices.Contains(r.To, service)
-		addr := len(r.From) == 0 || slices.ContainsFunc(r.From, func(a Range) bool {
+		listed := slices.ContainsFunc(r.FromLists, func(l int) bool { return lists&(1<<l) != 0 })
+		addr := len(r.From)+len(r.FromLists) == 0 || listed || slices.ContainsFunc(r.From, func(a Range) bool {
 			return a.First.Is4() == from.Is4() && a.First.Compare(from) <= 0 && from.Compare(a.Last) <= 0
 		})
 		ports := len(r.FromPort) == 0 || slices.ContainsFunc(r.FromPort, func(a PortRange) bool {

@@ -34,12 +34,12 @@ func ReadRegular(path string) ([]byte, error) { return readWith(openRegular, pat
 func readWith(open func(string) (*os.File, error), path string) ([]byte, error) {
 	f, err := open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+		return nil, fmt.Errorf("read policy %q: %w", path, PathCause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("read policy %q: %w", path, pathCause(err))
+		return nil, fmt.Errorf("read policy %q: %w", path, PathCause(err))
 	}
 	return data, nil
 }
@@ -61,8 +61,8 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// pathCause drops operation and path from an error that will name them anyway.
-func pathCause(err error) error {
+// PathCause drops operation and path from an error that will name them anyway.
+func PathCause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return p.Err
@@ -114,6 +114,7 @@ type raw struct {
 	connections  []rawConnection
 	requests     []rawRequest
 	answers      []NamedAnswer
+	lists        []ListFile
 }
 
 func (d *decoder) policy(root *yaml.Node) *raw {
@@ -132,6 +133,8 @@ func (d *decoder) policy(root *yaml.Node) *raw {
 			r.connections = each(d, n, key, MaxRules, d.connection)
 		case "requests":
 			r.requests = each(d, n, key, MaxRules, d.request)
+		case "lists":
+			r.lists = d.lists(n)
 		case "answers":
 			r.answers = d.answers(n)
 		}

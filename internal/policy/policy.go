@@ -74,6 +74,7 @@ type Policy struct {
 	Connections []Connection
 	Requests    []Request
 	Answers     []NamedAnswer
+	Lists       []ListFile
 }
 
 // Service is a server to protect.
@@ -149,19 +150,20 @@ type Class struct {
 
 // Connection is a connection rule: it polices SYNs.
 type Connection struct {
-	Pos      Pos
-	Name     string
-	From     []Range     // empty: anybody
-	FromPort []PortRange // empty: any port
-	To       []int       // indexes into Policy.Services, ascending; empty: all
-	Learned  []int       // indexes into Policy.Classes, as in the file; empty: not asked
-	Action   Action
-	Rate     Limit // zero unless Action is ActionPolice
-	Burst    int   // bucket depth in tokens; 0 unless Action is ActionPolice, and where the rate sets itself
-	BurstSet bool  // Burst was given; else it follows from Rate
-	Per      Per
-	When     When
-	Class    int // index into Policy.Classes, or -1
+	Pos       Pos
+	Name      string
+	From      []Range     // with FromLists; both empty: anybody
+	FromLists []int       // indexes into Policy.Lists, ascending
+	FromPort  []PortRange // empty: any port
+	To        []int       // indexes into Policy.Services, ascending; empty: all
+	Learned   []int       // indexes into Policy.Classes, as in the file; empty: not asked
+	Action    Action
+	Rate      Limit // zero unless Action is ActionPolice
+	Burst     int   // bucket depth in tokens; 0 unless Action is ActionPolice, and where the rate sets itself
+	BurstSet  bool  // Burst was given; else it follows from Rate
+	Per       Per
+	When      When
+	Class     int // index into Policy.Classes, or -1
 }
 
 // Request is a request rule: it acts on what a request says.
@@ -179,7 +181,8 @@ type Request struct {
 	// Parameters is how many the query must have at least; 0: not asked.
 	Parameters int
 	Without    Without
-	From       []Range       // whom the request is from; empty: anybody
+	From       []Range       // whom the request is from, with FromLists; both empty: anybody
+	FromLists  []int         // indexes into Policy.Lists, ascending
 	To         []int         // indexes into Policy.Services, ascending
 	ToAddrs    []Destination // beside To: where else it is to; both empty: anywhere
 	Action     Action

@@ -70,7 +70,7 @@ func receives(s *Service, from netip.Addr) bool {
 
 // drawPolicy draws connection rules for up to four services.
 func drawPolicy(t *rapid.T, from func(*rapid.T) Range) *Policy {
-	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: "gold", Priority: 1}, {Name: "silver", Priority: 2}, {Name: "bronze", Priority: 3}}}
+	p := &Policy{File: "drawn.yaml", Lists: make([]ListFile, 6), Classes: []Class{{Name: "gold", Priority: 1}, {Name: "silver", Priority: 2}, {Name: "bronze", Priority: 3}}}
 	for i := range rapid.IntRange(1, 3).Draw(t, "services") {
 		p.Services = append(p.Services, Service{Name: fmt.Sprint("s", i), Listen: rapid.SampledFrom(listenSets).Draw(t, "listen")})
 	}
@@ -78,6 +78,9 @@ func drawPolicy(t *rapid.T, from func(*rapid.T) Range) *Policy {
 		r := Connection{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Class: 0}
 		for range rapid.IntRange(0, 3).Draw(t, "ranges") {
 			r.From = append(r.From, from(t))
+		}
+		if rapid.IntRange(0, 5).Draw(t, "with lists") == 0 {
+			r.FromLists = rapid.SampledFrom([][]int{{0}, {1}, {5}, {0, 1}, {1, 5}}).Draw(t, "lists")
 		}
 		if rapid.IntRange(0, 2).Draw(t, "with ports") == 0 {
 			for range rapid.IntRange(1, 3).Draw(t, "port ranges") {
@@ -163,11 +166,26 @@ func TestLookupMatchesOracle(t *testing.T) {
 	})
 }
 
+// listEdges returns in which of the lists that rules name a source can be.
+func listEdges(p *Policy) []uint64 {
+	out := []uint64{0}
+	for list := range p.Lists {
+		if slices.ContainsFunc(p.Connections, func(c Connection) bool { return slices.Contains(c.FromLists, list) }) {
+			for _, in := range out {
+				out = append(out, in|1<<list)
+			}
+		}
+	}
+	return out
+}
+
 // checkLookups looks up a source that is remembered in no class, or in any.
 func checkLookups(t *rapid.T, p *Policy, tables *Tables, service int, from netip.Addr, port uint16) {
 	for class := NotLearned; class < len(p.Classes); class++ {
-		if got, want := tables.LookupLearned(service, class, from, port), learnedOracle(p, service, class, from, port); got != want {
-			t.Fatalf("service %d, %s port %d, learned in %d: tables say rule %d, the oracle %d", service, from, port, class, got, want)
+		for _, lists := range listEdges(p) {
+			if got, want := tables.lookupListed(service, class, from, port, lists), learnedOracle(p, service, class, from, port, lists); got != want {
+				t.Fatalf("service %d, %s port %d, learned in %d, lists %b: tables say rule %d, the oracle %d", service, from, port, class, lists, got, want)
+			}
 		}
 	}
 }
@@ -189,7 +207,9 @@ func TestUnreachableIsExact(t *testing.T) {
 				}
 				for _, port := range portEdges(p) {
 					for class := NotLearned; class < len(p.Classes); class++ {
-						matches[learnedOracle(p, service, class, from, port)] = true
+						for _, lists := range listEdges(p) {
+							matches[learnedOracle(p, service, class, from, port, lists)] = true
+						}
 					}
 				}
 			}
@@ -244,8 +264,10 @@ func winners(p, only *Policy, service int, from netip.Addr, port uint16, into ma
 		if (len(only.Connections[0].Learned) > 0) != asked || !receives(&p.Services[service], from) {
 			continue
 		}
-		if learnedOracle(only, service, class, from, port) == 0 {
-			into[learnedOracle(p, service, class, from, port)] = true
+		for _, lists := range listEdges(p) {
+			if learnedOracle(only, service, class, from, port, lists) == 0 {
+				into[learnedOracle(p, service, class, from, port, lists)] = true
+			}
 		}
 	}
 }

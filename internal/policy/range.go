@@ -116,3 +116,6 @@ func (r PortRange) String() string {
 	}
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
+
+// ParseRange reads an address, a prefix or FIRST-LAST.
+func ParseRange(s string) (Range, error) { return parseRange(s) }

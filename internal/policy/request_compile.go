@@ -20,7 +20,7 @@ func CompileRequests(p *Policy, seed uint64) (*RequestTables, []Warning, error) 
 	c := newRequestCompiler(p, d)
 	// A small secret is a weak one: its first byte can cancel that of a text out.
 	place := func() { c.place(mix(seed ^ hashStep)) }
-	for _, step := range []func(){c.addPairs, c.addPlaces, c.addRules, c.automaton, c.number, c.buildPlaces, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
+	for _, step := range []func(){c.addPairs, c.addLists, c.addPlaces, c.addRules, c.automaton, c.number, c.buildPlaces, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
 		step()
 		if len(d.errors) > 0 {
 			return nil, nil, d.err()
@@ -133,8 +133,8 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 		}
 	}
 	for i := range c.places {
-		if len(c.places[i].of[rule]) > 0 {
-			out = append(out, c.places[i].ask(rule))
+		if a := c.places[i].ask(rule); len(a.spots) > 0 {
+			out = append(out, a)
 		}
 	}
 	slices.SortFunc(out, func(a, b ask) int { return a.field - b.field })

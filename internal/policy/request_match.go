@@ -17,6 +17,7 @@ type RequestView struct {
 	Query                               []NameValue    // parameters
 	Parameters                          int            // pieces of the query that are not empty
 	From                                netip.Addr     // the client; invalid: not known
+	Lists                               uint64         // bits of the lists that the client is in
 	To                                  netip.AddrPort // where the connection is to; invalid: not known
 	// Cut says that the head goes on: a header or cookie that is not there may follow.
 	Cut bool
@@ -38,7 +39,7 @@ func (p *Policy) MatchRequest(q *RequestView) int {
 
 // matchesPlace reports whether the request is from whom the rule asks for, and to where.
 func (p *Policy) matchesPlace(q *Request, v *RequestView) bool {
-	from := len(q.From) == 0 || slices.ContainsFunc(q.From, func(r Range) bool { return r.contains(v.From) })
+	from := len(q.From)+len(q.FromLists) == 0 || inLists(q.FromLists, v.Lists) || slices.ContainsFunc(q.From, func(r Range) bool { return r.contains(v.From) })
 	to := p.to(q)
 	return from && (len(to) == 0 || slices.ContainsFunc(to, func(d Destination) bool { return d.contains(v.To) }))
 }

@@ -45,6 +45,7 @@ type placeSets struct {
 	sets  []*placeSet
 	of    map[int][]int // by rule: its sets
 	named map[int][]Destination
+	lists map[int][]*spot // by rule, of from: those that it names beside
 }
 
 type placeSet struct {
@@ -57,7 +58,32 @@ type placeSet struct {
 func (c *requestCompiler) addPlaces() {
 	from := func(q *Request) []Destination { return q.froms() }
 	c.places[0] = c.newPlaces("from", from)
+	c.places[0].lists = map[int][]*spot{}
+	for i := range c.policy.Requests {
+		for _, list := range c.policy.Requests[i].FromLists {
+			any := c.fields[c.tables.Lists+list].any
+			any.field = c.tables.Lists + list
+			c.places[0].lists[i] = append(c.places[0].lists[i], any)
+		}
+	}
 	c.places[1] = c.newPlaces("to", c.policy.to)
+}
+
+// addLists gives each list a field, whose one pattern has the field's number.
+func (c *requestCompiler) addLists() {
+	n, last := 0, 0
+	for i := range c.policy.Requests {
+		for _, list := range c.policy.Requests[i].FromLists {
+			n, last = max(n, list+1), i
+		}
+	}
+	for list := range n {
+		field := c.newField(last, "list "+c.policy.Lists[list].Name, 0, "")
+		if list == 0 {
+			c.tables.Lists = field
+		}
+	}
+	c.tables.ListCount = n
 }
 
 func (c *requestCompiler) newPlaces(key string, named func(*Request) []Destination) placeSets {
@@ -101,7 +127,10 @@ func (c *requestCompiler) newPlaces(key string, named func(*Request) []Destinati
 
 // ask returns what a rule asks of the key's field.
 func (p *placeSets) ask(rule int) ask {
-	a := ask{field: p.field, joint: true}
+	a := ask{field: p.field, joint: true, spots: slices.Clone(p.lists[rule])}
+	if len(a.spots) > 0 {
+		a.field = a.spots[0].field
+	}
 	for _, n := range p.of[rule] {
 		a.spots = append(a.spots, p.sets[n].spot)
 	}
@@ -116,6 +145,9 @@ func (p *placeSets) examples(rule int) (out [][]uint32) {
 	compare := 0
 	for _, s := range p.sets {
 		compare += len(s.addrs)
+	}
+	for _, s := range p.lists[rule] {
+		out = append(out, []uint32{s.number})
 	}
 	for _, to := range p.named[rule] {
 		var has []uint32

@@ -44,7 +44,7 @@ func drawGlobs(t *rapid.T) []string {
 
 // drawRequests draws a policy of request rules.
 func drawRequests(t *rapid.T) *Policy {
-	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Services: placeServices}
+	p := &Policy{File: "drawn.yaml", Classes: []Class{{Name: implicitClass, Priority: 1}}, Services: placeServices, Lists: make([]ListFile, 3)}
 	often := rapid.IntRange(1, 6).Draw(t, "fields are rare")
 	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
 		r := Request{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Per: PerRule, Class: 0}
@@ -122,6 +122,9 @@ func drawPlaces(t *rapid.T, r *Request, often int) {
 	if rapid.IntRange(0, often).Draw(t, "asks whom") == 0 {
 		r.From = rapid.SliceOfN(rapid.Custom(drawRange), 1, 3).Draw(t, "from")
 	}
+	if rapid.IntRange(0, often).Draw(t, "asks for lists") == 0 {
+		r.FromLists = rapid.SampledFrom([][]int{{0}, {1}, {0, 1}, {1, 2}}).Draw(t, "lists")
+	}
 	if rapid.IntRange(0, often).Draw(t, "asks where") > 0 {
 		return
 	}
@@ -145,7 +148,7 @@ func drawAddr(t *rapid.T) netip.Addr {
 }
 
 func drawView(t *rapid.T, p *Policy) *RequestView {
-	q := &RequestView{From: drawAddr(t), To: netip.AddrPortFrom(drawAddr(t), rapid.SampledFrom([]uint16{80, 81, 8080}).Draw(t, "port"))}
+	q := &RequestView{Lists: rapid.Uint64Range(0, 7).Draw(t, "in lists"), From: drawAddr(t), To: netip.AddrPortFrom(drawAddr(t), rapid.SampledFrom([]uint16{80, 81, 8080}).Draw(t, "port"))}
 	one := func(value *string, has *bool) {
 		if *has = rapid.IntRange(0, 4).Draw(t, "has") > 0; *has {
 			*value = drawValue(t, p)

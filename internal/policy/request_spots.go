@@ -130,17 +130,20 @@ func reversed(s string) string {
 	return string(b)
 }
 
-// isAbsence reports whether a field is that of a name's absence.
+// isAbsence reports whether a field is that of a name's absence, or of a list: they have one pattern, with
+// their number.
 func (c *requestCompiler) isAbsence(field int) bool {
-	return field >= FieldPairs && field < c.tables.Pairs && (field-FieldPairs)%2 == 1
+	t := c.tables
+	return field >= FieldPairs && field < t.Pairs && (field-FieldPairs)%2 == 1 || t.Lists > 0 && field >= t.Lists && field < t.Lists+t.ListCount
 }
 
 // numberAbsent gives the patterns of absence the numbers of their fields.
 func (c *requestCompiler) numberAbsent() {
-	c.tables.Patterns = append(c.tables.Patterns, make([]MatchPattern, max(0, c.tables.Pairs-1))...)
+	c.tables.Patterns = append(c.tables.Patterns, make([]MatchPattern, max(0, max(c.tables.Pairs, c.tables.Lists+c.tables.ListCount)-1))...)
 	for i, f := range c.fields {
 		if c.isAbsence(i) {
 			f.any.number = uint32(i)
+			f.any.flags |= PatternEdge
 			c.tables.Patterns[i].Flags = PatternEdge
 		}
 	}

@@ -103,6 +103,9 @@ func (e *example) view() *RequestView {
 	for i, sets := range e.sets {
 		if len(sets) > 0 {
 			v.placed[i] = sets[e.at[len(e.lists)+i]]
+			if i == 0 && e.at[len(e.lists)] < len(e.rule.FromLists) {
+				v.Lists, v.placed[0] = 1<<e.rule.FromLists[e.at[len(e.lists)]], nil
+			}
 		}
 	}
 	v.Host, v.HasHost = e.value(FieldHost)

@@ -96,6 +96,11 @@ func (w *requestWalk) absent(q *RequestView) {
 
 // places notes the sets of addresses that the client and the destination are in.
 func (w *requestWalk) places(q *RequestView) {
+	for list := range w.t.ListCount {
+		if field := w.t.Lists + list; q.Lists>>list&1 != 0 {
+			w.hits[field] = []uint32{uint32(field)}
+		}
+	}
 	t := w.t.Places
 	if t == nil {
 		return

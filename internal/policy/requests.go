@@ -85,7 +85,9 @@ type RequestTables struct {
 	Letters    uint32        // bits: the lowest five bits of the first letters of the names of headers
 	Graph      bool          // the graph is of use: rules have several fields, or none
 	Rules      []RequestRule // in file order
-	Places     *PlaceTables  // nil: no rule asks whom a request is from, or where it is to
+	Lists      int           // field of the first list; 0: no rule asks for any
+	ListCount  int
+	Places     *PlaceTables // nil: no rule asks whom a request is from, or where it is to
 }
 
 // LengthsPerCell is how many lengths the data path reads at a time: lists of them are aligned

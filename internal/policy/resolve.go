@@ -23,6 +23,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveConnections(p, r, services, classes)
 	d.resolveAnswers(p, r)
 	d.resolveRequests(p, r, services, classes)
+	d.resolveLists(p, r)
 	d.checkLearned(p)
 	d.checkFair(p)
 	d.checkProtocols(p)

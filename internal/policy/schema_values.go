@@ -118,6 +118,14 @@ func rangeValue() *schema {
 	}
 }
 
+// fromValue is addresses, or a list's.
+func fromValue() *schema {
+	s := rangeValue()
+	s.Pattern = "^(@[^ ]*|" + s.Pattern[1:len(s.Pattern)-1] + ")$"
+	s.PatternError = "write an address, a prefix, FIRST-LAST, as 10.0.0.0/8, or @NAME of a list"
+	return s
+}
+
 // destinationValue is addresses, with ports or without.
 func destinationValue() *schema {
 	const address, ports = "[0-9A-Fa-f:.]+", "[0-9]{1,5}(-[0-9]{1,5})?"

@@ -51,7 +51,7 @@ func TestSuggestionsAreValid(t *testing.T) {
 		"socket_mark":     parses(discard(parseMark), likeMark),
 		"priority":        parses(discard(parseInt(1, 65_535)), likeNumber),
 		"reserve":         parses(discard(parsePercent), likeShare),
-		"from":            parses(discard(parseRange), likeAddress, inQuotes),
+		"from":            parses(parsesFrom, likeAddress, inQuotes),
 		"trusted_proxies": parses(discard(parseRange), likeAddress, inQuotes),
 		"from_port":       parses(discard(parsePorts), likeNumber),
 		"listen":          parses(discard(parseListen), inQuotes),
@@ -91,4 +91,14 @@ func discard[T any](parse func(string) (T, error)) func(string) error {
 		_, err := parse(s)
 		return err
 	}
+}
+
+// parsesFrom parses addresses, or the name of a list.
+func parsesFrom(s string) error {
+	if name, ok := strings.CutPrefix(s, "@"); ok {
+		_, err := parseName(name)
+		return err
+	}
+	_, err := parseRange(s)
+	return err
 }

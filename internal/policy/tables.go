@@ -29,7 +29,10 @@ type Tables struct {
 	Rules    []RuleTable    // connection rules in file order
 	Nodes    []Node         // shared by every service and both families
 	Requests *RequestTables // nil: there are no request rules
-	Answers  *AnswerTables
+	Listed   bool           // rules of Rules ask for lists
+	// InLists returns the bits of the lists that an address is in. Nil: there are none, or they are not known.
+	InLists func(netip.Addr) uint64
+	Answers *AnswerTables
 }
 
 // ServiceTable is one service as the data path sees it.
@@ -210,24 +213,25 @@ func (e Entry) Rule() (i int, ok bool) { return int(e) - 1, e != 0 && e&entryNod
 // nodes skip the bits that all their prefixes share (path compression as in PATRICIA,
 // Morrison 1968; strides as in Srinivasan and Varghese, 1998).
 //
-// The key has three words in host byte order: the first and the second half of an IPv6
+// The key has four words in host byte order: the first and the second half of an IPv6
 // address (an IPv4 address is the upper half of the first word) and the source port in
-// the upper 16 bits of the third. A node tests one word: if (word^Key)&Mask is not 0 the
+// the upper 16 bits of the third; the fourth has the bits of the lists that the source is in. A node tests one word: if (word^Key)&Mask is not 0 the
 // outcome is Miss, else Child[word>>Shift&15].
 type Node struct {
 	Key   uint64
 	Mask  uint64
 	Miss  Entry
-	Word  uint8 // 0, 1 or 2
+	Word  uint8 // 0 to 3
 	Shift uint8 // 0, 4, … 60
 	Child [16]Entry
 }
 
 // Key is what the look-up examines; see Node.
-type Key [3]uint64
+type Key [4]uint64
 
-// MaxSteps bounds a look-up: 32 strides of an IPv6 address and 4 of a port.
-const MaxSteps = 36
+// MaxSteps bounds a look-up: 32 strides of an IPv6 address, 4 of a port and 4 of lists. Compile refuses a policy
+// whose lists make more of them.
+const MaxSteps = 40
 
 // NewKey returns the key for a source address and port.
 func NewKey(from netip.Addr, port uint16) Key {
@@ -250,12 +254,27 @@ func (t *Tables) Lookup(service int, from netip.Addr, port uint16) int {
 
 // LookupLearned is Lookup for a source that is remembered in the class with that index.
 func (t *Tables) LookupLearned(service, class int, from netip.Addr, port uint16) int {
+	return t.lookupListed(service, class, from, port, t.ListsOf(from))
+}
+
+// ListsOf returns the bits of the lists that an address is in.
+func (t *Tables) ListsOf(a netip.Addr) uint64 {
+	if t.InLists == nil {
+		return 0
+	}
+	return t.InLists(a)
+}
+
+// lookupListed is LookupLearned for a source that is in the lists of the bits.
+func (t *Tables) lookupListed(service, class int, from netip.Addr, port uint16, lists uint64) int {
 	s := &t.Services[service]
 	roots := s.Roots
 	if class != NotLearned && s.Learned != nil {
 		roots = s.Learned[class]
 	}
-	return lookup(t.Nodes, roots.of(from), NewKey(from, port))
+	key := NewKey(from, port)
+	key[listWord] = lists
+	return lookup(t.Nodes, roots.of(from), key)
 }
 
 // Trusts reports whether an address is that of a proxy that the service trusts.

@@ -155,18 +155,33 @@ func (w *walk) service(s int, r *Connection, f families) {
 // roots walks what a rule asks for from the roots of one service.
 func (w *walk) roots(roots Roots, r *Connection, f families) {
 	ports := portPrefixes(r.FromPort)
-	if len(r.From) == 0 && f.v4 {
+	anybody := len(r.From)+len(r.FromLists) == 0
+	if anybody && f.v4 {
 		w.region(roots.RootV4, Key{}, Key{}, ports)
 	}
-	if len(r.From) == 0 && f.v6 {
+	if anybody && f.v6 {
 		w.region(roots.RootV6, Key{}, Key{}, ports)
 	}
+	w.lists(roots, r, f, ports)
 	for _, from := range r.From {
 		if w.left <= 0 || !f.of(from) {
 			continue
 		}
 		for _, p := range from.Prefixes() {
 			w.region(roots.of(from.First), NewKey(p.Addr(), 0), prefixMask(p.Bits()), ports)
+		}
+	}
+}
+
+// lists walks what a rule asks for of sources in its lists.
+func (w *walk) lists(roots Roots, r *Connection, f families, ports []portBlock) {
+	for _, list := range r.FromLists {
+		in := Key{listWord: 1 << list}
+		if f.v4 {
+			w.region(roots.RootV4, in, in, ports)
+		}
+		if f.v6 {
+			w.region(roots.RootV6, in, in, ports)
 		}
 	}
 }

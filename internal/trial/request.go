@@ -35,7 +35,7 @@ func (d *decision) decideRequest(says *said) {
 	if w.proxied && w.from != peer && d.byClient(w.from) {
 		return
 	}
-	view.From, view.To = w.from, d.a.Server
+	view.From, view.To, view.Lists = w.from, d.a.Server, d.tables.ListsOf(w.from)
 	if d.tables.Requests.Complex(view) {
 		d.refuse(Reject, "complex")
 		return

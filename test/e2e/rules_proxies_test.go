@@ -5,6 +5,8 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"narthex/internal/datapath"
@@ -172,5 +174,71 @@ func TestRulesProxyHeader(t *testing.T) {
 			ask(n+1, "/each", turned, 3, -1)
 			ask(n+2, "/noaccess", turned, -1)
 		}
+	}
+}
+
+const listedPolicy = `
+version: 1
+lists: {blocked: {file: %[1]s/blocked}, crawlers: {file: %[1]s/crawlers}, unused: {file: %[1]s/unused}}
+services:
+  - {name: go, listen: ["*:80"], concurrency: 16, trusted_proxies: [10.77.2.0/24, "fd77::2:0/112"]}
+classes:
+  - {name: gold, priority: 1}
+  - {name: bronze, priority: 2}
+connections:
+  - {name: blocked, from: "@blocked", action: drop}
+requests:
+  - {name: both, from: ["@unused", "@crawlers", 203.0.113.0/24], path: "/each*", action: reject}
+  - {name: listed, from: "@crawlers", class: gold}
+`
+
+// Rules find clients in lists, which change while they are in force.
+func TestRulesLists(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	replace := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("blocked", "# nobody\n")
+	replace("unused", "# nobody\n")
+	replace("crawlers", `{"prefixes": [{"ipv4Prefix": "192.0.2.0/27"}, {"ipv6Prefix": "2001:db8:7::/48"}]}`)
+	r := newRuled(t, map[string]uint16{"go": 80}, "go")
+	r.enforce(fmt.Sprintf(listedPolicy, dir))
+	l := r.opened()
+	s := r.at(t, "go", false)
+	v := s.visit(gold)
+	for from, want := range map[string]fate{"192.0.2.31": turned, "2001:db8:7::9": turned, "203.0.113.9": turned, "192.0.2.32": reached, "2001:db8:8::": reached} {
+		s.visit(gold).forwarded("/each", from, want)
+	}
+	v.forwarded("/plain", "192.0.2.7", reached)
+	v.forwarded("/plain", "203.0.113.7", reached)
+	l.counts("both", datapath.Counts{Dropped: 3})
+	l.counts("listed", datapath.Counts{Passed: 1})
+	l.arrives("go", "gold", 1)
+	l.arrives("go", "bronze", 3)
+	r.agrees(t, l)
+
+	replace("crawlers", "203.0.113.7\n")
+	replace("blocked", "10.77.3.0/24\nfd77::3:0/112\n")
+	eventually(t, "the lists are read anew", func() bool {
+		all := r.instance.status().Lists
+		return all[0].Reads > 1 && all[1].Reads > 1
+	})
+	if s.connects(bronze) {
+		t.Error("who is blocked connects")
+	}
+	v = s.visit(gold)
+	v.forwarded("/each", "192.0.2.31", reached)
+	v.forwarded("/each", "203.0.113.7", turned)
+	status := r.instance.status()
+	if a, b := status.Lists[0].Matches, status.Lists[1].Matches; a < 1 || b != 3+1 {
+		t.Errorf("matches of the lists: %d blocked, %d crawlers", a, b)
 	}
 }

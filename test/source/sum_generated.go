@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "8a8974c7c50d66a34c08563e441dad72"
+const compiled = "77e8f709349e783d67b077cccce052d6"

@@ -212,7 +212,8 @@ __noinline int apply_client(struct work *w) {
   if (!w || !set_flow_scene(&sc, w))
     return RULING_GO;
   const struct service *s = find_service(&sc.im, sc.header, &w->s.p);
-  const struct rule *rule = s ? find_rule(&sc.im, s, sc.config, &w->from) : NULL;
+  const struct rule *rule =
+      s ? find_rule(&sc.im, s, sc.config, &w->from, listed_in(sc.header, &w->from)) : NULL;
   set_rank(&w->flow, sc.config, rank_of(sc.config, rule));
   if (sc.header->blocks && is_blocked(&w->from, w->now))
     return RULING_BLOCKED;

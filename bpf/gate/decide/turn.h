@@ -57,7 +57,7 @@ __noinline int classify(struct work *w, __u32 ifindex) {
     return 0;
   const struct service service = *found; /* one pointer less that differs to the verifier */
   const struct room_config *c = sc.config;
-  const struct rule *rule = find_rule(&sc.im, &service, c, &w->s.p);
+  const struct rule *rule = find_rule(&sc.im, &service, c, &w->s.p, listed_in(sc.header, &w->s.p));
   if (sc.im.fault || (rule && rule->action == ACTION_PASS))
     return 0;
   struct flow *f = &w->flow;

@@ -39,6 +39,7 @@ type Status struct {
 	Reasons   map[string]datapath.Counts `json:"reasons"`  // packets decided without a rule
 	Overrides []Override                 `json:"overrides"`
 	Sources   SourcesStatus              `json:"sources"`
+	Lists     []ListStatus               `json:"lists"`
 	MapBytes  uint64                     `json:"map_bytes"`
 	// WaitingRoom is the memory that all waiting rooms share.
 	WaitingRoom PoolStatus `json:"waiting_room"`
@@ -50,6 +51,25 @@ type Status struct {
 	Reloads  ReloadsStatus      `json:"reloads"`
 	// Capabilities are those that the daemon holds, such as CAP_BPF.
 	Capabilities []string `json:"capabilities"`
+}
+
+// ListStatus is the state of a list of addresses.
+type ListStatus struct {
+	Name     string    `json:"name"`
+	File     string    `json:"file"`
+	Entries  int       `json:"entries"`   // as they are written
+	V4       int       `json:"v4_ranges"` // that they make up
+	V6       int       `json:"v6_ranges"`
+	Bytes    int64     `json:"file_bytes"`
+	Modified time.Time `json:"modified_at"` // the file in force
+	Read     time.Time `json:"read_at"`
+	Reads    uint64    `json:"reads"`
+	Failures uint64    `json:"failures"`
+	// Wrong says why the file cannot be read as it is now, and what was read before stays. Absent: it can.
+	Wrong      string    `json:"wrong,omitempty"`
+	WrongSince time.Time `json:"wrong_since,omitzero"`
+	// Matches is how many SYNs and requests came from the list since the policy is in force.
+	Matches uint64 `json:"matches"`
 }
 
 // PolicyStatus says which policy is in force.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lists"
 	"narthex/internal/netif"
 	"narthex/internal/policy"
 )
@@ -364,6 +365,17 @@ func (p *Path) Clear(limit time.Duration) error {
 	p.kernel.rooms = nil
 	p.kernel.end = append(p.kernel.end, "clear "+limit.String())
 	return nil
+}
+
+// NewLists keeps nothing.
+func (p *Path) NewLists(*lists.Table) (*datapath.Lists, error) { return &datapath.Lists{}, nil }
+
+// SwapLists does nothing.
+func (p *Path) SwapLists(*datapath.Lists) error { return nil }
+
+// ListMatches returns a fixed number of matches of each list.
+func (p *Path) ListMatches() ([]uint64, error) {
+	return slices.Repeat([]uint64{7}, policy.MaxLists), nil
 }
 
 // MapBytes returns a fixed number.

@@ -162,6 +162,11 @@ type BenchLearned struct {
 	Pad   uint32
 }
 
+type BenchListCounts struct {
+	_       structs.HostLayout
+	Matched [32]uint64
+}
+
 type BenchMarkKey struct {
 	_    structs.HostLayout
 	Flow uint64
@@ -755,6 +760,8 @@ const (
 	BenchMapInterfaceGroups     = "interface_groups"
 	BenchMapJournal             = "journal"
 	BenchMapLearnedClients      = "learned_clients"
+	BenchMapListMatches         = "list_matches"
+	BenchMapLists               = "lists"
 	BenchMapMirror              = "mirror"
 	BenchMapMirrorBudgets       = "mirror_budgets"
 	BenchMapMirrorRing          = "mirror_ring"
@@ -815,6 +822,7 @@ const (
 	BenchVarBtfEvent            = "btf_event"
 	BenchVarBtfEventKind        = "btf_event_kind"
 	BenchVarBtfFair             = "btf_fair"
+	BenchVarBtfListPage         = "btf_list_page"
 	BenchVarBtfMatch            = "btf_match"
 	BenchVarBtfMatchEntry       = "btf_match_entry"
 	BenchVarBtfMatchField       = "btf_match_field"
@@ -938,6 +946,8 @@ type BenchMapSpecs struct {
 	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal          *ebpf.MapSpec `ebpf:"journal"`
 	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
+	ListMatches      *ebpf.MapSpec `ebpf:"list_matches"`
+	Lists            *ebpf.MapSpec `ebpf:"lists"`
 	Mirror           *ebpf.MapSpec `ebpf:"mirror"`
 	MirrorBudgets    *ebpf.MapSpec `ebpf:"mirror_budgets"`
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
@@ -976,6 +986,7 @@ type BenchVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.VariableSpec `ebpf:"btf_match_field"`
@@ -1043,6 +1054,8 @@ type BenchMaps struct {
 	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
 	Journal          *ebpf.Map `ebpf:"journal"`
 	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
+	ListMatches      *ebpf.Map `ebpf:"list_matches"`
+	Lists            *ebpf.Map `ebpf:"lists"`
 	Mirror           *ebpf.Map `ebpf:"mirror"`
 	MirrorBudgets    *ebpf.Map `ebpf:"mirror_budgets"`
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
@@ -1092,6 +1105,8 @@ func (m *BenchMaps) Close() error {
 		m.InterfaceGroups,
 		m.Journal,
 		m.LearnedClients,
+		m.ListMatches,
+		m.Lists,
 		m.Mirror,
 		m.MirrorBudgets,
 		m.MirrorRing,
@@ -1131,6 +1146,7 @@ type BenchVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`
 	BtfMatchField   *ebpf.Variable `ebpf:"btf_match_field"`

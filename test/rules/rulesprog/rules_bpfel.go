@@ -145,6 +145,11 @@ type RulesLearned struct {
 	Pad   uint32
 }
 
+type RulesListCounts struct {
+	_       structs.HostLayout
+	Matched [32]uint64
+}
+
 type RulesNote struct {
 	_    structs.HostLayout
 	Text [128]uint8
@@ -692,6 +697,8 @@ const (
 	RulesMapInterfaceGroups  = "interface_groups"
 	RulesMapJournal          = "journal"
 	RulesMapLearnedClients   = "learned_clients"
+	RulesMapListMatches      = "list_matches"
+	RulesMapLists            = "lists"
 	RulesMapNesting          = "nesting"
 	RulesMapPolicyImage      = "policy_image"
 	RulesMapPool             = "pool"
@@ -800,6 +807,8 @@ type RulesMapSpecs struct {
 	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal          *ebpf.MapSpec `ebpf:"journal"`
 	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
+	ListMatches      *ebpf.MapSpec `ebpf:"list_matches"`
+	Lists            *ebpf.MapSpec `ebpf:"lists"`
 	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
 	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool             *ebpf.MapSpec `ebpf:"pool"`
@@ -878,6 +887,8 @@ type RulesMaps struct {
 	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
 	Journal          *ebpf.Map `ebpf:"journal"`
 	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
+	ListMatches      *ebpf.Map `ebpf:"list_matches"`
+	Lists            *ebpf.Map `ebpf:"lists"`
 	Nesting          *ebpf.Map `ebpf:"nesting"`
 	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
 	Pool             *ebpf.Map `ebpf:"pool"`
@@ -914,6 +925,8 @@ func (m *RulesMaps) Close() error {
 		m.InterfaceGroups,
 		m.Journal,
 		m.LearnedClients,
+		m.ListMatches,
+		m.Lists,
 		m.Nesting,
 		m.PolicyImage,
 		m.Pool,
