@@ -23,7 +23,7 @@ type eventLines struct {
 
 // eventHeads are the columns' heads with the spaces that are usually needed.
 var eventHeads = []string{
-	"TIME        ", "WHAT  ", "CLIENT               ", "SERVICE", "CLASS  ", "RULE      ", "BUCKET", "REASON    ", "WAITED", "LIMIT",
+	"TIME        ", "WHAT  ", "CLIENT               ", "SERVICE", "CLASS  ", "RULE      ", "BUCKET", "REASON    ", "WAITED", "LIMIT", "ANSWER",
 }
 
 // eventColumns are what is coloured.
@@ -127,7 +127,7 @@ func eventCells(e api.Event, dated bool) []string {
 		clock = "01-02 15:04:05"
 	}
 	return []string{
-		e.Time.Local().Format(clock), what, e.Client, dash(e.Service), dash(e.Class), dash(e.Rule), bucket, dash(e.Reason), waited, limit,
+		e.Time.Local().Format(clock), what, e.Client, dash(e.Service), dash(e.Class), dash(e.Rule), bucket, dash(e.Reason), waited, limit, dash(e.Answer),
 	}
 }
 

@@ -94,7 +94,7 @@ func turnedAway() datapath.Event {
 	return datapath.Event{
 		Time: time.Date(2026, 11, 22, 10, 0, 0, 123e6, time.Local), Kind: datapath.EventReject,
 		Client: netip.MustParseAddrPort("192.0.2.7:50000"), Server: netip.MustParseAddrPort("198.51.100.1:80"),
-		Service: "web", Class: "gold", Rule: "login", Request: true, Reason: "rule", Rated: true, Tokens: 0.25, Burst: 5,
+		Service: "web", Class: "gold", Rule: "login", Request: true, Reason: "rule", Answer: "429 slow", Rated: true, Tokens: 0.25, Burst: 5,
 	}
 }
 
@@ -105,7 +105,7 @@ var moreEvents = []datapath.Event{
 	},
 	{
 		Time: turnedAway().Time, Kind: datapath.EventReject, Client: turnedAway().Client, Server: turnedAway().Server,
-		Service: "web", Class: "bronze", Reason: "max_wait", Waited: 1500 * time.Millisecond,
+		Service: "web", Class: "bronze", Reason: "max_wait", Answer: "503", Waited: 1500 * time.Millisecond,
 	},
 	{
 		Time: turnedAway().Time, Kind: datapath.EventDemote, Shadow: true, Client: turnedAway().Client, Server: turnedAway().Server,
@@ -122,21 +122,22 @@ func TestEvents(t *testing.T) {
 	for _, e := range moreEvents {
 		w.kernel.Tell(e)
 	}
-	s.out.shows(t, 7)
-	w.kernel.Tell(datapath.Event{Kind: datapath.EventMissed, Missed: 12})
 	s.out.shows(t, 8)
+	w.kernel.Tell(datapath.Event{Kind: datapath.EventMissed, Missed: 12})
+	s.out.shows(t, 9)
 	w.kernel.Tell(datapath.Event{Kind: datapath.EventMissed, Missed: 1})
-	const want = `TIME          WHAT    CLIENT                 SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
-10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -
-TIME          WHAT    CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
-10:00:00.123  drop    [2001:db8:1:2:3:4:5:6]:50000  web      -        -           -       syn_data    -       -
-10:00:00.123  reject  192.0.2.7:50000               web      bronze   -           -       max_wait    1.5s    unlimited by policy
-TIME          WHAT          CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT
-10:00:00.123  would demote  192.0.2.7:50000               web      bronze   login       -0.1/5  rule        -       -
+	const want = `TIME          WHAT    CLIENT                 SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT  ANSWER
+10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -      429 slow
+TIME          WHAT    CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT  ANSWER
+10:00:00.123  drop    [2001:db8:1:2:3:4:5:6]:50000  web      -        -           -       syn_data    -       -      -
+TIME          WHAT    CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT                ANSWER
+10:00:00.123  reject  192.0.2.7:50000               web      bronze   -           -       max_wait    1.5s    unlimited by policy  503
+TIME          WHAT          CLIENT                        SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT                ANSWER
+10:00:00.123  would demote  192.0.2.7:50000               web      bronze   login       -0.1/5  rule        -       -                    -
 ... 12 events missed
 ... 1 event missed
 `
-	if diff := cmp.Diff(want, s.out.shows(t, 9)); diff != "" {
+	if diff := cmp.Diff(want, s.out.shows(t, 10)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	end()
@@ -180,7 +181,7 @@ func TestEventsAsJSON(t *testing.T) {
 		t.Errorf("missed: %s", missed)
 	}
 	const want = `"kind":"reject","client":"192.0.2.7:50000","server":"198.51.100.1:80","service":"web","class":"gold",` +
-		`"rule":"login","rule_kind":"request","reason":"rule","level":{"tokens":0.25,"burst":5}}` + "\n"
+		`"rule":"login","rule_kind":"request","reason":"rule","answer":"429 slow","level":{"tokens":0.25,"burst":5}}` + "\n"
 	first, second, _ := strings.Cut(rest, "\n")
 	if !strings.HasSuffix(first+"\n", want) || !strings.Contains(second, `"kind":"demote","shadow":true,`) {
 		t.Errorf("events as JSON:\n%s", rest)

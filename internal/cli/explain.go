@@ -180,7 +180,7 @@ func whenText(when string, now *bool) string {
 func printRequest(b *strings.Builder, r *api.RequestDecision) {
 	switch {
 	case r.Refused != "":
-		fmt.Fprintf(b, "  the request: %s, for servers could read it in two ways: %s\n", r.Verdict, r.Refused)
+		fmt.Fprintf(b, "  the request: %s%s, for servers could read it in two ways: %s\n", r.Verdict, withAnswer(r.Answer), r.Refused)
 		return
 	case r.SNI != "":
 		fmt.Fprintf(b, "  server name %s", printable(r.SNI))
@@ -197,14 +197,14 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 		fmt.Fprintf(b, " by rule %s", r.ClientRule)
 	}
 	if r.Blocked > 0 {
-		fmt.Fprintf(b, ", which is blocked for another %s by request rule %s: %s\n", span(r.Blocked), strings.Join(r.BlockedBy, " or "), r.Verdict)
+		fmt.Fprintf(b, ", which is blocked for another %s by request rule %s: %s%s\n", span(r.Blocked), strings.Join(r.BlockedBy, " or "), r.Verdict, withAnswer(r.Answer))
 		return
 	}
 	b.WriteString(": " + ruleText(r.Rule, r.Action, r.Rate, r.Burst, r.Per) + whenText(r.When, r.Enforced))
 	if r.Class != "" {
 		b.WriteString(", class " + r.Class)
 	}
-	fmt.Fprintf(b, ": %s%s\n", r.Verdict, bucketText(r.Bucket, r.Burst))
+	fmt.Fprintf(b, ": %s%s%s\n", r.Verdict, withAnswer(r.Answer), bucketText(r.Bucket, r.Burst))
 	switch {
 	case r.Block > 0 && r.Client != "": // a trusted proxy's connections are never refused
 		fmt.Fprintf(b, "  who is rejected has all requests rejected for %s\n", given(r.Block))
@@ -214,6 +214,14 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 	if r.Learn > 0 {
 		fmt.Fprintf(b, "  the client is remembered in class %s for %s\n", r.Class, given(r.Learn))
 	}
+}
+
+// withAnswer says what who is rejected is told.
+func withAnswer(answer string) string {
+	if answer == "" {
+		return ""
+	}
+	return " with " + answer
 }
 
 // printable escapes what is not printable ASCII, so that a name or path steers no terminal.

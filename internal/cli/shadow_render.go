@@ -35,7 +35,7 @@ func printPairs(b *strings.Builder, r api.ShadowReport) {
 
 // outcomeText is an outcome in words: reject (rule login), pass in class gold.
 func outcomeText(o trial.Outcome) string {
-	text := string(o.Verdict)
+	text := string(o.Verdict) + withAnswer(o.Answer)
 	if o.Class != "" {
 		text += " in class " + o.Class
 	}

@@ -181,7 +181,7 @@ func TestStatus(t *testing.T) {
 	three := api.Counts{Matched: 6}
 	three.Passed, three.Dropped, three.WouldDrop = 3, 2, 1
 	none := api.Durations{Buckets: []api.Bucket{}}
-	idle := &api.RoomStatus{QueueSize: 4096, Classes: []api.RoomClassStatus{
+	idle := &api.RoomStatus{QueueSize: 4096, Answer: "503", Classes: []api.RoomClassStatus{
 		{Name: "gold", Rejected: map[string]uint64{}, Wait: none, Service: none},
 		{Name: "bronze", Rejected: map[string]uint64{}, Wait: none, Service: none},
 	}}

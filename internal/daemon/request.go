@@ -151,7 +151,7 @@ func (x Explainer) decideRequest(d *api.Decision, service int, q question, class
 	}
 	d.Request = r.RequestDecision
 	if r.Refused != "" {
-		r.end("reject")
+		r.reject("malformed")
 		return r.class, r.waits, nil
 	}
 	decided, err := r.byClient(&view)
@@ -170,10 +170,25 @@ func (r *ruling) end(verdict string) {
 	r.Verdict = verdict
 }
 
+// reject is a verdict with an answer, by its rule or, if there is one, for a reason of the data path.
+func (r *ruling) reject(reason string) {
+	r.end("reject")
+	r.say(reason)
+}
+
+// say notes the answer to who is rejected.
+func (r *ruling) say(reason string) {
+	row := policy.RowOverload
+	if i := slices.IndexFunc(r.x.Policy.Requests, func(q policy.Request) bool { return q.Name == r.Rule }); i >= 0 {
+		row = r.x.Tables.Answers.Row[i]
+	}
+	r.Answer = r.x.Tables.Refused(r.service, row, reason)
+}
+
 // reset is what drop comes to: the connection of a trusted proxy is never reset.
 func (r *ruling) reset() {
 	if r.proxied {
-		r.end("reject")
+		r.reject("")
 	} else {
 		r.end("drop")
 	}
@@ -208,11 +223,11 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 	switch {
 	case blocked > 0:
 		r.Blocked, r.BlockedBy = blocked.Seconds(), blockers(r.x.Policy)
-		r.end("reject")
+		r.reject("blocked")
 	case rule < 0:
 		return false, nil
 	case r.x.dropsNow(r.service, &r.x.Policy.Connections[rule]):
-		r.end("reject")
+		r.reject("")
 	case r.x.Policy.Connections[rule].Action == policy.ActionPass:
 		r.waits = r.shadow
 	default:
@@ -248,7 +263,7 @@ func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 	case policy.ActionDrop:
 		r.reset()
 	case policy.ActionReject:
-		r.end("reject")
+		r.reject("")
 	case policy.ActionPolice:
 		if err := r.ask(rule, p.Per.Key.Value(v)); err != nil {
 			return err
@@ -261,7 +276,9 @@ func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 // ask lets the bucket of a rule decide, that of the value that it goes by, if it does.
 func (r *ruling) ask(rule int, value string) error {
 	if r.x.RequestBucket == nil {
-		r.Verdict = "by the bucket"
+		if r.Verdict = "by the bucket"; policy.Over(r.Over) == policy.OverReject {
+			r.say("")
+		}
 		return nil
 	}
 	bucket, err := r.x.RequestBucket(rule, r.from, value)
@@ -278,7 +295,7 @@ func (r *ruling) ask(rule int, value string) error {
 	case policy.OverDrop:
 		r.reset()
 	default:
-		r.end("reject")
+		r.reject("")
 	}
 	return nil
 }

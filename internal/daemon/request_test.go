@@ -49,6 +49,9 @@ func TestExplainRequests(t *testing.T) {
 	police := func(path, rule, per, over, class, verdict string, b *api.BucketStatus) *api.RequestDecision {
 		d := limited
 		d.Path, d.Rule, d.Per, d.Over, d.Class, d.Verdict, d.Bucket = path, rule, per, over, class, verdict, b
+		if strings.HasSuffix(verdict, "reject") {
+			d.Answer = "429"
+		}
 		return &d
 	}
 	const plain, poor, proxy = "10.0.0.8:5", "10.0.0.9:5", "10.9.0.1:5"
@@ -64,25 +67,25 @@ func TestExplainRequests(t *testing.T) {
 		{"passes", plain, "80", api.ExplainRequest{URL: "/%68ealthz"}, &api.RequestDecision{Method: "GET", Path: "/healthz", Rule: "health", Action: "pass", Class: "silver", Verdict: "pass"}, ""},
 		{"dropped", plain, "80", api.ExplainRequest{URL: "//noaccess?x"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "drop"}, ""},
 		{"dropped in shadow mode", plain, "81", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "would drop"}, ""},
-		{"of a proxy, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Class: "silver", Verdict: "reject"}, ""},
+		{"of a proxy, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess"}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Rule: "noaccess", Action: "drop", Class: "silver", Answer: "503", Verdict: "reject"}, ""},
 		{"of nobody", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7, unknown"}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},
-		{"of the first of all, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "10.9.0.2", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Class: "silver", Verdict: "reject"}, ""},
-		{"of the first of 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 31)}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Verdict: "reject"}, ""},
+		{"of the first of all, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "10.9.0.2", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Class: "silver", Answer: "503", Verdict: "reject"}, ""},
+		{"of the first of 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 31)}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Answer: "503", Verdict: "reject"}, ""},
 		{"of nobody beyond 32", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2" + strings.Repeat(", 10.9.0.1", 32)}}, &api.RequestDecision{Method: "GET", Path: "/x", Verdict: "pass"}, "silver"},
 		{"of a client, not by a proxy", plain, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7"}}, &api.RequestDecision{Method: "GET", Path: "/x", Host: "", Verdict: "pass"}, "silver"},
 		{"of a learned client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: [::ffff:10.0.0.20]:5,"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.20", ClientRule: "known", Class: "gold", Verdict: "pass"}, "gold"},
-		{"of a blocked client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.21"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.21", ClientRule: "everyone", Class: "silver", Blocked: 2, BlockedBy: []string{"noaccess"}, Verdict: "reject"}, ""},
+		{"of a blocked client", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.21"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.21", ClientRule: "everyone", Class: "silver", Blocked: 2, BlockedBy: []string{"noaccess"}, Answer: "429", Verdict: "reject"}, ""},
 		{"of a client that passes", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 10.0.0.1"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "10.0.0.1", ClientRule: "friend", Class: "bronze", Verdict: "pass"}, ""},
-		{"of a client that is dropped", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Verdict: "reject"}, ""},
-		{"of a proxy's client, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 203.0.113.9, 192.0.2.7 , 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "192.0.2.7", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Verdict: "reject"}, ""},
-		{"rejected", plain, "80", api.ExplainRequest{URL: "/tea", Method: "BREW"}, &api.RequestDecision{Method: "BREW", Path: "/tea", Rule: "teapot", Action: "reject", Class: "silver", Verdict: "reject"}, ""},
+		{"of a client that is dropped", proxy, "80", api.ExplainRequest{URL: "/x", Headers: []string{"X-Forwarded-For: 10.0.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/x", Client: "10.0.0.2", ClientRule: "foe", Class: "bronze", Answer: "503", Verdict: "reject"}, ""},
+		{"of a proxy's client, dropped", proxy, "80", api.ExplainRequest{URL: "/noaccess", Headers: []string{"X-Forwarded-For: 203.0.113.9, 192.0.2.7 , 10.9.0.2"}}, &api.RequestDecision{Method: "GET", Path: "/noaccess", Client: "192.0.2.7", ClientRule: "everyone", Rule: "noaccess", Action: "drop", Block: 3, Class: "silver", Answer: "503", Verdict: "reject"}, ""},
+		{"rejected", plain, "80", api.ExplainRequest{URL: "/tea", Method: "BREW"}, &api.RequestDecision{Method: "BREW", Path: "/tea", Rule: "teapot", Action: "reject", Class: "silver", Answer: "503", Verdict: "reject"}, ""},
 		{"a token", plain, "80", api.ExplainRequest{URL: "/cgi/x"}, police("/cgi/x", "cgi", "source", "reject", "silver", "pass", full), "silver"},
 		{"no token", poor, "80", api.ExplainRequest{URL: "/cgi/x"}, police("/cgi/x", "cgi", "source", "reject", "silver", "reject", empty), ""},
 		{"no token in shadow mode", poor, "81", api.ExplainRequest{URL: "/cgi/x"}, police("/cgi/x", "cgi", "source", "reject", "silver", "would reject", empty), ""},
 		{"demoted", poor, "80", api.ExplainRequest{URL: "/slow"}, police("/slow", "slow", "rule", "demote", "bronze", "demote", empty), "bronze"},
 		{"reset", poor, "80", api.ExplainRequest{URL: "/reset"}, police("/reset", "reset", "rule", "drop", "silver", "drop", empty), ""},
 		{"class", plain, "80", api.ExplainRequest{URL: "/", Headers: []string{"Host: VIP.example:80", "Cookie: a=b; tier=gold", "X-Plan:"}}, &api.RequestDecision{Method: "GET", Path: "/", Host: "vip.example", Rule: "vip", Action: "classify", Learn: 600, Class: "gold", Verdict: "pass"}, "gold"},
-		{"in two ways", plain, "80", api.ExplainRequest{URL: "/%zz"}, &api.RequestDecision{Refused: "an invalid escape in the path", Verdict: "reject"}, ""},
+		{"in two ways", plain, "80", api.ExplainRequest{URL: "/%zz"}, &api.RequestDecision{Refused: "an invalid escape in the path", Answer: "400", Verdict: "reject"}, ""},
 		{"by a server name", plain, "443", api.ExplainRequest{SNI: "A.Customer.example."}, &api.RequestDecision{SNI: "a.customer.example", Rule: "tenant", Action: "classify", Class: "gold", Verdict: "pass"}, ""},
 		{"by a URL's name", plain, "443", api.ExplainRequest{URL: "https://b.customer.example:443/x"}, &api.RequestDecision{SNI: "b.customer.example", Rule: "tenant", Action: "classify", Class: "gold", Verdict: "pass"}, ""},
 		{"without a server name", plain, "443", api.ExplainRequest{URL: "/x"}, nil, ""},

@@ -21,6 +21,7 @@ func roomOf(t *policy.Tables, service int, rooms []datapath.Room) *api.RoomStatu
 	}
 	room := nth(rooms, service)
 	s := &api.RoomStatus{InService: room.InService, Waiting: room.Waiting, Gathering: room.Gathering, QueueSize: table.Queue.Size}
+	s.Answer = t.Refused(service, policy.RowOverload, "")
 	for i, class := range t.Classes {
 		s.Classes = append(s.Classes, roomClass(class, nth(room.Classes, i)))
 	}

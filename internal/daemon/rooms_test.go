@@ -110,7 +110,7 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 	}
 	want := []*api.RoomStatus{
 		{
-			InService: 8, Waiting: 92, Gathering: 5, QueueSize: 100,
+			InService: 8, Waiting: 92, Gathering: 5, QueueSize: 100, Answer: "503",
 			Classes: []api.RoomClassStatus{
 				{Name: "gold", Max: 3, InService: 2, Arrived: 10, Admitted: 10, Served: 8, Rejected: map[string]uint64{}, Wait: none, Service: none},
 				{
@@ -125,9 +125,9 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 				},
 			},
 		},
-		{InService: 1, QueueSize: 4096, Classes: idle},
-		{QueueSize: 4096, Classes: idle},
-		{InService: 2, Waiting: 1, QueueSize: 4096, Classes: idle},
+		{InService: 1, QueueSize: 4096, Answer: "503", Classes: idle},
+		{QueueSize: 4096, Answer: "503", Classes: idle},
+		{InService: 2, Waiting: 1, QueueSize: 4096, Answer: "reset", Classes: idle},
 	}
 	for i, limit := range []string{"8", "unlimited", "unlimited (auto)", "2"} {
 		if got.Services[i].Limit != limit {

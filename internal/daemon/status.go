@@ -154,8 +154,28 @@ func requestRules(f *enforceable, stats datapath.Stats, now rateNow) []api.Reque
 		if q.Over == policy.OverDemote { // which turns nobody away
 			list[i].Demoted, list[i].Dropped = list[i].Dropped, 0
 		}
+		list[i].Answer = f.answerOf(i)
 	}
 	return list
+}
+
+// answerOf is what a request rule says to who is rejected; empty: nothing, or it differs by service.
+func (f *enforceable) answerOf(rule int) (said string) {
+	q := &f.policy.Requests[rule]
+	if q.Action != policy.ActionReject && (q.Action != policy.ActionPolice || q.Over != policy.OverReject) {
+		return ""
+	}
+	for service := range f.tables.Services {
+		if f.tables.Services[service].Room.Protocol != policy.HTTP {
+			continue
+		}
+		says := f.tables.Refused(service, f.tables.Answers.Row[rule], "")
+		if said != "" && said != says {
+			return ""
+		}
+		said = says
+	}
+	return said
 }
 
 // rateNow returns the rate of a rule that sets itself, per second, 0 for none.

@@ -56,6 +56,7 @@ type Event struct {
 	Rule    string
 	Request bool   // the rule is a request rule
 	Reason  string // of a drop or rejection: ByRule, a name as in ReasonNames, or as in RejectNames
+	Answer  string // to who is rejected: its status and its name, or reset; what is cut off in the midst of another answer is reset
 	Rated   bool   // the rule has a bucket, of which the next two are
 	Tokens  float64
 	Burst   uint32

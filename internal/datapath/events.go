@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"narthex/internal/policy"
 )
 
 // EventReader tells of decisions while it is open.
@@ -35,6 +38,7 @@ func (o *objects) eventMaps() map[string]*ebpf.Map {
 type eventReader struct {
 	subscription
 	classes    []string // of the connection rules, by slot
+	rows       []int    // of what request rules say to who is rejected, by slot
 	generation uint32   // of the policy that these are of
 
 	refusals atomic.Bool // the programs tell of these alone
@@ -121,6 +125,7 @@ func (e *eventReader) event(raw *narthexEvent) Event {
 		}
 	case EventReject:
 		ev.Reason = nameAt(rejectNames[:], raw.Reason)
+		ev.Answer = e.answer(raw, &ev)
 	case EventDemote:
 		ev.Reason = ByRule
 	}
@@ -134,17 +139,41 @@ func (e *eventReader) classOfSYN(raw *narthexEvent) string {
 	if t == nil {
 		return ""
 	}
-	if e.classes == nil || e.generation != e.in.imageGen {
-		e.classes, e.generation = make([]string, len(e.in.slots.rules)), e.in.imageGen
-		for i := range t.Rules {
-			if r := &t.Rules[i]; r.Class >= 0 {
-				e.classes[e.in.slots.byRule[connectionKey(r)]] = t.Classes[r.Class].Name
-			}
-		}
-	}
+	e.index(t)
 	class := nameAt(e.classes, raw.Rule)
 	if class == "" && narthexReason(raw.Reason) == narthexReasonREASON_SHED {
 		class = t.Classes[t.Default].Name
 	}
 	return class
+}
+
+// index finds what rules say by their slots, once for each policy.
+func (e *eventReader) index(t *policy.Tables) {
+	if e.classes != nil && e.generation == e.in.imageGen {
+		return
+	}
+	e.classes, e.rows, e.generation = make([]string, len(e.in.slots.rules)), make([]int, len(e.in.slots.rules)), e.in.imageGen
+	for i := range t.Rules {
+		if r := &t.Rules[i]; r.Class >= 0 {
+			e.classes[e.in.slots.byRule[connectionKey(r)]] = t.Classes[r.Class].Name
+		}
+	}
+	for i, r := range t.RequestRules() {
+		e.rows[e.in.slots.byRule[ruleKey{requestRule, r.Name}]] = t.Answers.Row[i]
+	}
+}
+
+// answer is what the client of a rejected request was told.
+func (e *eventReader) answer(raw *narthexEvent, ev *Event) string {
+	t := e.in.applied.Tables
+	if t == nil || ev.Service == "" {
+		return ""
+	}
+	e.index(t)
+	row := policy.RowOverload
+	if ev.Request && int(raw.Rule) < len(e.rows) {
+		row = e.rows[raw.Rule]
+	}
+	service := slices.IndexFunc(t.Services, func(s policy.ServiceTable) bool { return s.Name == ev.Service })
+	return t.Refused(service, row, ev.Reason)
 }

@@ -11,6 +11,7 @@ import (
 
 // Answer is what is said to who is refused.
 type Answer struct {
+	Name       string        // under answers; empty: it has none
 	Reset      bool          // RST in place of an answer
 	Status     int           // HTTP status; 0: that of the cause, see For
 	RetryAfter time.Duration // whole seconds; 0: the header is left out
@@ -20,8 +21,7 @@ type Answer struct {
 
 // NamedAnswer is an answer that services and rules name.
 type NamedAnswer struct {
-	Pos  Pos
-	Name string
+	Pos Pos
 	Answer
 }
 
@@ -55,6 +55,17 @@ func (a Answer) For(cause Cause, block time.Duration) Answer {
 		a.Page.None = true
 	}
 	return a
+}
+
+// Brief is what tells the answer from others: its status and its name.
+func (a Answer) Brief() string {
+	switch {
+	case a.Reset:
+		return "reset"
+	case a.Name != "":
+		return fmt.Sprintf("%d %s", a.Status, a.Name)
+	}
+	return fmt.Sprint(a.Status)
 }
 
 // String returns the answer in words, with the status of overload if it has none.

@@ -49,6 +49,24 @@ func (t *AnswerTables) Answer(service, row int) Answer {
 	return t.Answers[row*t.Kinds+t.Kind[service]].Answer
 }
 
+// Refused is what a service says, in brief, to a request that is refused by the request rule of a row, or for a
+// reason by its name, as the data path has them.
+func (t *Tables) Refused(service, row int, reason string) string {
+	switch {
+	case t.Answers == nil || service < 0 || t.Services[service].Room.Protocol != HTTP || reason == "dropped":
+		return Answer{Reset: true}.Brief()
+	case reason == "malformed" || reason == "h2c" || reason == "complex":
+		row = RowMalformed
+	case reason == "too_large":
+		row = RowTooLarge
+	case reason == "blocked":
+		row = RowBlocked
+	case reason != "" && reason != "rule" || row < 0:
+		row = RowOverload
+	}
+	return t.Answers.Answer(service, row).Brief()
+}
+
 // answerRow is what the answers of a row have in common.
 type answerRow struct {
 	own   Answer // what the rule says

@@ -99,13 +99,13 @@ requests:
 		rule string
 		want [4]Answer
 	}{
-		{"", [4]Answer{{Status: 503, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Status: 503, RetryAfter: 2 * time.Second}, reset}},
-		{"rated", [4]Answer{{Status: 429, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Status: 429, RetryAfter: 2 * time.Second}, reset}},
-		{"blocks", [4]Answer{{Status: 429, RetryAfter: 2 * time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Status: 429, RetryAfter: 2 * time.Second}, reset}},
+		{"", [4]Answer{{Status: 503, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Name: "slow", Status: 503, RetryAfter: 2 * time.Second}, reset}},
+		{"rated", [4]Answer{{Status: 429, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Name: "slow", Status: 429, RetryAfter: 2 * time.Second}, reset}},
+		{"blocks", [4]Answer{{Status: 429, RetryAfter: 2 * time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Name: "slow", Status: 429, RetryAfter: 2 * time.Second}, reset}},
 		{"inline", [4]Answer{{Status: 420, RetryAfter: time.Minute, Page: none}}},
-		{"names", [4]Answer{{Status: 410, Page: none, Unsigned: true}}},
-		{"rejects", [4]Answer{{Status: 503, RetryAfter: time.Second, Page: none}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Status: 503, RetryAfter: 2 * time.Second, Page: none}, reset}},
-		{"overloaded", [4]Answer{{Status: 503, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Status: 503, RetryAfter: 2 * time.Second}, reset}},
+		{"names", [4]Answer{{Name: "gone", Status: 410, Page: none, Unsigned: true}}},
+		{"rejects", [4]Answer{{Status: 503, RetryAfter: time.Second, Page: none}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Name: "slow", Status: 503, RetryAfter: 2 * time.Second, Page: none}, reset}},
+		{"overloaded", [4]Answer{{Status: 503, RetryAfter: time.Second}, {Status: 500, RetryAfter: 7 * time.Second, Page: none}, {Name: "slow", Status: 503, RetryAfter: 2 * time.Second}, reset}},
 	} {
 		row := RowOverload
 		for i, r := range c.RequestRules() {
@@ -120,6 +120,18 @@ requests:
 			if got := c.Answers.Answer(service, row); got != want {
 				t.Errorf("%q at %s: %+v, want %+v", w.rule, c.Services[service].Name, got, want)
 			}
+		}
+	}
+	for _, w := range []struct {
+		service, row int
+		reason, want string
+	}{
+		{0, RowOverload, "queue_full", "503"}, {1, RowOverload, "", "500"}, {2, RowOverload, "max_wait", "503 slow"}, {3, RowOverload, "", "reset"},
+		{0, c.Answers.Row[3], "rule", "410 gone"}, {0, c.Answers.Row[3], "no_slot", "503"}, {2, c.Answers.Row[0], "rule", "429 slow"}, {0, c.Answers.Row[3], "dropped", "reset"},
+		{0, 0, "malformed", "400"}, {0, 0, "h2c", "400"}, {0, 0, "complex", "400"}, {0, 0, "too_large", "431"}, {0, 0, "blocked", "429"},
+	} {
+		if got := c.Refused(w.service, w.row, w.reason); got != w.want {
+			t.Errorf("service %d, row %d, %q: %q, want %q", w.service, w.row, w.reason, got, w.want)
 		}
 	}
 	if got := c.Answers.Answer(0, RowBlocked); got.Status != 429 || got.RetryAfter != time.Minute {

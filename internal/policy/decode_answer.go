@@ -30,7 +30,9 @@ func (d *decoder) answers(n *yaml.Node) []NamedAnswer {
 		seen[key.Value] = key
 		a := NamedAnswer{Pos: position(key)}
 		if scalar(d, key, "an answer's name", &a.Name, parseName) {
+			name := a.Name
 			a.Answer = d.answer(n.Content[i+1])
+			a.Name = name
 			out = append(out, a)
 		}
 	}

@@ -90,6 +90,7 @@ func (d *decision) byClient(from netip.Addr) (decided bool) {
 func (d *decision) byRule(rule int, w whose, v *policy.RequestView) {
 	q := &d.policy.Requests[rule]
 	d.by(requestKind, q.Name)
+	d.row = d.tables.Answers.Row[rule]
 	if q.Class >= 0 {
 		d.class = q.Class
 	}

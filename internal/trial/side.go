@@ -113,13 +113,18 @@ type decision struct {
 	class   int
 	turn    bool // it takes its turn, if it goes on
 	out     Outcome
+	row     int // of what is said to who is rejected
 }
 
 // by names the rule that decides.
 func (d *decision) by(kind, rule string) { d.out.Kind, d.out.Rule = kind, rule }
 
 // refuse is a verdict against the arrival.
-func (d *decision) refuse(v Verdict, reason string) { d.out.Verdict, d.out.Reason = v, reason }
+func (d *decision) refuse(v Verdict, reason string) {
+	if d.out.Verdict, d.out.Reason = v, reason; v == Reject {
+		d.out.Answer = d.tables.Refused(d.service, d.row, reason)
+	}
+}
 
 // end counts the decision and says what comes of it.
 func (d *decision) end() Outcome {

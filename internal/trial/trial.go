@@ -55,6 +55,7 @@ type Outcome struct {
 	Rule    string  `json:"rule,omitempty"`   // empty: none matches, or none is asked
 	Kind    string  `json:"kind,omitempty"`   // of the rule: connection or request
 	Class   string  `json:"class,omitempty"`  // of what goes on
+	Answer  string  `json:"answer,omitempty"` // to who is rejected: its status and its name, or reset
 	Reason  string  `json:"reason,omitempty"` // blocked, malformed or complex
 }
 
@@ -69,10 +70,10 @@ func (o *Outcome) goesOn() bool {
 	return o.Verdict != Drop && o.Verdict != Reject && o.Verdict != Unreached
 }
 
-// differs reports whether it makes a difference to the client. Which rule it was does not, and
-// nothing else does to who is not let in.
+// differs reports whether it makes a difference to the client. Which rule it was does not. To who is not let in
+// nothing else does but what it is told.
 func (o *Outcome) differs(p *Outcome) bool {
-	return o.Verdict != p.Verdict || o.goesOn() && o.Verdict != Exempt && o.Class != p.Class
+	return o.Verdict != p.Verdict || !o.goesOn() && o.Answer != p.Answer || o.goesOn() && o.Verdict != Exempt && o.Class != p.Class
 }
 
 // Bounds of what a trial remembers. Beyond them it forgets, and counts that.

@@ -139,12 +139,14 @@ func TestEvents(t *testing.T) {
 		}
 		banned := api.Event{
 			Kind: "reject", Client: s.addr(gold).String(), Server: s.to.String(), Service: "go", Class: "bronze",
-			Rule: "banned", RuleKind: "request", Reason: "rule",
+			Rule: "banned", RuleKind: "request", Reason: "rule", Answer: "503",
 		}
 		limited := banned
+		limited.Answer = "429"
 		limited.Client, limited.Class, limited.Rule, limited.Level = s.addr(bronze).String(), "gold", "login", &api.Level{Burst: 2}
 		foe := banned
 		foe.Kind, foe.Client, foe.Class, foe.Rule, foe.RuleKind = "drop", s.addr(free).String(), "", "foe", "connection"
+		foe.Answer = ""
 		for _, c := range []struct {
 			l    *listener
 			want []api.Event
@@ -161,7 +163,7 @@ func TestEvents(t *testing.T) {
 		first, _ := shown.line()
 		second, _ := shown.line()
 		if f := strings.Fields(second); !strings.HasPrefix(head, "TIME ") || !strings.Contains(first, " banned ") ||
-			len(f) != 10 || !cmp.Equal(f[3:6], []string{"go", "gold", "login"}) || !strings.HasSuffix(f[6], "/2") {
+			len(f) != 11 || !cmp.Equal(f[3:6], []string{"go", "gold", "login"}) || !strings.HasSuffix(f[6], "/2") {
 			t.Errorf("shown:\n%s\n%s\n%s", head, first, second)
 		}
 		shown.ends(0)

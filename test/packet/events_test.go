@@ -281,6 +281,10 @@ func (r ruledRoom) event(c *client, kind datapath.EventKind, rule, class, reason
 	if rule != "" {
 		e.Rule, e.Request = fmt.Sprintf("%s-%d", rule, r.number), true
 	}
+	said := map[string]string{"few rule": "429", "reset dropped": "reset", " malformed": "400"}
+	if e.Answer = said[rule+" "+reason]; kind == datapath.EventReject && e.Answer == "" {
+		e.Answer = "503"
+	}
 	return e
 }
 

@@ -31,6 +31,7 @@ type Event struct {
 	Rule     string  `json:"rule,omitempty"`
 	RuleKind string  `json:"rule_kind,omitempty"` // connection or request
 	Reason   string  `json:"reason,omitempty"`    // of a drop, rejection or demotion
+	Answer   string  `json:"answer,omitempty"`    // to who is rejected: its status and its name, or reset
 	Level    *Level  `json:"level,omitempty"`     // of the rule's bucket, after the decision
 	Waited   float64 `json:"waited,omitempty"`    // seconds
 	// Signal is there if it was for want of room in service, or in overload.

@@ -105,6 +105,7 @@ type RoomStatus struct {
 	InService int               `json:"in_service"` // requests that the server works on
 	Waiting   int               `json:"waiting"`    // requests that are held
 	Gathering int               `json:"gathering"`  // requests whose head is not complete
+	Answer    string            `json:"answer"`     // to requests for which there is no room: its status and its name, or reset
 	QueueSize int               `json:"queue_size"` // requests that can be held, with those whose head is not complete
 	Classes   []RoomClassStatus `json:"classes"`    // most important first
 }
@@ -219,6 +220,8 @@ type RequestRuleStatus struct {
 	Over  string  `json:"over,omitempty"`          // what is done out of profile: reject, drop or demote
 	Block float64 `json:"block_seconds,omitempty"` // for which a client's connections are refused after a rejection
 	Learn float64 `json:"learn_seconds,omitempty"` // for which a client is remembered in the class
+	// Answer is said to who is rejected: its status and its name, or reset; absent where services differ in it.
+	Answer string `json:"answer,omitempty"`
 }
 
 // Override is a limit that was set by hand.
@@ -355,6 +358,7 @@ type RequestDecision struct {
 	Learn   float64       `json:"learn_seconds,omitempty"`
 	Class   string        `json:"class,omitempty"`
 	Bucket  *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Answer  string        `json:"answer,omitempty"` // if it is rejected, or may be: its status and its name, or reset
 	Verdict string        `json:"verdict"`          // pass, reject, drop, demote, would reject, would drop or by the bucket
 }
 
