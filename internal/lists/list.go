@@ -145,13 +145,15 @@ func looksLikeIPv6(text []byte) bool {
 }
 
 type reader struct {
-	file string
-	most int
-	list *List
+	file     string
+	most     int
+	list     *List
+	expected int // entries; 0: not known
 }
 
 // lines reads an entry a line. What is behind # or ; is a comment.
 func (r *reader) lines(data []byte) error {
+	r.expected = min(bytes.Count(data, []byte("\n"))+1, r.most)
 	line := 0
 	for text := range bytes.Lines(data) {
 		line++
@@ -177,7 +179,9 @@ func (r *reader) entry(text string, line int) error {
 	if r.list.Entries == r.most {
 		return &Error{r.file, line, fmt.Sprintf(`there are more than %d entries; give the list a "max" of as many as it can have`, r.most)}
 	}
-	r.list.Entries++
+	if r.list.Entries++; r.list.Entries == 1 {
+		r.list.grow(r.expected, !strings.Contains(text, ":"))
+	}
 	if p, err := netip.ParsePrefix(text); err == nil && p == p.Masked() && !p.Addr().Is4In6() {
 		r.list.add(policy.PrefixRange(p))
 		return nil
@@ -196,6 +200,15 @@ func (r *reader) entry(text string, line int) error {
 	}
 	r.list.add(of)
 	return nil
+}
+
+// grow makes room for entries that are like the first.
+func (l *List) grow(n int, is4 bool) {
+	if is4 {
+		l.v4 = make([]span4, 0, n)
+	} else {
+		l.v6 = make([]span6, 0, n)
+	}
 }
 
 func (l *List) add(r policy.Range) {

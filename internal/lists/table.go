@@ -185,6 +185,11 @@ func (b *builder) family(all []*List, is4 bool) (uint64, error) {
 	if err := b.segments(all); err != nil {
 		return 0, err
 	}
+	if is4 {
+		b.t.Ends4 = make([]uint64, 0, len(b.all))
+	} else {
+		b.t.Ends6 = make([]End6, 0, len(b.all))
+	}
 	root := b.node(key{}, 0, len(b.all), 0, 0)
 	b.all = nil
 	return root, nil

@@ -9,8 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lists"
+	"narthex/internal/policy"
 	"narthex/test/packet/benchprog"
 )
 
@@ -261,4 +264,86 @@ func (n *bench) copyUntil(b *testing.B, until uint64, mask uint32) {
 	}{Until: until, Mask: mask}); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkLists is what a decision costs more if the source is looked for among 5 million entries of lists, in
+// one that has a part of the sources, over the same rule without lists; and how long the table takes to get there.
+func BenchmarkLists(b *testing.B) {
+	const entries = 5_000_000
+	random := rand.New(rand.NewPCG(1, 2))
+	address := func(is4 bool) netip.Addr {
+		var a [16]byte
+		for i := range a {
+			a[i] = byte(random.Uint32())
+		}
+		if is4 {
+			return netip.AddrFrom4([4]byte{1 + a[0]%220, a[1], a[2], a[3]})
+		}
+		return netip.AddrFrom16([16]byte{0x20, a[1] % 30, a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]})
+	}
+	for _, to := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
+		b.Run(family(to), func(b *testing.B) {
+			is4 := family(to) == "v4"
+			var text []byte
+			var from []netip.Addr
+			for i := range entries {
+				a := address(is4)
+				if len(from) < benchSources && i%8 == 0 {
+					from = append(from, a, address(is4)) // one that is in it, one that is hardly ever
+				}
+				text = append(a.AppendTo(text), '\n')
+			}
+			n := loadBench(b, "version: 1\nservices: [{name: shop, listen: [\"*:80\"]}]\nconnections:\n  - {name: all, "+generous+"}\n", 0)
+			n.from(b, from[:benchSources])
+			f := syn(netip.AddrPortFrom(from[0], 4000).String(), to).bytes(b)
+			b.ReportMetric(0, "ns/op")
+			without := n.median(b, f)
+			began := time.Now()
+			l, err := lists.Parse("bench", text, entries)
+			if err != nil {
+				b.Fatal(err)
+			}
+			read := time.Since(began)
+			table, err := lists.Build([]*lists.List{l})
+			if err != nil {
+				b.Fatal(err)
+			}
+			built := time.Since(began)
+			kernel, err := n.s.NewLists(table)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, _, err := policy.Parse("bench.yaml", []byte("version: 1\nlists: {a: {file: a}}\nservices: [{name: shop, listen: [\"*:80\"]}]\nconnections:\n  - {name: listed, from: \"@a\", "+generous+"}\n  - {name: all, "+generous+"}\n"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			tables, _, err := policy.Compile(p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for i := range tables.Rules {
+				tables.Rules[i].Interval = 1
+			}
+			if err := n.s.Apply(datapath.State{Tables: tables, Locals: locals, Lists: kernel}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(time.Since(began).Seconds(), "s-to-publish")
+			b.ReportMetric(read.Seconds(), "s-to-read")
+			b.ReportMetric((built - read).Seconds(), "s-to-build")
+			b.ReportMetric(float64(table.Bytes())/(1<<20), "MiB")
+			b.ReportMetric(n.median(b, f)-without, "ns-more")
+		})
+	}
+}
+
+// median is that of the costs of a decision over those of the test run.
+func (n *bench) median(b *testing.B, f []byte) float64 {
+	b.Helper()
+	n.once(b, "bench_known", f, xdpPass)
+	var net []float64
+	for range benchRuns {
+		net = append(net, n.once(b, "bench_known", f, xdpPass)-n.once(b, "bench_nothing", f, xdpPass))
+	}
+	slices.Sort(net)
+	return net[benchRuns/2]
 }
