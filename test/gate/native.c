@@ -1123,7 +1123,7 @@ static void put_rules(struct page *page, const struct policy *p) {
 
 /* The longest page, from the second part of the texts on. */
 static void put_page(void) {
-  char lines[LONGEST_PAGE + MAX_PIECE + 1];
+  char lines[LONGEST_PAGE + MAX_PIECE + PAGE_LINE]; /* the last line goes on */
   for (__u32 at = 0; at < LONGEST_PAGE + MAX_PIECE; at += PAGE_LINE)
     snprintf(&lines[at], PAGE_LINE + 1, "%0*u\n", PAGE_LINE - 1, at);
   for (__u32 i = 0; i < LONGEST_PAGE / ANSWER_STRIDE; i++) {
