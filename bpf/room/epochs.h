@@ -56,8 +56,9 @@ static __always_inline __u64 elapsed(__u64 since, __u64 now) {
   return (__s64)(now - since) < 0 ? 0 : now - since;
 }
 
-/* Weight of a time in service in the mean, 2^−n. */
-#define MEAN_SHIFT 4
+/* Weight of a time in service in the mean, 2^−n. Little, for requests that take long end together: a mean
+ * that they had just made large would make them cheap. */
+#define MEAN_SHIFT 8
 
 /* Counts a request's time in service, which is over. */
 static __always_inline void count_service(struct class_room *c, __u64 took) {

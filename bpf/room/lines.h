@@ -214,6 +214,11 @@ static __always_inline bool put_off(struct class_room *c, struct pool *p, __u32 
   return true;
 }
 
+/* How far the clock may be ahead of the line that is served. Those who come anew are one turn behind the
+ * clock: so next to who is served, and a little later than who came anew before, else new ones would be first
+ * for ever. */
+#define MOST_AHEAD ((1LL << TURN_BITS) + REQUEST_COST / 2)
+
 /* Charges a line for its request, which is released, still in its line. */
 static __always_inline void charge_release(struct class_room *c, struct pool *p, __u32 node) {
   struct line *line = line_of(p, link_of(p, node)->line);
@@ -221,6 +226,8 @@ static __always_inline void charge_release(struct class_room *c, struct pool *p,
   __s32 behind = c->first - (__u32)(c->clock >> TURN_BITS);
   c->clock += greater_of(0, behind) << TURN_BITS; /* all have had more than their share */
   c->clock += (__u64)REQUEST_COST / (c->lines + 1 - any_of(c->lines));
+  /* Lines that are served, and do not wait, are not among those by which it was divided. */
+  c->clock -= greater_of(0, c->clock - line->start - MOST_AHEAD);
   line->start += REQUEST_COST;
 }
 
