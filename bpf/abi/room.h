@@ -33,7 +33,7 @@ struct class_room {
   __u32 credit; /* reserve: percent points of admissions that are due to it */
   __u32 lines;  /* in which somebody waits */
   __s64 clock;  /* virtual time: what each line could have had since the class exists */
-  __u64 mean;   /* ns: of the times in service, the last 256 or so; 0: none */
+  __u64 mean;   /* ns: of the times in service, the last 1,000 or so; 0: none */
   __u32 first;  /* turn before which there is nobody, counted on without end */
   __u32 turns;  /* bit: place in `turn`; it has somebody */
   __u32 most;   /* line with the most that wait, as far as is known; 0: none */

@@ -58,12 +58,12 @@ static __always_inline __u64 elapsed(__u64 since, __u64 now) {
 
 /* Weight of a time in service in the mean, 2^−n. Little, for requests that take long end together: a mean
  * that they had just made large would make them cheap. */
-#define MEAN_SHIFT 8
+#define MEAN_SHIFT 10
 
 /* Counts a request's time in service, which is over. */
 static __always_inline void count_service(struct class_room *c, __u64 took) {
   c->served++;
   c->service_sum += took;
   c->service[bucket_of(took)]++;
-  c->mean += ((__s64)(took - c->mean) >> MEAN_SHIFT) | !c->mean;
+  c->mean += (__s64)(took - c->mean) >> MEAN_SHIFT * any_of(c->mean);
 }

@@ -243,9 +243,9 @@ static __always_inline void refund_release(struct pool *p, __u32 node) {
  * by now; that it becomes one at this moment is accepted. */
 static __always_inline void charge(struct class_room *c, struct pool *p, __u32 number, __u32 owner,
                                    __u64 took) {
-  if (!number || *owner_of(p, number) >> 32 != owner)
+  if (!number || !c->mean || *owner_of(p, number) >> 32 != owner)
     return;
   struct line *line = line_of(p, number);
   took = took < MOST_CHARGED ? took : MOST_CHARGED;
-  line->start += (__s64)(took * REQUEST_COST / (c->mean + 1 - any_of(c->mean))) - REQUEST_COST;
+  line->start += (__s64)(took * REQUEST_COST / c->mean) - REQUEST_COST;
 }

@@ -1373,6 +1373,67 @@ void world_established(__u32 socket, const struct flow_key *k) {
   telling[socket] = the_world.socket[socket].cookie;
 }
 
+/* ---- The order in a class ---- */
+
+struct served {
+  __u64 end;
+  __u32 contender; /* number + 1; 0: the place is free */
+  __u32 line;
+  __u32 owner;
+};
+
+/* Has a request of a contender wait. */
+static void contend(struct class_room *c, const struct contender *all, __u32 who) {
+  static __u64 number = 1000;
+  struct pool *p = the_pool();
+  __u32 node = take_node(p, 0, 0);
+  link_of(p, node)->ifindex = who;
+  if (!node || !join_line(node, (all[who].fresh ? number++ : who + 1) * 0x9e3779b97f4a7c15))
+    abort();
+  line_up(c, p, node, false);
+}
+
+/* Lets the next request into a place. */
+static void let_in(struct class_room *c, const struct contender *all, struct served *s, __u64 now) {
+  struct pool *p = the_pool();
+  for (int i = 0; i < MOST_PUT_OFF && put_off(c, p, front_of(c)); i++)
+    ;
+  __u32 node = front_of(c);
+  if (!node)
+    return;
+  charge_release(c, p, node);
+  unline(c, p, node);
+  const struct node_link *l = link_of(p, node);
+  *s = (struct served){now + all[l->ifindex].cost, l->ifindex + 1, l->line, *owner_of(p, l->line) >> 32};
+  free_node(p, node);
+}
+
+void world_contest(struct contender *all, __u32 count, __u32 places, __u32 requests) {
+  static struct class_room room, *c = &room;
+  static struct served place[64];
+  memset(c, 0, sizeof(*c));
+  memset(place, 0, sizeof(place));
+  for (__u32 i = 0; i < count; i++)
+    for (__u32 n = 0; n < all[i].connections; n++)
+      contend(c, all, i);
+  for (__u64 now = 0; requests; requests--) {
+    struct served *first = NULL;
+    for (__u32 i = 0; i < places; i++) {
+      if (!place[i].contender)
+        let_in(c, all, &place[i], now);
+      if (place[i].contender && (!first || place[i].end < first->end))
+        first = &place[i];
+    }
+    struct contender *who = &all[first->contender - 1];
+    now = first->end;
+    count_service(c, who->cost);
+    charge(c, the_pool(), first->line, first->owner, who->cost);
+    who->served += who->cost;
+    contend(c, all, first->contender - 1);
+    first->contender = 0;
+  }
+}
+
 /* ---- Looking at it ---- */
 
 struct room *world_room(void) { return room_of(0); }

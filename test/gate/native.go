@@ -88,6 +88,30 @@ func (n native) flow(k *key) (f known, ok bool) {
 
 func (n native) room() *C.struct_room { return C.world_room() }
 
+// contender is a source in a contest for places.
+type contender struct {
+	connections int
+	cost        int // ns in service
+	fresh       bool
+}
+
+// contest divides places among sources in the order of a class, and returns the time in service that each has had.
+func contest(all []contender, places, requests int) (served []float64) {
+	native{&C.the_world}.open(sizes{slots: 8192, slotSize: 2048, flows: 16, farewells: 16}, &C.struct_policy{})
+	in := make([]C.struct_contender, len(all))
+	for i, c := range all {
+		in[i] = C.struct_contender{connections: C.__u32(c.connections), cost: C.__u64(c.cost)}
+		if c.fresh {
+			in[i].fresh = 1
+		}
+	}
+	C.world_contest(&in[0], C.__u32(len(in)), C.__u32(places), C.__u32(requests))
+	for i := range in {
+		served = append(served, float64(in[i].served))
+	}
+	return served
+}
+
 // mirrors reports whether what a source does is copied, under a mask of so many bits.
 func mirrors(source netip.Addr, bits int, seed uint32) bool {
 	key := policy.NewKey(source, 0)

@@ -144,6 +144,17 @@ void world_released(__u32 socket);                /* the server has closed it */
 void world_destroyed(__u32 socket, __u64 cookie); /* nobody has it any more */
 void world_established(__u32 socket, const struct flow_key *k); /* and sockops is called from now on */
 
+/* A source in a contest for places. */
+struct contender {
+  __u32 connections; /* each asks again at once */
+  __u32 fresh;       /* 1: each request is another source's, that has never been there */
+  __u64 cost;        /* ns in service */
+  __u64 served;      /* ns in service, so far */
+};
+
+/* Divides places among sources in the order of a class until so many requests have been served. */
+void world_contest(struct contender *all, __u32 count, __u32 places, __u32 requests);
+
 void world_census(struct census *c);
 struct room *world_room(void);
 bool world_flow(const struct flow_key *k, struct known *to);

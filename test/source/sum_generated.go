@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "77e8f709349e783d67b077cccce052d6"
+const compiled = "1b8964086aeccd04cf31f0a822acba0e"
