@@ -21,7 +21,11 @@ struct rule_slot {
 };
 
 /* Which table of the policy a rule is in. */
-enum rule_kind { RULE_CONNECTION = 0, RULE_REQUEST = 1 };
+enum rule_kind {
+  RULE_CONNECTION = 0,
+  RULE_REQUEST = 1,
+  RULE_LIMITS = 2, /* and more by these numbers, and by 2 for each further one: a limit of such a rule */
+};
 
 struct service_slot {
   __u8 name[NAME_SIZE];

@@ -119,8 +119,8 @@ struct rule {
   __u64 interval;  /* ns for one token */
   __u64 tolerance; /* ns: interval × (burst − 1) */
   __u64 id;        /* tells this rule's per-source buckets from any other's, ever */
-  __u32 slot;      /* index into rule_counts */
-  __u32 bucket;    /* index into rule_buckets */
+  __u32 slot;      /* index into rule_counts; its bucket is twice as far in rule_buckets, and one by the id */
+  __u32 limits;    /* cell of the first limit, or of a limit the next, as struct rule; 0: there is none */
   __u8 action;     /* enum action */
   __u8 class;      /* index of the class, or NO_CLASS */
   __u8 per_source; /* 0: one bucket for the rule, in rule_buckets; 1: per source prefix */
@@ -130,6 +130,9 @@ struct rule {
   __u8 paced; /* 1: interval and tolerance are those of its pace, for as long as that holds; one bucket */
   __u8 key;   /* of a request rule: field + 1 whose values have a bucket each; 0: sources have */
 };
+
+/* Limits of a rule at most, with the rate beside them. */
+#define MAX_LIMITS 9
 
 /* The rate of a rule that user space sets by what it sees of the server. */
 struct pace {

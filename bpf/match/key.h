@@ -3,7 +3,6 @@
  * and a bucket has to be found again after a reload. */
 #pragma once
 #include "match/patterns.h"
-#include "policy/bucket.h"
 
 /* Words that are hashed in one turn. */
 #define KEY_TURN 16
@@ -29,7 +28,7 @@ __noinline int note_key(struct reading *r, __u32 field) {
   if (!r || !secret || !r->text.length)
     return 0;
   field = text_opaque(field) & (MAX_FIELDS - 1);
-  __u64 *valued = &r->valued[field / 64], bit = 1ULL << (field & 63);
+  __u64 *valued = &r->keys.valued[field / 64], bit = 1ULL << (field & 63);
   if (*valued & bit)
     return 0;
   *valued |= bit;
@@ -38,14 +37,6 @@ __noinline int note_key(struct reading *r, __u32 field) {
   for (int i = 0; i < MAX_TEXT / 8 / KEY_TURN && at < r->text.length; i++)
     at = absorb_text(r, at);
   sip_absorb(r->sip, r->text.length);
-  r->key[field] = sip_end(r->sip) | 1;
+  r->keys.key[field] = sip_end(r->sip) | 1;
   return 0;
-}
-
-/* The hash of the value by which the request's bucket under the rule is found; 0: it has none, or the rule
- * asks for none, and its source has a bucket. */
-static __always_inline __u64 key_of(const struct reading *r, const struct rule *rule) {
-  __u32 field = (rule->key - 1) & (MAX_FIELDS - 1);
-  bool has = rule->key && r->valued[field / 64] >> (field & 63) & 1;
-  return has ? r->key[field] : 0;
 }

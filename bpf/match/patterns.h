@@ -7,7 +7,7 @@
 #include "match/values.h"
 #include "parse/address.h"
 #include "parse/hello.h"
-#include "policy/image.h"
+#include "policy/limits.h"
 
 /* Patterns of one value at which words or suffixes may go on. */
 #define MAX_REACHED 32
@@ -77,9 +77,8 @@ struct reading {
     __u32 visits;
     __u32 visit[MAX_VISITS];
   } walk;
-  __u64 valued[MAX_FIELDS / 64]; /* bits: fields that have a key */
-  __u64 key[MAX_FIELDS];         /* hash of the first value that is not empty; never 0 */
-  __u64 sip[4];                  /* of the hash that is being made */
+  struct keys keys;
+  __u64 sip[4]; /* of the hash that is being made */
 };
 
 /* Key: number of a CPU. What maps have per CPU may not be as large. */

@@ -113,7 +113,7 @@ static __always_inline void reading_clear(struct reading *r) {
   r->best = NO_MATCH;
   r->complex = 0;
   for (int i = 0; i < MAX_FIELDS / 64; i++)
-    r->present[i] = r->absent[i] = r->valued[i] = 0;
+    r->present[i] = r->absent[i] = r->keys.valued[i] = 0;
 }
 
 /* Which fields are of names that are absent: every second one between the first pair and the last. */

@@ -6,7 +6,7 @@
 #include "parse/packet.h"
 #include "policy/siphash.h"
 
-/* Key: rule.bucket. Value: theoretical arrival time. Written by compare-and-swap; user
+/* Key: see bucket_index(). Value: theoretical arrival time. Written by compare-and-swap; user
  * space writes one only while no published rule names it. Two for each slot of
  * rule_counts, of which one is in use. */
 struct {
@@ -47,8 +47,14 @@ struct {
   __type(value, struct secret);
 } source_secret SEC(".maps");
 
+/* Where the bucket of a rule is that has one for all. */
+static __always_inline __u32 bucket_index(const struct rule *r) { return r->slot << 1 | (r->id & 1); }
+
 /* Attempts before a CPU gives up: each that fails means that another CPU took a token. */
 #define TAKE_ATTEMPTS 16
+
+/* The same to give one back: it is lost then, the strict side to err on. */
+#define GIVE_ATTEMPTS 4
 
 enum taken { TAKEN, EMPTY, CONTENDED, CROWDED, FAULT };
 
@@ -126,18 +132,25 @@ static __always_inline struct source *find_source(struct source_set *set, __u64 
   return &set->way[way < (__u64)SOURCE_WAYS ? way : 0];
 }
 
-static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 value,
-                                           __u64 now) {
+/* The way and the tag of the packet's source, or of a value, under the rule. NULL: it is our fault. */
+static __always_inline struct source *source_of(const struct rule *r, const struct packet *p, __u64 value,
+                                                __u64 *tag) {
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
   if (!secret)
-    return FAULT;
-  __u64 tag = source_tag(r, p, value, secret);
-  __u32 index = tag >> 32 & source_set_mask;
+    return NULL;
+  *tag = source_tag(r, p, value, secret);
+  __u32 index = *tag >> 32 & source_set_mask;
   struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
-  if (!set)
+  return set ? find_source(set, *tag) : NULL;
+}
+
+static __always_inline int take_per_source(const struct rule *r, const struct packet *p, __u64 value,
+                                           __u64 now) {
+  __u64 tag;
+  struct source *s = source_of(r, p, value, &tag);
+  if (!s)
     return FAULT;
-  struct source *s = find_source(set, tag);
   if (s->tag == tag)
     return take(&s->time, r, now);
   if (is_empty(*(volatile __u64 *)&s->time, r->tolerance, now))
@@ -153,23 +166,42 @@ static __always_inline int take_per_source(const struct rule *r, const struct pa
 __noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
   if (!r || !p)
     return 0;
-  __u32 index = r->bucket, zero = 0;
-  const __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
-  const struct secret *secret = r->per_source ? bpf_map_lookup_elem(&source_secret, &zero) : NULL;
-  if (secret) {
-    __u64 tag = source_tag(r, p, value, secret);
-    index = tag >> 32 & source_set_mask;
-    struct source_set *set = bpf_map_lookup_elem(&source_sets, &index);
-    time = set ? &find_source(set, tag)->time : NULL;
-  }
+  __u32 index = bucket_index(r);
+  __u64 tag;
+  struct source *s = r->per_source ? source_of(r, p, value, &tag) : NULL;
+  const __u64 *time = s ? &s->time : bpf_map_lookup_elem(&rule_buckets, &index);
   return time ? (__s64)(*(volatile __u64 *)time - now) : 0;
+}
+
+/* Gives a token back that was taken at `now`. Only while the bucket cannot have been full since, even without
+ * it: from then on what others have taken is not on top of it, and would be given back in its place. So the
+ * clock is read behind the bucket's time, which must not have changed when the token is back. */
+__noinline int give_back(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
+  if (!r || !p)
+    return 0;
+  __u32 index = bucket_index(r);
+  __u64 tag = 0;
+  struct source *s = r->per_source ? source_of(r, p, value, &tag) : NULL;
+  __u64 *time = s ? &s->time : bpf_map_lookup_elem(&rule_buckets, &index);
+  if (!time)
+    return 0;
+  for (int i = 0; i < GIVE_ATTEMPTS; i++) {
+    __u64 seen = *(volatile __u64 *)time;
+    if (s && *(volatile __u64 *)&s->tag != tag)
+      return 0; /* it has been evicted, and its debt is another's */
+    if (bpf_ktime_get_ns() - now >= r->interval)
+      return 0;
+    if (__sync_val_compare_and_swap(time, seen, seen - r->interval) == seen)
+      return 1;
+  }
+  return 0;
 }
 
 /* Takes a token by the rule's pace. Where nobody keeps that up, it is our fault: all have one. */
 __noinline int take_paced(const struct rule *r, __u64 now) {
   if (!r)
     return FAULT;
-  __u32 slot = r->slot, index = r->bucket;
+  __u32 slot = r->slot, index = bucket_index(r);
   const struct pace *pace = bpf_map_lookup_elem(&rule_paces, &slot);
   __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
   if (!pace || !time)
@@ -185,7 +217,7 @@ static __always_inline int police(const struct rule *r, const struct packet *p, 
     return take_per_source(r, p, value, now);
   if (r->paced)
     return take_paced(r, now);
-  __u32 index = r->bucket;
+  __u32 index = bucket_index(r);
   __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);
   return time ? take(time, r, now) : FAULT;
 }

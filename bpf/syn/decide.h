@@ -6,6 +6,7 @@
 #include "observe/mirror.h"
 #include "policy/bucket.h"
 #include "policy/clients.h"
+#include "policy/limits.h"
 #include "room/state.h"
 
 /* With the slot of a service: it is in shadow mode. */
@@ -63,7 +64,13 @@ static __always_inline bool is_shed(struct image *im, const struct header *h, co
   return shed_number(p, now) >= keep;
 }
 
-static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u64 now) {
+/* Takes tokens for a SYN from the limits from a cell on. */
+__noinline int take_for_syn(const struct packet *p, __u32 cell, __u32 generation, __u64 now) {
+  return p ? take_tokens(p, NULL, cell, generation, now) : FAULT;
+}
+
+static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u32 generation,
+                                           __u64 now) {
   const struct rule *r = d->rule;
   __u32 slot = r->slot;
   d->counts = bpf_map_lookup_elem(&rule_counts, &slot);
@@ -74,8 +81,8 @@ static __always_inline void decide_by_rule(struct decision *d, const struct pack
   if (r->action == ACTION_DROP) {
     d->drop = true;
   } else if (r->action == ACTION_POLICE) {
-    int taken = police(r, p, 0, now);
-    d->drop = taken != TAKEN && taken != FAULT;
+    int taken = r->limits ? take_for_syn(p, r->limits, generation, now) : police(r, p, 0, now);
+    d->drop = is_refused(taken);
     if (taken == FAULT)
       d->reason = REASON_MAP_FAULT;
     else if (taken == CONTENDED)
@@ -111,7 +118,7 @@ static __always_inline void decide_for_service(struct image *im, const struct he
     d->reason = im->fault ? REASON_MAP_FAULT : REASON_NO_RULE;
   } else {
     d->reason = 0;
-    decide_by_rule(d, p, now);
+    decide_by_rule(d, p, im->generation, now);
   }
   if (!d->drop && !(d->rule && d->rule->action == ACTION_PASS) && is_shed(im, h, d, p, now)) {
     d->reason = REASON_SHED;

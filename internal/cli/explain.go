@@ -144,6 +144,7 @@ func printDecision(b *strings.Builder, d api.Decision) {
 	}
 	b.WriteString(": " + ruleText(d.Rule, d.Action, d.Rate, d.Burst, d.Per) + whenText(d.When, d.Enforced))
 	fmt.Fprintf(b, ", class %s: %s%s\n", d.Class, d.Verdict, bucketText(d.Bucket, d.Burst))
+	printLimits(b, d.Limits)
 	if d.Request != nil {
 		printRequest(b, d.Request)
 	}
@@ -205,6 +206,7 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 		b.WriteString(", class " + r.Class)
 	}
 	fmt.Fprintf(b, ": %s%s%s\n", r.Verdict, withAnswer(r.Answer), bucketText(r.Bucket, r.Burst))
+	printLimits(b, r.Limits)
 	switch {
 	case r.Block > 0 && r.Client != "": // a trusted proxy's connections are never refused
 		fmt.Fprintf(b, "  who is rejected has all requests rejected for %s\n", given(r.Block))
@@ -222,6 +224,13 @@ func withAnswer(answer string) string {
 		return ""
 	}
 	return " with " + answer
+}
+
+// printLimits says what each of the limits of a rule has left.
+func printLimits(b *strings.Builder, limits []api.LimitDecision) {
+	for i, l := range limits {
+		fmt.Fprintf(b, "  limit %d: %s per %s%s\n", i+1, rateText(l.Rate, l.Burst), l.Per, bucketText(l.Bucket, l.Burst))
+	}
 }
 
 // printable escapes what is not printable ASCII, so that a name or path steers no terminal.

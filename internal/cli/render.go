@@ -128,6 +128,9 @@ func printRules(b *strings.Builder, title string, rules []api.RuleStatus, all bo
 			row = append(row, strconv.FormatUint(r.Demoted, 10))
 		}
 		t.add(row...)
+		for i, l := range r.Limits {
+			t.add(fmt.Sprintf("  limit %d", i+1), rateText(l.Rate, l.Burst), l.Per, "-", "-", strconv.FormatUint(l.Refused, 10), "-")
+		}
 	}
 	b.WriteString("\n")
 	t.print(b)
@@ -151,6 +154,9 @@ func doesText(r api.RuleStatus) string {
 		always.When = ""
 		return doesText(always) + " in " + r.When
 	}
+	if r.Rate == "" && len(r.Limits) > 0 {
+		return numberOfLimits(len(r.Limits)) + overriddenText(r)
+	}
 	if r.Rate == "" {
 		return r.Action
 	}
@@ -158,10 +164,23 @@ func doesText(r api.RuleStatus) string {
 	if r.RateNow > 0 {
 		text += fmt.Sprintf(", now %.3g/s", r.RateNow)
 	}
+	return text + overriddenText(r)
+}
+
+// overriddenText says of a rule that an override is in force.
+func overriddenText(r api.RuleStatus) string {
 	if r.Overridden {
-		text += " (set)"
+		return " (set)"
 	}
-	return text
+	return ""
+}
+
+// numberOfLimits says how many limits a rule has.
+func numberOfLimits(n int) string {
+	if n == 1 {
+		return "1 limit"
+	}
+	return fmt.Sprintf("%d limits", n)
 }
 
 // rateText says how much a rule lets pass. The burst of a rate that sets itself follows it.

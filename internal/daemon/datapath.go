@@ -24,8 +24,8 @@ type Datapath interface {
 	ListMatches() ([]uint64, error)
 	Attachments() []datapath.Attachment
 	Stats() (datapath.Stats, error)
-	Bucket(rule int, from netip.Addr) (datapath.Bucket, error)
-	RequestBucket(rule int, from netip.Addr, value string) (datapath.Bucket, error)
+	Bucket(rule, limit int, from netip.Addr) (datapath.Bucket, error)
+	RequestBucket(rule, limit int, from netip.Addr, value string) (datapath.Bucket, error)
 	Client(from netip.Addr) (datapath.Client, error)
 	Blocked() ([]datapath.Remembered, error)
 	Learned() ([]datapath.Remembered, error)
@@ -33,8 +33,8 @@ type Datapath interface {
 	Learn(from netip.Addr, class int, long time.Duration) error
 	Unblock(within []netip.Prefix) ([]netip.Prefix, error)
 	Unlearn(within []netip.Prefix) ([]netip.Prefix, error)
-	FillBucket(rule int, from netip.Addr) (bool, error)
-	FillRequestBucket(rule int, from netip.Addr) (bool, error)
+	FillBucket(rule, limit int, from netip.Addr) (bool, error)
+	FillRequestBucket(rule, limit int, from netip.Addr) (bool, error)
 	Sources() (datapath.SourceUse, error)
 	Rooms() ([]datapath.Room, error)
 	ReadRoom(service int, into *datapath.RoomReading) error

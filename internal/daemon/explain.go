@@ -25,9 +25,9 @@ type Explainer struct {
 	// Local reports whether an address is one of the host's. Nil takes any for one.
 	Local func(netip.Addr) bool
 	// Bucket reads a live bucket. Nil: there are none.
-	Bucket func(rule int, from netip.Addr) (datapath.Bucket, error)
+	Bucket func(rule, limit int, from netip.Addr) (datapath.Bucket, error)
 	// RequestBucket reads that of a request rule, by the value that its buckets go by. Nil: there are none.
-	RequestBucket func(rule int, from netip.Addr, value string) (datapath.Bucket, error)
+	RequestBucket func(rule, limit int, from netip.Addr, value string) (datapath.Bucket, error)
 	// Client reads what is remembered of a client. Nil: nothing is.
 	Client func(from netip.Addr) (datapath.Client, error)
 	// Rooms reads the waiting rooms. Nil: there are none.
@@ -222,7 +222,7 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 	d.Rule, d.Action, d.Class = c.Name, c.Action.String(), x.Policy.ClassName(c.Class)
 	var action policy.Action
 	d.When, d.Enforced, action = x.enforced(service, c.When, c.Action)
-	if c.Action == policy.ActionPolice {
+	if c.Rate.IsSet() {
 		d.Rate, d.Burst, d.Per = c.Rate.String(), uint32(c.Burst), c.Per.Word()
 	}
 	switch action {
@@ -255,21 +255,22 @@ func (x Explainer) takeTurn(d *api.Decision, service int, q question, class int)
 	return x.askRoom(d, service, class)
 }
 
-// ask lets the bucket decide.
+// ask lets the buckets decide.
 func (x Explainer) ask(d *api.Decision, rule int, from netip.Addr) error {
-	if x.Bucket == nil {
+	c := &x.Policy.Connections[rule]
+	a := asked{rate: c.Rate, limits: c.Limits}
+	if x.Bucket != nil {
+		a.read = func(limit int, _ policy.Per) (datapath.Bucket, error) { return x.Bucket(rule, limit, from) }
+	}
+	err := a.ask(d.Rule)
+	d.Bucket, d.Limits = a.bucket, a.said
+	switch {
+	case a.read == nil:
 		d.Verdict = "by the bucket"
-		return nil
-	}
-	bucket, err := x.Bucket(rule, from)
-	if err != nil {
-		return fmt.Errorf("read the bucket of rule %q: %w", d.Rule, err)
-	}
-	d.Bucket = bucketStatus(bucket)
-	if bucket.Tokens < 1 {
+	case a.refused:
 		d.Verdict = dropText(d.Shadow)
 	}
-	return nil
+	return err
 }
 
 func bucketStatus(b datapath.Bucket) *api.BucketStatus {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"narthex/internal/daemon/api"
+	"narthex/internal/datapath"
 	"narthex/internal/httphead"
 	"narthex/internal/policy"
 	"narthex/internal/trial"
@@ -254,8 +255,9 @@ func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 	}
 	var action policy.Action
 	r.When, r.Enforced, action = r.x.enforced(r.service, p.When, p.Action)
-	if p.Action == policy.ActionPolice {
-		r.Rate, r.Burst, r.Per, r.Over = p.Rate.String(), uint32(p.Burst), p.Per.Word(), string(p.Over)
+	r.Over = string(p.Over)
+	if p.Rate.IsSet() {
+		r.Rate, r.Burst, r.Per = p.Rate.String(), uint32(p.Burst), p.Per.Word()
 	}
 	switch action {
 	case policy.ActionPass:
@@ -265,7 +267,7 @@ func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 	case policy.ActionReject:
 		r.reject("")
 	case policy.ActionPolice:
-		if err := r.ask(rule, p.Per.Key.Value(v)); err != nil {
+		if err := r.ask(rule, v); err != nil {
 			return err
 		}
 	}
@@ -273,21 +275,24 @@ func (r *ruling) byRule(rule int, v *policy.RequestView) error {
 	return nil
 }
 
-// ask lets the bucket of a rule decide, that of the value that it goes by, if it does.
-func (r *ruling) ask(rule int, value string) error {
-	if r.x.RequestBucket == nil {
+// ask lets the buckets of a rule decide, those of the values that they go by, if they do.
+func (r *ruling) ask(rule int, v *policy.RequestView) error {
+	p := &r.x.Policy.Requests[rule]
+	a := asked{rate: p.Rate, per: p.Per, limits: p.Limits}
+	if r.x.RequestBucket != nil {
+		a.read = func(limit int, per policy.Per) (datapath.Bucket, error) {
+			return r.x.RequestBucket(rule, limit, r.from, per.Key.Value(v))
+		}
+	}
+	err := a.ask(r.Rule)
+	r.Bucket, r.Limits = a.bucket, a.said
+	if a.read == nil {
 		if r.Verdict = "by the bucket"; policy.Over(r.Over) == policy.OverReject {
 			r.say("")
 		}
-		return nil
 	}
-	bucket, err := r.x.RequestBucket(rule, r.from, value)
-	if err != nil {
-		return fmt.Errorf("read the bucket of rule %q: %w", r.Rule, err)
-	}
-	r.Bucket = bucketStatus(bucket)
-	if bucket.Tokens >= 1 {
-		return nil
+	if !a.refused {
+		return err
 	}
 	switch policy.Over(r.Over) {
 	case policy.OverDemote:

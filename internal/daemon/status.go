@@ -136,7 +136,7 @@ func classes(p *policy.Policy) []api.ClassStatus {
 func rules(f *enforceable, stats datapath.Stats, now rateNow) []api.RuleStatus {
 	list := make([]api.RuleStatus, len(f.policy.Connections))
 	for i, c := range f.policy.Connections {
-		list[i] = f.rule(connectionTable, now, ruled{c.Name, c.Action, c.Rate, c.Burst, c.Per, c.When, c.Class})
+		list[i] = f.rule(connectionTable, now, ruled{c.Name, c.Action, c.Rate, c.Burst, c.Per, c.When, c.Class}, c.Limits, nthLimits(stats.RuleLimits, i))
 		list[i].Counts = counts(stats.Rules, i)
 	}
 	return list
@@ -145,7 +145,7 @@ func rules(f *enforceable, stats datapath.Stats, now rateNow) []api.RuleStatus {
 func requestRules(f *enforceable, stats datapath.Stats, now rateNow) []api.RequestRuleStatus {
 	list := make([]api.RequestRuleStatus, len(f.policy.Requests))
 	for i, q := range f.policy.Requests {
-		list[i].RuleStatus = f.rule(requestTable, now, ruled{q.Name, q.Action, q.Rate, q.Burst, q.Per, q.When, q.Class})
+		list[i].RuleStatus = f.rule(requestTable, now, ruled{q.Name, q.Action, q.Rate, q.Burst, q.Per, q.When, q.Class}, q.Limits, nthLimits(stats.RequestLimits, i))
 		list[i].Counts = counts(stats.Requests, i)
 		list[i].Block, list[i].Learn = q.Block.Seconds(), q.Learn.Seconds()
 		if q.Action == policy.ActionPolice {
@@ -198,7 +198,7 @@ const (
 	requestTable    = "requests"
 )
 
-func (f *enforceable) rule(table string, now rateNow, r ruled) api.RuleStatus {
+func (f *enforceable) rule(table string, now rateNow, r ruled, limits []policy.Bound, refused []uint64) api.RuleStatus {
 	s := api.RuleStatus{Name: r.name, Action: r.action.String()}
 	if r.when != policy.WhenAlways {
 		s.When = r.when.String()
@@ -206,7 +206,13 @@ func (f *enforceable) rule(table string, now rateNow, r ruled) api.RuleStatus {
 	if r.class >= 0 {
 		s.Class = f.policy.ClassName(r.class)
 	}
-	if r.action == policy.ActionPolice {
+	for i, l := range limits {
+		s.Limits = append(s.Limits, api.LimitStatus{Rate: l.Rate.String(), Burst: uint32(l.Burst), Per: l.Per.Word()})
+		if i < len(refused) {
+			s.Limits[i].Refused = refused[i]
+		}
+	}
+	if r.rate.IsSet() {
 		s.Rate, s.Burst, s.Per = r.rate.String(), uint32(r.burst), r.per.Word()
 		if r.rate.Auto.On {
 			s.RateNow = now(table, r.name)
@@ -216,6 +222,14 @@ func (f *enforceable) rule(table string, now rateNow, r ruled) api.RuleStatus {
 		s.Overridden = s.Overridden || overrides(o.Path, table, r.name)
 	}
 	return s
+}
+
+// nthLimits returns what the limits of a rule have refused.
+func nthLimits(all [][]uint64, i int) []uint64 {
+	if i >= len(all) {
+		return nil
+	}
+	return all[i]
 }
 
 // overrides reports whether a path such as connections.NAME.rate is on that rule of a table.

@@ -116,22 +116,38 @@ type tokenRule struct {
 	fill     func(netip.Addr) (bool, error)
 }
 
-// tokenRules lists the rules that have buckets.
+// tokenRules lists what has buckets: rates of rules and, each by itself, their limits.
 func (e *engine) tokenRules() (all []tokenRule) {
 	for i := range e.current.tables.Rules {
-		if r := &e.current.tables.Rules[i]; r.Action == policy.ActionPolice {
-			all = append(all, tokenRule{connectionTable, r.Name, r.Per, r.Burst,
-				func(a netip.Addr) (datapath.Bucket, error) { return e.dp.Bucket(i, a) },
-				func(a netip.Addr) (bool, error) { return e.dp.FillBucket(i, a) }})
-		}
+		r := &e.current.tables.Rules[i]
+		all = append(all, tokensOf(tokenRule{of: connectionTable, name: r.Name, per: r.Per, burst: r.Burst}, r.Action, r.Interval, r.Auto, r.Limits,
+			func(limit int, a netip.Addr) (datapath.Bucket, error) { return e.dp.Bucket(i, limit, a) },
+			func(limit int, a netip.Addr) (bool, error) { return e.dp.FillBucket(i, limit, a) })...)
 	}
 	requests := e.current.tables.RequestRules()
 	for i := range requests {
-		if r := &requests[i]; r.Action == policy.ActionPolice {
-			all = append(all, tokenRule{requestTable, r.Name, r.Per, r.Burst,
-				func(a netip.Addr) (datapath.Bucket, error) { return e.dp.RequestBucket(i, a, "") },
-				func(a netip.Addr) (bool, error) { return e.dp.FillRequestBucket(i, a) }})
-		}
+		r := &requests[i]
+		all = append(all, tokensOf(tokenRule{of: requestTable, name: r.Name, per: r.Per, burst: r.Burst}, r.Action, r.Interval, r.Auto, r.Limits,
+			func(limit int, a netip.Addr) (datapath.Bucket, error) { return e.dp.RequestBucket(i, limit, a, "") },
+			func(limit int, a netip.Addr) (bool, error) { return e.dp.FillRequestBucket(i, limit, a) })...)
+	}
+	return all
+}
+
+// tokensOf lists what of a rule has buckets.
+func tokensOf(rate tokenRule, action policy.Action, interval time.Duration, auto policy.AutoRate, limits []policy.LimitTable,
+	read func(int, netip.Addr) (datapath.Bucket, error), fill func(int, netip.Addr) (bool, error),
+) (all []tokenRule) {
+	add := func(r tokenRule, limit int) {
+		r.read = func(a netip.Addr) (datapath.Bucket, error) { return read(limit, a) }
+		r.fill = func(a netip.Addr) (bool, error) { return fill(limit, a) }
+		all = append(all, r)
+	}
+	if action == policy.ActionPolice && (interval > 0 || auto.On) {
+		add(rate, datapath.RateOf)
+	}
+	for i, l := range limits {
+		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst}, i)
 	}
 	return all
 }
@@ -229,7 +245,7 @@ func (e *engine) fillBuckets(req api.TableClearRequest, sources []netip.Prefix) 
 		}
 	}
 	for _, r := range e.tokenRules() {
-		if req.Rule != "" && r.name != req.Rule {
+		if req.Rule != "" && r.name != req.Rule && !strings.HasPrefix(r.name, req.Rule+".limits.") {
 			continue
 		}
 		found = true

@@ -68,28 +68,45 @@ func (o *objects) carryLevel(slot uint32, old, want *narthexRuleSlot) (uint64, e
 	return t + uint64((float64(want.Burst)-have)*float64(want.Interval)), nil
 }
 
+// RateOf stands for the rate of a rule in place of the number of one of its limits.
+const RateOf = -1
+
 // Bucket reads the bucket that a SYN from that source to the given rule (an index into
-// the Tables.Rules in force) would take a token from.
-func (in *Instance) Bucket(rule int, from netip.Addr) (Bucket, error) {
+// the Tables.Rules in force) would take a token from: for its rate, or for one of its limits.
+func (in *Instance) Bucket(rule, limit int, from netip.Addr) (Bucket, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.Rules) {
 		return Bucket{}, errNoRule
 	}
 	r := &in.applied.Tables.Rules[rule]
-	return in.bucket(connectionCell(r, in.slots), r.Burst, from, "")
+	if limit == RateOf {
+		return in.bucket(connectionCell(r, in.slots), r.Burst, from, "")
+	}
+	return in.limitBucket(connectionKey(r), r.Limits, limit, from, "")
 }
 
-// RequestBucket is Bucket for a request of that source, with a value of what the rule's buckets go by, and a
+// RequestBucket is Bucket for a request of that source, with a value of what the buckets go by, and a
 // request rule (an index into the Tables.Requests.Rules in force).
-func (in *Instance) RequestBucket(rule int, from netip.Addr, value string) (Bucket, error) {
+func (in *Instance) RequestBucket(rule, limit int, from netip.Addr, value string) (Bucket, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.RequestRules()) {
 		return Bucket{}, errNoRule
 	}
 	r := &in.applied.Tables.Requests.Rules[rule]
-	return in.bucket(requestCell(r, in.slots), r.Burst, from, value)
+	if limit == RateOf {
+		return in.bucket(requestCell(r, in.slots), r.Burst, from, value)
+	}
+	return in.limitBucket(requestKey(r), r.Limits, limit, from, value)
+}
+
+func (in *Instance) limitBucket(rule ruleKey, limits []policy.LimitTable, limit int, from netip.Addr, value string) (Bucket, error) {
+	if limit >= len(limits) {
+		return Bucket{}, errNoRule
+	}
+	l := &limits[limit]
+	return in.bucket(ruleCell(boundLimit(l), -1, in.slots, in.slots.byRule[rule.limit(limit)]), l.Burst, from, value)
 }
 
 var errNoRule = errors.New("no such rule is in force")
@@ -104,7 +121,7 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr, value 
 	}
 	if r.PerSource == 0 {
 		var arrival uint64
-		if err := in.objects.RuleBuckets.Lookup(r.Bucket, &arrival); err != nil {
+		if err := in.objects.RuleBuckets.Lookup(bucketIndex(r.Slot, r.Id), &arrival); err != nil {
 			return Bucket{}, fmt.Errorf("reading a bucket: %w", err)
 		}
 		return level(arrival, t, r.Interval, burst), nil

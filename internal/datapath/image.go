@@ -164,6 +164,7 @@ type layout struct {
 	refusals  []narthexRefusal
 	refused   int         // cell of the first
 	match     *matchImage // nil: there are no request rules
+	limits    int         // cell of the next limit of a rule
 	end       int         // cell behind
 }
 
@@ -185,7 +186,43 @@ func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups 
 	if l.match = placeMatch(t.Requests, l.end); l.match != nil {
 		l.end = l.match.end
 	}
+	l.limits = l.end
+	for _, r := range t.Rules {
+		l.end += limitCells(r.Limits)
+	}
+	for _, r := range t.RequestRules() {
+		l.end += limitCells(r.Limits)
+	}
 	return l
+}
+
+// limitCells is how many cells the limits of a rule take, with its rate: that is the last of them.
+func limitCells(limits []policy.LimitTable) int {
+	if len(limits) == 0 {
+		return 0
+	}
+	return len(limits) + 1
+}
+
+// writeLimits puts the limits of a rule into the image and has it lead to them.
+func (l *layout) writeLimits(im *image, r *narthexRule, key ruleKey, limits []policy.LimitTable) {
+	if len(limits) == 0 {
+		return
+	}
+	own := *r
+	r.Limits = uint32(l.limits)
+	for i := range limits {
+		limit := ruleCell(boundLimit(&limits[i]), -1, l.slots, l.slots.byRule[key.limit(i)])
+		limit.Key = uint8(limits[i].Key)
+		l.limits++
+		if i+1 < len(limits) || own.Interval != 0 || own.Paced != 0 {
+			limit.Limits = uint32(l.limits)
+		}
+		put(im, l.limits-1, limit)
+	}
+	own.Guard, own.Action = narthexGuard{}, uint8(policy.ActionClassify) // what it refuses is counted as the rule's
+	put(im, l.limits, &own)
+	l.limits++
 }
 
 // longestWait is for how long a request to any service may wait.
@@ -229,7 +266,7 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 	}
 	putAll(im, l.refused, l.refusals)
 	if l.match != nil {
-		l.match.write(im, s, t.Answers)
+		l.match.write(im, l, t.Answers)
 		h.Match = uint32(l.match.cell)
 		h.Blocks = flag(slices.ContainsFunc(t.Requests.Rules, func(r policy.RequestRule) bool { return r.Block > 0 }))
 	}
@@ -271,15 +308,16 @@ func (l *layout) writeLearned(im *image, service int) {
 }
 
 func (l *layout) writeRules(im *image) {
+	cells := make([]narthexRule, max(len(l.tables.Rules), 1)) // of the first, also if there is none
 	rule := func(cell, i int, g narthexGuard) {
-		r := &narthexRule{}
-		if i < len(l.tables.Rules) {
-			r = connectionCell(&l.tables.Rules[i], l.slots)
-		}
+		r := cells[i]
 		r.Guard = g
-		put(im, cell, r)
+		put(im, cell, &r)
 	}
 	for i := range l.tables.Rules {
+		r := &l.tables.Rules[i]
+		cells[i] = *connectionCell(r, l.slots)
+		l.writeLimits(im, &cells[i], connectionKey(r), r.Limits)
 		rule(l.rules.outcomes+i, i, narthexGuard{})
 	}
 	l.rules.write(im, rule)
@@ -300,7 +338,7 @@ var whens = map[policy.When]narthexWhen{
 
 func ruleCell(l limit, class int, s *slots, slot uint32) *narthexRule {
 	r := &narthexRule{
-		Slot: slot, Id: uint64(slot)<<32 | s.rules[slot].Id&0xffffffff, Bucket: bucketIndex(slot, s.rules[slot].Id),
+		Slot: slot, Id: uint64(slot)<<32 | s.rules[slot].Id&0xffffffff,
 		Action: uint8(l.action), Class: noClass,
 	}
 	if class >= 0 {

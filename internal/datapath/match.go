@@ -80,12 +80,14 @@ func asked(fields []policy.MatchField) (bits uint8) {
 }
 
 // write puts the tables into the image.
-func (m *matchImage) write(im *image, s *slots, answers *policy.AnswerTables) {
+func (m *matchImage) write(im *image, l *layout, answers *policy.AnswerTables) {
 	t := m.tables
 	put(im, m.cell, &m.narthexMatch)
 	for i := range t.Rules {
 		cell := int(m.Rules) + i
-		put(im, cell, requestCell(&t.Rules[i], s))
+		r := requestCell(&t.Rules[i], l.slots)
+		l.writeLimits(im, r, requestKey(&t.Rules[i]), t.Rules[i].Limits)
+		put(im, cell, r)
 		g := requestGuard(&t.Rules[i])
 		if answers != nil {
 			g.Answer = uint16(answers.Row[i])

@@ -659,9 +659,12 @@ type narthexReading struct {
 		Visits uint32
 		Visit  [64]uint32
 	}
-	Valued [2]uint64
-	Key    [128]uint64
-	Sip    [4]uint64
+	Keys struct {
+		_      structs.HostLayout
+		Valued [2]uint64
+		Key    [128]uint64
+	}
+	Sip [4]uint64
 }
 
 type narthexReason uint32
@@ -823,7 +826,7 @@ type narthexRule struct {
 	Tolerance uint64
 	Id        uint64
 	Slot      uint32
-	Bucket    uint32
+	Limits    uint32
 	Action    uint8
 	Class     uint8
 	PerSource uint8
@@ -839,6 +842,7 @@ type narthexRuleKind uint32
 const (
 	narthexRuleKindRULE_CONNECTION narthexRuleKind = 0
 	narthexRuleKindRULE_REQUEST    narthexRuleKind = 1
+	narthexRuleKindRULE_LIMITS     narthexRuleKind = 2
 )
 
 type narthexRuleSlot struct {

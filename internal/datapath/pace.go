@@ -99,7 +99,7 @@ func (in *Instance) pacedBucket(r *narthexRule, at uint64) (Bucket, error) {
 		return Bucket{Known: true, Tokens: 1}, nil
 	}
 	var arrival uint64
-	if err := in.objects.RuleBuckets.Lookup(r.Bucket, &arrival); err != nil {
+	if err := in.objects.RuleBuckets.Lookup(bucketIndex(r.Slot, r.Id), &arrival); err != nil {
 		return Bucket{}, fmt.Errorf("reading a bucket: %w", err)
 	}
 	return level(arrival, at, p.Interval, uint32(p.Tolerance/p.Interval)+1), nil

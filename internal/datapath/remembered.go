@@ -195,24 +195,39 @@ func forget[V any](in *Instance, table func(*objects) *ebpf.Map, within []netip.
 }
 
 // FillBucket fills the bucket that a connection from that source would take a token from under a rule (an index
-// into Tables.Rules), or says that there is none: the source was not seen.
-func (in *Instance) FillBucket(rule int, from netip.Addr) (bool, error) {
+// into Tables.Rules), for its rate or one of its limits, or says that there is none: the source was not seen.
+func (in *Instance) FillBucket(rule, limit int, from netip.Addr) (bool, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.Rules) {
 		return false, errNoRule
 	}
-	return in.objects.fill(connectionCell(&in.applied.Tables.Rules[rule], in.slots), from)
+	r := &in.applied.Tables.Rules[rule]
+	if limit == RateOf {
+		return in.objects.fill(connectionCell(r, in.slots), from)
+	}
+	return in.fillLimit(connectionKey(r), r.Limits, limit, from)
 }
 
 // FillRequestBucket is FillBucket for a request rule (an index into Tables.Requests.Rules).
-func (in *Instance) FillRequestBucket(rule int, from netip.Addr) (bool, error) {
+func (in *Instance) FillRequestBucket(rule, limit int, from netip.Addr) (bool, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.objects == nil || in.applied.Tables == nil || rule >= len(in.applied.Tables.RequestRules()) {
 		return false, errNoRule
 	}
-	return in.objects.fill(requestCell(&in.applied.Tables.Requests.Rules[rule], in.slots), from)
+	r := &in.applied.Tables.Requests.Rules[rule]
+	if limit == RateOf {
+		return in.objects.fill(requestCell(r, in.slots), from)
+	}
+	return in.fillLimit(requestKey(r), r.Limits, limit, from)
+}
+
+func (in *Instance) fillLimit(rule ruleKey, limits []policy.LimitTable, limit int, from netip.Addr) (bool, error) {
+	if limit >= len(limits) {
+		return false, errNoRule
+	}
+	return in.objects.fill(ruleCell(boundLimit(&limits[limit]), -1, in.slots, in.slots.byRule[rule.limit(limit)]), from)
 }
 
 func (o *objects) fill(r *narthexRule, from netip.Addr) (bool, error) {
@@ -220,7 +235,7 @@ func (o *objects) fill(r *narthexRule, from netip.Addr) (bool, error) {
 		return false, nil // what it has it is given every moment
 	}
 	if r.PerSource == 0 {
-		if err := o.RuleBuckets.Put(r.Bucket, uint64(0)); err != nil {
+		if err := o.RuleBuckets.Put(bucketIndex(r.Slot, r.Id), uint64(0)); err != nil {
 			return false, fmt.Errorf("filling a bucket: %w", err)
 		}
 		return true, nil

@@ -105,14 +105,14 @@ func TestFillBucket(t *testing.T) {
 	use(t, in, ruleKey{connectionRule, "all"}, 5)
 	tokens := func(rule int, from netip.Addr, want float64) {
 		t.Helper()
-		b, err := in.Bucket(rule, from)
+		b, err := in.Bucket(rule, RateOf, from)
 		if err != nil || b.Tokens < want || b.Tokens > want+0.5 {
 			t.Errorf("rule %d, %s: %+v, %v; want %g tokens", rule, from, b, err, want)
 		}
 	}
 	fills := func(rule int, from netip.Addr, want bool) {
 		t.Helper()
-		if filled, err := in.FillBucket(rule, from); err != nil || filled != want {
+		if filled, err := in.FillBucket(rule, RateOf, from); err != nil || filled != want {
 			t.Errorf("rule %d, %s: filled %v, %v; want %v", rule, from, filled, err, want)
 		}
 	}
@@ -125,10 +125,10 @@ func TestFillBucket(t *testing.T) {
 	tokens(0, two, 0)
 	fills(1, netip.Addr{}, true)
 	tokens(1, one, 5)
-	if filled, err := in.FillRequestBucket(0, netip.Addr{}); err != nil || !filled {
+	if filled, err := in.FillRequestBucket(0, RateOf, netip.Addr{}); err != nil || !filled {
 		t.Errorf("a request rule's bucket: %v, %v", filled, err)
 	}
-	if _, err := in.FillBucket(9, one); err == nil {
+	if _, err := in.FillBucket(9, RateOf, one); err == nil {
 		t.Error("a rule that there is not has a bucket")
 	}
 }

@@ -57,9 +57,9 @@ func checkBuckets(t *testing.T, in *Instance, what string, connection, request f
 	t.Helper()
 	from := netip.MustParseAddr("192.0.2.7")
 	for table, want := range map[string]float64{"connections": connection, "requests": request} {
-		read := in.Bucket
+		read := func(rule int, from netip.Addr) (Bucket, error) { return in.Bucket(rule, RateOf, from) }
 		if table == "requests" {
-			read = func(rule int, from netip.Addr) (Bucket, error) { return in.RequestBucket(rule, from, "") }
+			read = func(rule int, from netip.Addr) (Bucket, error) { return in.RequestBucket(rule, RateOf, from, "") }
 		}
 		b, err := read(0, from)
 		if err != nil || math.Abs(b.Tokens-want) > 0.5 {

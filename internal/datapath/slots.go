@@ -39,6 +39,8 @@ type ruleKey struct {
 const (
 	connectionRule = uint8(narthexRuleKindRULE_CONNECTION)
 	requestRule    = uint8(narthexRuleKindRULE_REQUEST)
+	firstLimit     = uint8(narthexRuleKindRULE_LIMITS)
+	kindsOfRules   = firstLimit
 )
 
 func connectionKey(r *policy.RuleTable) ruleKey { return ruleKey{connectionRule, r.Name} }
@@ -62,19 +64,37 @@ type limit struct {
 	per      policy.Per
 }
 
+// key is the slot's of one of the limits of a rule.
+func (k ruleKey) limit(i int) ruleKey {
+	return ruleKey{k.kind + firstLimit + kindsOfRules*uint8(i), k.name}
+}
+
+// isLimit reports whether a slot is that of one of the limits of a rule.
+func (k ruleKey) isLimit() bool { return k.kind >= firstLimit }
+
+func boundLimit(l *policy.LimitTable) limit {
+	return limit{policy.ActionPolice, l.Interval, l.Burst, l.Per}
+}
+
 func connectionLimit(r *policy.RuleTable) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
 
 func requestLimit(r *policy.RequestRule) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
 
-// ruleOwners lists the rules of both tables.
+// ruleOwners lists the rules of both tables, each followed by its limits.
 func ruleOwners(t *policy.Tables) []owner {
 	requests := t.RequestRules()
 	all := make([]owner, 0, len(t.Rules)+len(requests))
+	add := func(key ruleKey, own limit, limits []policy.LimitTable) {
+		all = append(all, owner{key, own})
+		for i := range limits {
+			all = append(all, owner{key.limit(i), boundLimit(&limits[i])})
+		}
+	}
 	for i := range t.Rules {
-		all = append(all, owner{connectionKey(&t.Rules[i]), connectionLimit(&t.Rules[i])})
+		add(connectionKey(&t.Rules[i]), connectionLimit(&t.Rules[i]), t.Rules[i].Limits)
 	}
 	for i := range requests {
-		all = append(all, owner{requestKey(&requests[i]), requestLimit(&requests[i])})
+		add(requestKey(&requests[i]), requestLimit(&requests[i]), requests[i].Limits)
 	}
 	return all
 }

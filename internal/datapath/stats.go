@@ -11,10 +11,12 @@ import (
 
 // Stats is one reading of all counters.
 type Stats struct {
-	Rules    []Counts          // like Tables.Rules of the state in force
-	Requests []Counts          // of requests, like Tables.Requests.Rules
-	Services []Counts          // like Tables.Services
-	Reasons  map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
+	Rules    []Counts // like Tables.Rules of the state in force
+	Requests []Counts // of requests, like Tables.Requests.Rules
+	Services []Counts // like Tables.Services
+	// What limits of rules have refused, by rule: those of connections, and those of requests.
+	RuleLimits, RequestLimits [][]uint64
+	Reasons                   map[string]Counts // by reason, of packets decided without a rule; only non-zero ones
 	// Connections are those that were established with the servers of services with a waiting room, by others
 	// than this machine; like Tables.Services.
 	Connections []uint64
@@ -85,11 +87,17 @@ func (in *Instance) Stats() (Stats, error) {
 	for _, r := range ruleOwners(t) {
 		slot := in.slots.byRule[r.ruleKey]
 		live := rules[slot]
-		all := &s.Rules
-		if r.kind == requestRule {
-			all = &s.Requests
+		all, limits := &s.Rules, &s.RuleLimits
+		if r.kind%kindsOfRules == requestRule {
+			all, limits = &s.Requests, &s.RequestLimits
 		}
-		*all = append(*all, live.plus(in.slots.rules[slot].Base))
+		now := live.plus(in.slots.rules[slot].Base)
+		if r.isLimit() {
+			of := &(*limits)[len(*limits)-1]
+			*of = append(*of, now.Dropped)
+			continue
+		}
+		*all, *limits = append(*all, now), append(*limits, nil)
 	}
 	for i := range t.Services {
 		var err error

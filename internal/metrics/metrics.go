@@ -6,6 +6,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,7 @@ var (
 	syns        = counter("syns_total", "SYNs to a service by what became of them. would_drop: passed because the service is in shadow mode.", "service", "verdict")
 	ruleSYNs    = counter("rule_syns_total", "SYNs that a connection rule has decided.", "rule", "verdict")
 	ruleReqs    = counter("rule_requests_total", "Requests that a request rule has decided. dropped: rejected or dropped; demoted: put into the lowest class.", "rule", "verdict")
+	refusals    = counter("rule_limit_refusals_total", "SYNs and requests that have found no token in one of the limits of a rule.", "table", "rule", "limit")
 	synRate     = gauge("rule_syn_rate", "SYNs per second that a connection rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
 	reqRate     = gauge("rule_request_rate", "Requests per second that a request rule whose rate sets itself lets pass now. Absent: it limits nothing.", "rule")
 	unruled     = counter("unruled_packets_total", "Packets decided without a rule, by reason.", "reason", "verdict")
@@ -155,11 +157,19 @@ func (s sink) rate(of *family, rule api.RuleStatus) {
 	}
 }
 
+// limits shows what the limits of a rule have refused.
+func (s sink) limits(table string, rule api.RuleStatus) {
+	for i, l := range rule.Limits {
+		s.put(refusals, float64(l.Refused), table, rule.Name, strconv.Itoa(i+1))
+	}
+}
+
 func (s sink) rules(status api.Status) {
 	for _, rule := range status.Rules {
 		if rule.Matched > 0 || len(status.Rules) <= manyRules {
 			s.counts(ruleSYNs, rule.Name, rule.Counts.Counts)
 			s.rate(synRate, rule)
+			s.limits("connections", rule)
 		}
 	}
 	for _, rule := range status.Requests {
@@ -169,6 +179,7 @@ func (s sink) rules(status api.Status) {
 				s.put(ruleReqs, float64(rule.Demoted), rule.Name, "demoted")
 			}
 			s.rate(reqRate, rule.RuleStatus)
+			s.limits("requests", rule.RuleStatus)
 		}
 	}
 	for reason, counts := range status.Reasons {

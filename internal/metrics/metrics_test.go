@@ -76,7 +76,7 @@ func TestExposition(t *testing.T) {
 			Interfaces: []api.InterfaceStatus{{Name: "eth0", Mode: datapath.ModeNative}},
 		}},
 		Rules:     []api.RuleStatus{{Name: "everyone", Counts: counts(4, 5, 0)}},
-		Requests:  []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{Name: "cgi", Counts: counts(6, 7, 8)}}},
+		Requests:  []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{Name: "cgi", Limits: []api.LimitStatus{{Refused: 5}}, Counts: counts(6, 7, 8)}}},
 		Reasons:   map[string]datapath.Counts{"fragment": {Dropped: 9}},
 		Overrides: []api.Override{{Path: "x", Value: "y"}},
 		Sources:   api.SourcesStatus{Size: 100, Used: 10, Debt: 1},
@@ -116,6 +116,7 @@ narthex_policy_rules{narthex_instance="a",table="connections"} 1
 narthex_policy_rules{narthex_instance="a",table="requests"} 1
 narthex_policy_unconfirmed{narthex_instance="a"} 1
 narthex_policy_warnings{narthex_instance="a"} 1
+narthex_rule_limit_refusals_total{limit="1",narthex_instance="a",rule="cgi",table="requests"} 5
 narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="dropped"} 7
 narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="passed"} 6
 narthex_rule_requests_total{narthex_instance="a",rule="cgi",verdict="would_drop"} 8

@@ -56,7 +56,7 @@ func TestEveryMetricIsExposed(t *testing.T) {
 		Policy:  api.PolicyStatus{Change: &api.Change{}},
 		Lists:   []api.ListStatus{{Name: "a"}},
 		Rules:   []api.RuleStatus{{Name: "a", RateNow: 1}},
-		Classes: []api.ClassStatus{{Name: "gold"}}, Requests: []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{RateNow: 1}}},
+		Classes: []api.ClassStatus{{Name: "gold"}}, Requests: []api.RequestRuleStatus{{RuleStatus: api.RuleStatus{RateNow: 1, Limits: []api.LimitStatus{{}}}}},
 		Services: []api.ServiceStatus{{
 			Name: "web", Interfaces: []api.InterfaceStatus{{Name: "eth0"}},
 			RoomStatus: &api.RoomStatus{Classes: []api.RoomClassStatus{{Name: "gold", Max: 1}}},

@@ -73,7 +73,7 @@ func plainTables(p *Policy) *Tables {
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {
 		t.Listed = t.Listed || len(r.FromLists) > 0
-		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When, r.Rate.Auto}
+		t.Rules[i] = RuleTable{r.Name, r.Action, r.Rate.Interval(), uint32(r.Burst), r.Per, r.Class, r.When, r.Rate.Auto, limitTables(r.Limits)}
 	}
 	for i := range t.Services {
 		t.Services[i].Auto = p.autoRules(i)

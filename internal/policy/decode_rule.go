@@ -53,6 +53,8 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 			scalar(d, n, key, &c.Burst, parseBurst)
 		case "per":
 			d.per(n, &c.Per, false)
+		case "limits":
+			d.limits(n, &c.Limits, false)
 		case "when":
 			scalar(d, n, key, &c.When, parseWhen)
 		case "class":
@@ -67,7 +69,7 @@ func (d *decoder) connection(n *yaml.Node) rawConnection {
 	d.ruleDoes(n, "a connection rule", seen, act, c.When)
 	d.whenFits(seen, c.When, act)
 	d.needsRate(seen, "burst", "per")
-	c.Action = actionOf(act, c.Rate)
+	c.Action = actionOf(act, c.Rate.IsSet() || seen["limits"] != nil)
 	d.burstFits(seen, c.Rate.Rate, c.Burst)
 	c.BurstSet = c.Burst != 0
 	if !c.BurstSet && c.Rate.Tokens != 0 {
@@ -84,7 +86,7 @@ func (d *decoder) burstFits(seen map[string]*yaml.Node, rate Rate, burst int) {
 }
 
 // actionOf returns what a rule does.
-func actionOf(act string, rate Limit) Action {
+func actionOf(act string, limited bool) Action {
 	switch {
 	case act == "drop":
 		return ActionDrop
@@ -92,7 +94,7 @@ func actionOf(act string, rate Limit) Action {
 		return ActionReject
 	case act == "pass":
 		return ActionPass
-	case rate.IsSet():
+	case limited:
 		return ActionPolice
 	}
 	return ActionClassify
@@ -100,14 +102,14 @@ func actionOf(act string, rate Limit) Action {
 
 // ruleDoes reports a rule that does nothing and one whose keys contradict its action.
 func (d *decoder) ruleDoes(n *yaml.Node, what string, seen map[string]*yaml.Node, act string, when When) {
-	if seen["action"] == nil && seen["rate"] == nil && seen["class"] == nil {
+	if seen["action"] == nil && seen["rate"] == nil && seen["limits"] == nil && seen["class"] == nil {
 		d.errorAt(n, `%s without "action", "rate" or "class" does nothing; give it one of them`, what)
 	}
 	because := map[string]string{"drop": "drops all that it matches", "reject": "rejects all that it matches", "pass": "lets all that it matches go by every control"}[act]
 	if because == "" {
 		return
 	}
-	for _, key := range []string{"rate", "burst", "per", "over", "class", "learn"} {
+	for _, key := range []string{"rate", "burst", "per", "limits", "over", "class", "learn"} {
 		// What is not enforced at the moment still gives its class.
 		sometimes := when != WhenAlways && (key == "class" || key == "learn")
 		if k := seen[key]; k != nil && !(sometimes && act != "pass") {
@@ -149,7 +151,7 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 			d.destinations(n, &r)
 		default:
 			d.matches(key, n, &r.Request)
-			d.limits(key, n, &r.Request)
+			d.outcome(key, n, &r.Request)
 		}
 	})
 	if seen == nil {
@@ -162,21 +164,31 @@ func (d *decoder) request(n *yaml.Node) rawRequest {
 	d.requestFits(seen, &r.Request)
 	d.withoutFits(n, &r.Request)
 	d.answerFits(seen, act, r.Over)
-	r.Action = actionOf(act, r.Rate)
+	r.Action = actionOf(act, r.Rate.IsSet() || seen["limits"] != nil)
 	d.burstFits(seen, r.Rate.Rate, r.Burst)
 	r.BurstSet = r.Burst != 0
-	if r.Rate.IsSet() {
-		if !r.BurstSet && r.Rate.Tokens != 0 {
-			r.Burst = requestBurst(r.Rate.Rate)
-		}
-		if r.Over == "" {
-			r.Over = OverReject
-		}
+	if !r.BurstSet && r.Rate.Tokens != 0 {
+		r.Burst = requestBurst(r.Rate.Rate)
 	}
-	if n := seen["burst"]; n != nil && r.Burst > 0 && r.Burst < fewForPage && r.Per != PerRule && r.Per.Key.Kind != "host" && r.isOfPages() {
-		d.warnf(position(n), `burst: %d requests of a source at once are fewer than a browser makes for a page: its visitors are refused; write %d or more, or leave it out for %d`, r.Burst, fewForPage, requestBurst(r.Rate.Rate))
+	if r.Action == ActionPolice && r.Over == "" {
+		r.Over = OverReject
+	}
+	if n := seen["burst"]; n != nil && seen["rate"] != nil {
+		d.burstForPage(position(n), &r.Request, r.Rate.Rate, r.Burst, r.Per)
+	}
+	for _, b := range r.Limits {
+		if b.BurstSet {
+			d.burstForPage(b.burstAt, &r.Request, b.Rate, b.Burst, b.Per)
+		}
 	}
 	return r
+}
+
+// burstForPage warns of a burst of a source, or of a value that is a visitor's, that is less than a page takes.
+func (d *decoder) burstForPage(at Pos, r *Request, rate Rate, burst int, per Per) {
+	if burst > 0 && burst < fewForPage && per != PerRule && per.Key.Kind != "host" && r.isOfPages() {
+		d.warnf(at, `burst: %d requests of a source at once are fewer than a browser makes for a page: its visitors are refused; write %d or more, or leave it out for %d`, burst, fewForPage, requestBurst(rate))
+	}
 }
 
 // isOfPages reports whether the rule may match what browsers load of themselves.
@@ -213,8 +225,8 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 	}
 }
 
-// limits decodes the keys that say what a rule does to them.
-func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
+// outcome decodes the keys that say what a rule does to them.
+func (d *decoder) outcome(key string, n *yaml.Node, r *Request) {
 	switch key {
 	case "rate":
 		d.rate(n, &r.Rate)
@@ -222,6 +234,8 @@ func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
 		scalar(d, n, key, &r.Burst, parseBurst)
 	case "per":
 		d.per(n, &r.Per, true)
+	case "limits":
+		d.limits(n, &r.Limits, true)
 	case "when":
 		scalar(d, n, key, &r.When, parseWhen)
 	case "over":
@@ -235,8 +249,11 @@ func (d *decoder) limits(key string, n *yaml.Node, r *Request) {
 
 // requestFits reports keys of a request rule that do not go together.
 func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
-	d.needsRate(seen, "burst", "per", "over")
-	if k := seen["block"]; k != nil && seen["rate"] == nil && seen["action"] == nil {
+	d.needsRate(seen, "burst", "per")
+	if seen["limits"] == nil {
+		d.needsRate(seen, "over")
+	}
+	if k := seen["block"]; k != nil && seen["rate"] == nil && seen["limits"] == nil && seen["action"] == nil {
 		d.errorAt(k, `"block" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: drop" or "action: reject", or remove it`)
 	}
 	if k := seen["learn"]; k != nil && seen["class"] == nil && (seen["action"] == nil || r.When != WhenAlways) {
@@ -255,7 +272,17 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
 			}
 		}
 		if seen[tls] != nil && r.Per.Key.Kind != "" {
-			d.errorAt(seen["per"], `%q is seen in TLS and a request's %s in HTTP, so there are no values to go by; write "per: source"`, tls, r.Per.Key.Kind)
+			d.valuesOfTLS(position(seen["per"]), tls, r.Per)
+		}
+		for _, b := range r.Limits {
+			if seen[tls] != nil && b.Per.Key.Kind != "" {
+				d.valuesOfTLS(b.perAt, tls, b.Per)
+			}
 		}
 	}
+}
+
+// valuesOfTLS reports buckets that go by values which nobody sees.
+func (d *decoder) valuesOfTLS(at Pos, tls string, per Per) {
+	d.errorf(at, `%q is seen in TLS and a request's %s in HTTP, so there are no values to go by; write "per: source"`, tls, per.Key.Kind)
 }

@@ -148,7 +148,7 @@ func (p *Policy) describeConnection(r *Connection) string {
 	case ActionPass:
 		return s + "pass, whatever limits there are"
 	case ActionPolice:
-		s += fmt.Sprintf("at most %s, ", r.Rate.inWords(r.Burst, r.Per))
+		s += fmt.Sprintf("at most %s, ", limitsInWords(r.Rate, r.Burst, r.Per, r.Limits))
 	}
 	return s + "class " + p.ClassName(r.Class)
 }
@@ -258,7 +258,7 @@ func (p *Policy) describeOutcome(r *Request) string {
 		does = append(does, "pass, never held, never counted")
 	case ActionPolice:
 		beyond := map[Over]string{OverReject: "reject", OverDrop: "reset", OverDemote: "the lowest class"}[r.Over]
-		does = append(does, fmt.Sprintf("at most %s, beyond that %s", r.Rate.inWords(r.Burst, r.Per), beyond))
+		does = append(does, fmt.Sprintf("at most %s, beyond that %s", limitsInWords(r.Rate, r.Burst, r.Per, r.Limits), beyond))
 	}
 	if r.Answer != nil {
 		does = append(does, "answered "+r.Answer.For(r.cause(), r.Block).String())

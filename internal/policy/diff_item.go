@@ -28,9 +28,12 @@ func (r *ruleItem) pairs(what string, pairs []Pair) {
 }
 
 // limit adds what both kinds of rules say of what they do.
-func (r *ruleItem) limit(action Action, rate Limit, burst int, per Per, when When) {
+func (r *ruleItem) limit(action Action, rate Limit, burst int, per Per, limits []Bound, when When) {
 	r.set("action", action.String())
-	if action == ActionPolice {
+	for i, b := range limits {
+		r.set(fmt.Sprintf("limit %d", i+1), b.String())
+	}
+	if rate.IsSet() {
 		r.set("rate", rate.String())
 		if burst > 0 {
 			r.set("burst", fmt.Sprint(burst))
@@ -75,7 +78,7 @@ func (d *differ) connectionItems(p *Policy) []item {
 			learned = append(learned, d.className(p, class))
 		}
 		r.list("learned", learned)
-		r.limit(c.Action, c.Rate, c.Burst, c.Per, c.When)
+		r.limit(c.Action, c.Rate, c.Burst, c.Per, c.Limits, c.When)
 		r.set("class", d.className(p, c.Class))
 		items[i] = item{c.Name, r, strings.TrimPrefix(p.describeConnection(c), c.Name+": ")}
 	}
@@ -103,7 +106,7 @@ func (d *differ) requestItems(p *Policy) []item {
 		for kind, names := range q.Without.lists() {
 			r.list("without "+pairKinds[kind], names)
 		}
-		r.limit(q.Action, q.Rate, q.Burst, q.Per, q.When)
+		r.limit(q.Action, q.Rate, q.Burst, q.Per, q.Limits, q.When)
 		if q.Action == ActionPolice {
 			r.set("over", string(q.Over))
 		}

@@ -13,7 +13,7 @@ const (
 )
 
 // does is what a rule has to have one of.
-var does = []string{"action", "rate", "class"}
+var does = []string{"action", "rate", "limits", "class"}
 
 var connectionForm = form{
 	what: "a connection rule", oneOf: does,
@@ -38,6 +38,7 @@ var connectionForm = form{
 		},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 1", doc: docBurst},
 		{name: "per", value: anyOf(oneOf(sharers), object(&perForm)), def: "rule", doc: docPer},
+		{name: "limits", value: limitsValue(&limitForm), defText: "none", examples: []any{[]any{map[string]any{"rate": "100/s"}, map[string]any{"rate": "5/s", "per": "source"}}}, doc: docLimits},
 		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
 		{name: "class", value: nameValue(), defText: "default_class", doc: "Class of the connection, and of its requests in the waiting room."},
 	},
@@ -47,7 +48,7 @@ var requestForm = form{
 	what: "a request rule", oneOf: does,
 	doc: "A rule on requests. All its keys must match; a list matches if one entry does. It needs an action, a rate or a class. Patterns are globs: " +
 		"* stands for any run of characters, / among them, [2-9] for one of a class, \\[ for a bracket; one that begins with * or [ is written in quotes.",
-	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}, "over": {"rate"}, "learn": {"class"}},
+	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}, "learn": {"class"}},
 	keys: []key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
 		{
@@ -87,6 +88,7 @@ var requestForm = form{
 		{name: "rate", value: limitValue(), examples: []any{"10/s", "15/m", "auto"}, doc: "Requests per second, minute or hour. auto, or {auto: true, min: 5/s, max: 500/s}: in overload only, so many that the service stays at its target. What becomes of one that finds no token, over says."},
 		{name: "burst", value: whole(1, MaxBurst), defText: "a tenth of a second's rate, at least 20", doc: docBurst},
 		{name: "per", value: anyOf(oneOf(requestSharers), object(&requestPerForm)), def: "rule", examples: []any{map[string]string{"cookie": "session"}}, doc: docPerOf},
+		{name: "limits", value: limitsValue(&requestLimitForm), defText: "none", examples: []any{[]any{map[string]any{"rate": "100/s"}, map[string]any{"rate": "5/s", "per": "source"}}}, doc: docLimits},
 		{name: "when", value: oneOf(whens), def: WhenAlways.String(), doc: docWhen},
 		{
 			name: "over", value: oneOf(overs), def: string(OverReject),

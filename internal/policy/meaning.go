@@ -97,7 +97,8 @@ type ConnectionMeaning struct {
 	Learned  []string       `json:"learned,omitempty"`
 	Action   string         `json:"action"` // police, drop, pass or classify
 	Bucket   *BucketMeaning `json:"bucket,omitempty"`
-	Per      *PerMeaning    `json:"per,omitempty"`  // absent: one bucket for the rule
+	Per      *PerMeaning    `json:"per,omitempty"` // absent: one bucket for the rule
+	Limits   []LimitMeaning `json:"limits,omitempty"`
 	When     string         `json:"when,omitempty"` // absent: always
 	Class    string         `json:"class,omitempty"`
 }
@@ -154,7 +155,8 @@ type RequestMeaning struct {
 	Without      *WithoutMeaning     `json:"without,omitempty"`
 	Action       string              `json:"action"`
 	Bucket       *BucketMeaning      `json:"bucket,omitempty"`
-	Per          *PerMeaning         `json:"per,omitempty"`  // absent: one bucket for the rule
+	Per          *PerMeaning         `json:"per,omitempty"` // absent: one bucket for the rule
+	Limits       []LimitMeaning      `json:"limits,omitempty"`
 	When         string              `json:"when,omitempty"` // absent: always
 	Over         Over                `json:"over,omitempty"`
 	Block        float64             `json:"block_seconds,omitempty"`
@@ -266,7 +268,7 @@ func (p *Policy) connectionMeaning(r *Connection) ConnectionMeaning {
 	for _, c := range r.Learned {
 		m.Learned = append(m.Learned, p.Classes[c].Name)
 	}
-	m.Per = r.Per.meaning()
+	m.Per, m.Limits = r.Per.meaning(), limitsMeaning(r.Limits)
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name
 	}
@@ -292,6 +294,7 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 	if r.Rate.IsSet() {
 		m.Per = r.Per.meaning()
 	}
+	m.Limits = limitsMeaning(r.Limits)
 	if r.Class >= 0 {
 		m.Class = p.Classes[r.Class].Name
 	}

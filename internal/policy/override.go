@@ -72,10 +72,12 @@ func (p *Policy) hasNoRate(table, rule, key string) bool {
 	switch table {
 	case "connections":
 		return (key == "rate" || key == "burst") &&
-			slices.ContainsFunc(p.Connections, func(c Connection) bool { return c.Name == rule && c.Action != ActionPolice })
+			slices.ContainsFunc(p.Connections, func(c Connection) bool { return c.Name == rule && !c.Rate.IsSet() })
 	case "requests":
 		return (key == "rate" || key == "burst" || key == "over") &&
-			slices.ContainsFunc(p.Requests, func(q Request) bool { return q.Name == rule && q.Action != ActionPolice })
+			slices.ContainsFunc(p.Requests, func(q Request) bool {
+				return q.Name == rule && q.Action != ActionPolice || key != "over" && !q.Rate.IsSet()
+			})
 	}
 	return false
 }
@@ -102,20 +104,24 @@ func (p *Policy) settings() []setting {
 	var l settingList
 	for i := range p.Connections {
 		c := &p.Connections[i]
-		if c.Action == ActionPolice {
+		if c.Rate.IsSet() {
 			l.add(c.Rate.String(), setRate(&c.Rate, &c.Burst, c.BurstSet, connectionBurst), "connections", c.Name, "rate")
 		}
 		if c.Rate.Tokens != 0 {
 			l.add(fmt.Sprint(c.Burst), setBurst(&c.Rate, &c.Burst, &c.BurstSet), "connections", c.Name, "burst")
 		}
+		l.addLimits(c.Limits, connectionBurst, "connections", c.Name)
 	}
 	for i := range p.Requests {
 		q := &p.Requests[i]
-		if q.Action == ActionPolice {
+		if q.Rate.IsSet() {
 			l.add(q.Rate.String(), setRate(&q.Rate, &q.Burst, q.BurstSet, requestBurst), "requests", q.Name, "rate")
-			if q.Rate.Tokens != 0 {
-				l.add(fmt.Sprint(q.Burst), setBurst(&q.Rate, &q.Burst, &q.BurstSet), "requests", q.Name, "burst")
-			}
+		}
+		if q.Rate.Tokens != 0 {
+			l.add(fmt.Sprint(q.Burst), setBurst(&q.Rate, &q.Burst, &q.BurstSet), "requests", q.Name, "burst")
+		}
+		l.addLimits(q.Limits, requestBurst, "requests", q.Name)
+		if q.Action == ActionPolice {
 			l.add(string(q.Over), setTo(&q.Over, parseOver), "requests", q.Name, "over")
 		}
 	}

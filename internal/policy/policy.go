@@ -158,12 +158,23 @@ type Connection struct {
 	To        []int       // indexes into Policy.Services, ascending; empty: all
 	Learned   []int       // indexes into Policy.Classes, as in the file; empty: not asked
 	Action    Action
-	Rate      Limit // zero unless Action is ActionPolice
-	Burst     int   // bucket depth in tokens; 0 unless Action is ActionPolice, and where the rate sets itself
+	Rate      Limit // zero unless Action is ActionPolice, and where there are only Limits
+	Burst     int   // bucket depth in tokens; 0 unless there is a rate, and where it sets itself
 	BurstSet  bool  // Burst was given; else it follows from Rate
 	Per       Per
+	Limits    []Bound // every one must let it pass, and the rate
 	When      When
 	Class     int // index into Policy.Classes, or -1
+}
+
+// Bound is one of the limits of a rule.
+type Bound struct {
+	Rate     Rate
+	Burst    int  // tokens
+	BurstSet bool // Burst was given; else it follows from Rate
+	Per      Per
+
+	burstAt, perAt Pos // of the keys, if they are there
 }
 
 // Request is a request rule: it acts on what a request says.
@@ -186,9 +197,10 @@ type Request struct {
 	To         []int         // indexes into Policy.Services, ascending
 	ToAddrs    []Destination // beside To: where else it is to; both empty: anywhere
 	Action     Action
-	Rate       Limit // zero unless Action is ActionPolice
-	Burst      int   // tokens; 0 unless Action is ActionPolice, and where the rate sets itself
+	Rate       Limit // zero unless Action is ActionPolice, and where there are only Limits
+	Burst      int   // tokens; 0 unless there is a rate, and where it sets itself
 	Per        Per
+	Limits     []Bound // every one must let it pass, and the rate
 	When       When
 	Over       Over
 	Block      time.Duration // 0: none
@@ -244,6 +256,12 @@ func (p *Policy) Clone() *Policy {
 	c.Classes = slices.Clone(p.Classes)
 	c.Connections = slices.Clone(p.Connections)
 	c.Requests = slices.Clone(p.Requests)
+	for i := range c.Connections {
+		c.Connections[i].Limits = slices.Clone(c.Connections[i].Limits)
+	}
+	for i := range c.Requests {
+		c.Requests[i].Limits = slices.Clone(c.Requests[i].Limits)
+	}
 	return &c
 }
 

@@ -96,7 +96,11 @@ func (c *requestCompiler) addRules() {
 		c.tables.Rules = append(c.tables.Rules, RequestRule{
 			Name: r.Name, Action: r.Action, Interval: r.Rate.Interval(), Burst: uint32(r.Burst),
 			Per: r.Per, Key: c.keyField(i, r.Per.Key), Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
+			Limits: limitTables(r.Limits),
 		})
+		for j, b := range r.Limits {
+			c.tables.Rules[i].Limits[j].Key = c.keyField(i, b.Per.Key)
+		}
 		c.addRule(i, c.asks(i, r))
 		if len(c.report.errors) > 0 {
 			return

@@ -155,8 +155,9 @@ type RequestRule struct {
 	Learn    time.Duration // for which a client is remembered in the class; 0: none
 	// When says when the action is enforced, the bucket charged and the client blocked. The
 	// rule matches, gives its class and remembers clients in it in any case.
-	When When
-	Auto AutoRate // the rate sets itself: Interval and Burst are 0
+	When   When
+	Auto   AutoRate // the rate sets itself: Interval and Burst are 0
+	Limits []LimitTable
 }
 
 // Bytes returns what the tables take in the data path.

@@ -150,8 +150,9 @@ type RuleTable struct {
 	Class    int           // index into Tables.Classes, or -1
 	// When says when the action is enforced and the bucket charged. The rule matches and gives
 	// its class in any case.
-	When When
-	Auto AutoRate // the rate sets itself: Interval and Burst are 0
+	When   When
+	Auto   AutoRate // the rate sets itself: Interval and Burst are 0
+	Limits []LimitTable
 }
 
 // Action is what a connection rule does with a SYN, or a request rule with a request.

@@ -22,7 +22,7 @@ func (d *decoder) whenFits(seen map[string]*yaml.Node, when When, act string) {
 	case when == WhenAlways:
 	case act == "pass":
 		d.errorAt(seen["when"], `"action: pass" is not enforced on anybody, so "when: %s" has no effect; remove one of the two`, when)
-	case seen["action"] == nil && seen["rate"] == nil && seen["class"] != nil:
+	case seen["action"] == nil && seen["rate"] == nil && seen["limits"] == nil && seen["class"] != nil:
 		d.errorAt(seen["when"], `"when: %s" has no effect where nothing is limited: a class is given at all times; add a rate, as "rate: 100/s", or an action, or remove it`, when)
 	}
 }

@@ -12,13 +12,14 @@ import (
 // buckets are token buckets as the data path has them: of each the time at which it is full
 // again (GCRA). They begin full.
 type buckets struct {
-	rules   map[int]int64 // one for all of a rule
+	rules   map[sourceKey]int64 // one for all of a rule, or limit
 	sources *table[sourceKey, int64]
 }
 
 type sourceKey struct {
 	rule  int // of connections from 0 up, of requests from -1 down
 	from  netip.Prefix
+	limit int    // from 1 up; 0: the rate
 	value string // of what the rule's buckets go by; then there is no prefix
 }
 
@@ -31,20 +32,31 @@ type bucket struct {
 }
 
 func newBuckets() *buckets {
-	return &buckets{rules: map[int]int64{}, sources: newTable[sourceKey, int64]()}
+	return &buckets{rules: map[sourceKey]int64{}, sources: newTable[sourceKey, int64]()}
 }
 
-func connectionBucket(rule int, c *policy.Connection, from netip.Addr) bucket {
-	return newBucket(rule, c.Rate.Rate, c.Burst, c.Per, from, "")
+// connectionBuckets are all that a SYN takes a token of under a rule.
+func connectionBuckets(rule int, c *policy.Connection, from netip.Addr) []bucket {
+	all := []bucket{newBucket(sourceKey{rule: rule}, c.Rate.Rate, c.Burst, c.Per, from, "")}
+	for i, l := range c.Limits {
+		all = append(all, newBucket(sourceKey{rule: rule, limit: i + 1}, l.Rate, l.Burst, l.Per, from, ""))
+	}
+	return all
 }
 
-func requestBucket(rule int, q *policy.Request, from netip.Addr, v *policy.RequestView) bucket {
-	return newBucket(-1-rule, q.Rate.Rate, q.Burst, q.Per, from, q.Per.Key.Value(v))
+// requestBuckets are all that a request takes a token of under a rule.
+func requestBuckets(rule int, q *policy.Request, from netip.Addr, v *policy.RequestView) []bucket {
+	rule = -1 - rule
+	all := []bucket{newBucket(sourceKey{rule: rule}, q.Rate.Rate, q.Burst, q.Per, from, q.Per.Key.Value(v))}
+	for i, l := range q.Limits {
+		all = append(all, newBucket(sourceKey{rule: rule, limit: i + 1}, l.Rate, l.Burst, l.Per, from, l.Per.Key.Value(v)))
+	}
+	return all
 }
 
 // newBucket has one that never is empty for a rate that sets itself: what it would be is not known.
-func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip.Addr, value string) bucket {
-	b := bucket{key: sourceKey{rule: rule}, interval: int64(rate.Interval())}
+func newBucket(key sourceKey, rate policy.Rate, burst int, per policy.Per, from netip.Addr, value string) bucket {
+	b := bucket{key: key, interval: int64(rate.Interval())}
 	b.tolerance = b.interval * int64(max(burst, 1)-1)
 	if per == policy.PerRule {
 		return b
@@ -62,28 +74,37 @@ func newBucket(rule int, rate policy.Rate, burst int, per policy.Per, from netip
 	return b
 }
 
-// take takes a token if there is one, and so many more as a copy stands for arrivals of the
+// take takes a token of each if all have one, and so many more as a copy stands for arrivals of the
 // same bucket.
-func (s *buckets) take(b bucket, now int64, weight int) bool {
-	perRule := b.key == sourceKey{rule: b.key.rule}
-	full := s.rules[b.key.rule]
-	if !perRule {
-		full, _ = s.sources.get(b.key, now)
+func (s *buckets) take(all []bucket, now int64, weight int) bool {
+	full := make([]int64, len(all))
+	for i, b := range all {
+		if b.isShared() {
+			full[i] = s.rules[b.key]
+		} else {
+			full[i], _ = s.sources.get(b.key, now)
+		}
+		if full[i]-now > b.tolerance {
+			return false
+		}
 	}
-	if full-now > b.tolerance {
-		return false
-	}
-	if b.exact {
-		weight = 1
-	}
-	full = max(full, now) + int64(weight)*b.interval
-	if perRule {
-		s.rules[b.key.rule] = full
-	} else {
-		s.sources.put(b.key, full, full, now)
+	for i, b := range all {
+		n := int64(weight)
+		if b.exact {
+			n = 1
+		}
+		until := max(full[i], now) + n*b.interval
+		if b.isShared() {
+			s.rules[b.key] = until
+		} else {
+			s.sources.put(b.key, until, until, now)
+		}
 	}
 	return true
 }
+
+// isShared reports whether the bucket is one for all.
+func (b *bucket) isShared() bool { return b.key.from == netip.Prefix{} && b.key.value == "" }
 
 // table remembers so many things, each until a time, and forgets none of them before.
 type table[K comparable, V any] struct {

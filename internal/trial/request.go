@@ -124,7 +124,7 @@ func (d *decision) enforce(rule int, w whose, v *policy.RequestView) {
 	case policy.ActionPass:
 		d.turn = d.shadow
 	case policy.ActionPolice:
-		if !d.buckets.take(requestBucket(rule, q, w.from, v), d.now, d.a.Weight) {
+		if !d.buckets.take(requestBuckets(rule, q, w.from, v), d.now, d.a.Weight) {
 			out = map[policy.Over]Verdict{policy.OverReject: Reject, policy.OverDrop: Drop, policy.OverDemote: Demote}[q.Over]
 		}
 	}

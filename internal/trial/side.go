@@ -195,7 +195,7 @@ func (d *decision) bySource(from netip.Addr) {
 			d.refuse(Drop, "")
 		}
 	case policy.ActionPolice:
-		if d.enforced(c.When) && !d.buckets.take(connectionBucket(rule, c, from), d.now, d.a.Weight) {
+		if d.enforced(c.When) && !d.buckets.take(connectionBuckets(rule, c, from), d.now, d.a.Weight) {
 			d.refuse(Drop, "")
 		}
 	}

@@ -109,6 +109,8 @@ func doesText(r api.RuleStatus) string {
 		return r.Rate
 	case r.Rate != "":
 		return fmt.Sprintf("%s burst %d", r.Rate, r.Burst)
+	case len(r.Limits) > 0:
+		return fmt.Sprintf("%d limits", len(r.Limits))
 	case r.Action == "classify":
 		return "class " + r.Class
 	}

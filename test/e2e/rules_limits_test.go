@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,5 +113,46 @@ func TestRulesPerValue(t *testing.T) {
 	l.want(free, "/header", "X-Api-Key: three", fine, over)
 	if status := must(t, l.command("status")...); !strings.Contains(status, "cookie session") || !strings.Contains(status, "query f.author") {
 		t.Errorf("status says:\n%s", fmt.Sprint(status))
+	}
+}
+
+// stackedPolicy has several limits for the same requests.
+const stackedPolicy = `
+version: 1
+services: [{name: web, listen: "*:80", concurrency: 100}]
+classes: [{name: all, priority: 1}, {name: low, priority: 2}]
+requests:
+  - {name: all, path: "/all*", limits: [{rate: 1/h, burst: 6}, {rate: 1/h, burst: 4, per: source}, {rate: 1/h, burst: 2, per: {cookie: session}}]}
+  - {name: low, path: "/low*", limits: [{rate: 1/h, burst: 1}], rate: 1/h, burst: 3, over: demote}
+`
+
+// Every limit must have a token, and those before one that has none get theirs back.
+func TestRulesLimits(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, stackedPolicy)
+	const fine, over = "200", "429"
+	l.want(gold, "/all", "Cookie: session=a", fine, fine, over, over)
+	l.want(gold, "/all", "Cookie: session=b", fine, fine, over)
+	l.want(gold, "/all", "Cookie: session=c", over)
+	l.want(bronze, "/all", "Cookie: session=b", over)
+	l.want(bronze, "/all", "Cookie: session=c", fine)
+	l.want(bronze, "/all", "", fine, over)
+	l.want(free, "/low", "", fine, fine, fine)
+	var refused []uint64
+	for _, r := range l.status().Requests {
+		for _, limit := range r.Limits {
+			refused = append(refused, limit.Refused)
+		}
+	}
+	if want := []uint64{1, 2, 3, 2}; !slices.Equal(refused, want) {
+		t.Errorf("limits have refused %v, want %v", refused, want)
+	}
+	must(t, l.command("set", "requests.all.limits.1.rate", "1000/s")...)
+	l.want(bronze, "/all", "Cookie: session=d", fine, fine, over)
+	explained := must(t, l.command("explain", "--from", l.s.addr(bronze).String(), "--url", "http://"+l.s.to.String()+"/all", "-H", "Cookie: session=d")...)
+	for _, want := range []string{"rule all, police, class low: reject", "limit 1: 1000/s burst 6 per rule (full", "limit 3: 1/h burst 2 per cookie session (0."} {
+		if !strings.Contains(explained, want) {
+			t.Errorf("explain says %q, want %q in it", explained, want)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func TestBurst(t *testing.T) {
 			if got := passes(t, h, "203.0.113.2", 100); got != 0 {
 				t.Errorf("%d more passed", got)
 			}
-			b, err := s.Bucket(0, netip.MustParseAddr("203.0.113.3"))
+			b, err := s.Bucket(0, datapath.RateOf, netip.MustParseAddr("203.0.113.3"))
 			if err != nil || b.Tokens < 0 || b.Tokens >= 1 {
 				t.Errorf("bucket %+v, %v; want less than a token", b, err)
 			}
@@ -86,7 +86,7 @@ func TestWhoSharesABucket(t *testing.T) {
 			if got := passes(t, h, c.other, 10); got != want {
 				t.Errorf("%d of the second source passed, want %d", got, want)
 			}
-			b, err := s.Bucket(0, netip.MustParseAddr(c.other))
+			b, err := s.Bucket(0, datapath.RateOf, netip.MustParseAddr(c.other))
 			if err != nil || !b.Known || b.Tokens >= 1 {
 				t.Errorf("bucket %+v, %v; want an empty one", b, err)
 			}

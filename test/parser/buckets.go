@@ -71,6 +71,19 @@ func police(p policer, addr netip.Addr, now uint64) bool {
 	return C.native_police(&rule, &packet, C.__u64(now)) != 0
 }
 
+// takeAll is take_tokens() of bpf/policy/limits.h: whether there was a token of each of the limits.
+func takeAll(limits []policer, addr netip.Addr, now uint64) bool {
+	cells, packet := make([]C.struct_rule, len(limits)), from(addr)
+	for i, l := range limits {
+		cells[i] = l.cell()
+		cells[i].slot = C.__u32(i)
+	}
+	return C.native_take_limits(&cells[0], C.__u32(len(cells)), &packet, C.__u64(now)) != 0
+}
+
+// refusedBy is how often the i-th limit was the one that had none.
+func refusedBy(i int) uint64 { return uint64(C.native_refused(C.__u32(i))) }
+
 // sourceTag is the tag of the source's bucket under the rule.
 func sourceTag(p policer, addr netip.Addr) uint64 {
 	rule, packet := p.cell(), from(addr)

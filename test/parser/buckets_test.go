@@ -24,13 +24,18 @@ func newBucket(p policer, now uint64) *bucket {
 
 // take takes a token, if there is one.
 func (b *bucket) take(now uint64) bool {
-	b.parts = min(b.parts+now-b.last, b.interval*b.burst)
-	b.last = now
-	if b.parts < b.interval {
+	if !b.has(now) {
 		return false
 	}
 	b.parts -= b.interval
 	return true
+}
+
+// has reports whether there is a token.
+func (b *bucket) has(now uint64) bool {
+	b.parts = min(b.parts+now-b.last, b.interval*b.burst)
+	b.last = now
+	return b.parts >= b.interval
 }
 
 // client is a source under a rule: what has a bucket.

@@ -10,11 +10,17 @@ static __u32 test_mask, test_ways;
 #undef SOURCE_WAYS
 #define SOURCE_WAYS ((int)test_ways)
 
-#include "policy/bucket.h"
+#include "policy/limits.h"
 
-static __u64 rule_bucket;
+static __u64 rule_times[2 * (TEST_LIMITS + 1)];
+static __u64 clock;
+static struct counts refused[TEST_LIMITS];
+static struct page limits_page;
+static int limits_image; /* by its address */
 static struct secret secret;
 static struct source_set sets[TEST_SETS];
+
+static __u64 test_clock(void) { return clock; }
 
 static void *test_lookup(void *map, const void *key) {
   __u32 index = *(const __u32 *)key;
@@ -23,7 +29,13 @@ static void *test_lookup(void *map, const void *key) {
   if (map == (void *)&source_sets)
     return index <= test_mask ? &sets[index] : NULL;
   if (map == (void *)&rule_buckets)
-    return index == 0 ? &rule_bucket : NULL;
+    return index < 2 * (TEST_LIMITS + 1) ? &rule_times[index] : NULL;
+  if (map == (void *)&policy_image)
+    return &limits_image;
+  if (map == (void *)&limits_image)
+    return index == 0 ? &limits_page : NULL;
+  if (map == (void *)&rule_counts)
+    return index < TEST_LIMITS ? &refused[index] : NULL;
   return NULL;
 }
 
@@ -41,7 +53,9 @@ void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
   bpf_map_lookup_elem = test_lookup;
   test_mask = n - 1;
   test_ways = ways;
-  rule_bucket = 0;
+  bpf_ktime_get_ns = test_clock;
+  __builtin_memset(rule_times, 0, sizeof(rule_times));
+  __builtin_memset(refused, 0, sizeof(refused));
   secret = (struct secret){{key0, key1}};
   __builtin_memset(sets, 0, sizeof(sets));
 }
@@ -49,6 +63,18 @@ void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
 int native_police(const struct rule *r, const struct packet *p, __u64 now) {
   return police(r, p, 0, now) == TAKEN;
 }
+
+int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now) {
+  clock = now;
+  limits_page.cell[0].header.generation = 1;
+  for (__u32 i = 0; i < n; i++) {
+    limits_page.cell[i + 1].rule = limits[i];
+    limits_page.cell[i + 1].rule.limits = i + 1 < n ? i + 2 : 0;
+  }
+  return take_tokens(p, NULL, 1, 1, now) == TAKEN;
+}
+
+__u64 native_refused(__u32 limit) { return refused[limit].dropped; }
 
 __u64 native_source_tag(const struct rule *r, const struct packet *p) { return source_tag(r, p, 0, &secret); }
 

@@ -22,5 +22,12 @@ __u64 native_siphash13(__u64 key0, __u64 key1, __u64 a, __u64 b, __u64 c);
 void native_buckets_reset(__u32 sets, __u32 ways, __u64 key0, __u64 key1);
 /* 1: a token was taken. */
 int native_police(const struct rule *r, const struct packet *p, __u64 now);
+/* Limits that a test has at most. */
+#define TEST_LIMITS 8
+
+/* Whether the packet gets a token of each of the limits, which have slots by their numbers; and what each has
+ * refused. */
+int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now);
+__u64 native_refused(__u32 limit);
 __u64 native_source_tag(const struct rule *r, const struct packet *p);
 struct source_set *native_source_set(__u64 tag);

@@ -147,7 +147,7 @@ struct found native_match(const __u8 *head, __u32 length, bool slot, struct betw
 
 __u64 native_key(__u8 key) {
   struct rule rule = {.key = key};
-  return key_of(reading_memory, &rule);
+  return key_of(&reading_memory->keys, &rule);
 }
 
 /* Puts the text at hand behind `at` bytes. */

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "1b8964086aeccd04cf31f0a822acba0e"
+const compiled = "1ac48da273f40e3be2969bc29c953c60"

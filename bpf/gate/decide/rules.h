@@ -177,10 +177,18 @@ static __always_inline const struct rule *rule_of(struct scene *sc, const struct
 /* What a rule comes to. */
 enum ruling { RULING_GO, RULING_PASS, RULING_REJECT, RULING_DROP, RULING_BLOCKED };
 
+/* Takes tokens for the request from the limits from a cell on. */
+__noinline int take_for_request(struct work *w, __u32 cell, __u32 generation) {
+  const struct reading *r = the_reading();
+  return w && r ? take_tokens(&w->from, &r->keys, cell, generation, w->now) : FAULT;
+}
+
 /* Takes a token for the request. */
-static __always_inline int ruling_by_rate(const struct rule *rule, struct work *w, __u64 value) {
-  int taken = police(rule, &w->from, value, w->now);
-  if (taken == TAKEN || taken == FAULT)
+static __always_inline int ruling_by_rate(const struct rule *rule, struct work *w, __u64 value,
+                                          __u32 generation) {
+  int taken = rule->limits ? take_for_request(w, rule->limits, generation)
+                           : take_limit(rule, &w->from, value, w->now);
+  if (!is_refused(taken))
     return RULING_GO;
   if (rule->request.over != OVER_DEMOTE)
     return rule->request.over == OVER_DROP ? RULING_DROP : RULING_REJECT;
@@ -188,13 +196,13 @@ static __always_inline int ruling_by_rate(const struct rule *rule, struct work *
   return RULING_GO;
 }
 
-static __always_inline int ruling_of(const struct rule *rule, struct work *w, __u64 value) {
+static __always_inline int ruling_of(const struct rule *rule, struct work *w, __u64 value, __u32 generation) {
   w->demoted = 0;
   if (!is_enforced(rule, w->flow.room, w->now))
     return RULING_GO;
   switch (rule->action) {
   case ACTION_POLICE:
-    return ruling_by_rate(rule, w, value);
+    return ruling_by_rate(rule, w, value, generation);
   case ACTION_PASS:
     return RULING_PASS;
   case ACTION_DROP:
@@ -256,8 +264,8 @@ static __always_inline int apply_rule(struct scene *sc) {
   const struct rule *rule = rule_of(sc, r);
   if (!rule)
     return RULING_GO;
-  __u64 value = key_of(r, rule);
-  int ruling = ruling_of(rule, w, value);
+  __u64 value = key_of(&r->keys, rule);
+  int ruling = ruling_of(rule, w, value, sc->im.generation);
   w->by = rule->slot;
   w->debt = rule->action == ACTION_POLICE && heard_at(true) ? debt_of(rule, &w->from, value, w->now) : 0;
   if (w->demoted)

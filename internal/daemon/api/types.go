@@ -210,6 +210,8 @@ type RuleStatus struct {
 	Class      string  `json:"class,omitempty"`
 	Overridden bool    `json:"overridden"`
 	Demoted    uint64  `json:"demoted,omitempty"` // requests that it put into the lowest class; in shadow mode they count as would_drop
+	// Limits are asked in this order, before the rate.
+	Limits []LimitStatus `json:"limits,omitempty"`
 	Counts
 }
 
@@ -311,22 +313,23 @@ type ExplainResult struct {
 
 // Decision is what would happen to a SYN to one service, and then to the request.
 type Decision struct {
-	Service   string        `json:"service"` // empty: to no service, it always passes
-	Shadow    bool          `json:"shadow"`
-	Interface string        `json:"interface,omitempty"` // by which it would come, if that is known
-	Policed   *bool         `json:"policed,omitempty"`   // whether the service is, on that interface
-	Reason    string        `json:"reason,omitempty"`    // why no rule is asked
-	Learned   string        `json:"learned,omitempty"`   // class that the source is learned in
-	Rule      string        `json:"rule"`                // empty: no rule matches
-	Action    string        `json:"action,omitempty"`
-	Rate      string        `json:"rate,omitempty"`
-	Burst     uint32        `json:"burst,omitempty"`
-	Per       string        `json:"per,omitempty"`
-	When      string        `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
-	Enforced  *bool         `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
-	Class     string        `json:"class,omitempty"`
-	Bucket    *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
-	Room      *RoomDecision `json:"room,omitempty"`   // absent where requests do not wait
+	Service   string          `json:"service"` // empty: to no service, it always passes
+	Shadow    bool            `json:"shadow"`
+	Interface string          `json:"interface,omitempty"` // by which it would come, if that is known
+	Policed   *bool           `json:"policed,omitempty"`   // whether the service is, on that interface
+	Reason    string          `json:"reason,omitempty"`    // why no rule is asked
+	Learned   string          `json:"learned,omitempty"`   // class that the source is learned in
+	Rule      string          `json:"rule"`                // empty: no rule matches
+	Action    string          `json:"action,omitempty"`
+	Rate      string          `json:"rate,omitempty"`
+	Burst     uint32          `json:"burst,omitempty"`
+	Per       string          `json:"per,omitempty"`
+	Limits    []LimitDecision `json:"limits,omitempty"`   // beside the rate
+	When      string          `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
+	Enforced  *bool           `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
+	Class     string          `json:"class,omitempty"`
+	Bucket    *BucketStatus   `json:"bucket,omitempty"` // live; absent without a daemon
+	Room      *RoomDecision   `json:"room,omitempty"`   // absent where requests do not wait
 	// Request is absent where none was asked for, or none gets so far or is looked at.
 	Request *RequestDecision `json:"request,omitempty"`
 	Verdict string           `json:"verdict"` // pass, drop, would drop or by the bucket
@@ -348,18 +351,35 @@ type RequestDecision struct {
 	When     string `json:"when,omitempty"`     // overload, rejecting or flooded: the rule is enforced from then on only
 	Enforced *bool  `json:"enforced,omitempty"` // whether it is now; absent: always, or not known
 
-	Rule    string        `json:"rule"` // empty: no rule matches
-	Action  string        `json:"action,omitempty"`
-	Rate    string        `json:"rate,omitempty"`
-	Burst   uint32        `json:"burst,omitempty"`
-	Per     string        `json:"per,omitempty"`
-	Over    string        `json:"over,omitempty"`
-	Block   float64       `json:"block_seconds,omitempty"`
-	Learn   float64       `json:"learn_seconds,omitempty"`
-	Class   string        `json:"class,omitempty"`
-	Bucket  *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
-	Answer  string        `json:"answer,omitempty"` // if it is rejected, or may be: its status and its name, or reset
-	Verdict string        `json:"verdict"`          // pass, reject, drop, demote, would reject, would drop or by the bucket
+	Rule    string          `json:"rule"` // empty: no rule matches
+	Action  string          `json:"action,omitempty"`
+	Rate    string          `json:"rate,omitempty"`
+	Burst   uint32          `json:"burst,omitempty"`
+	Per     string          `json:"per,omitempty"`
+	Limits  []LimitDecision `json:"limits,omitempty"` // beside the rate
+	Over    string          `json:"over,omitempty"`
+	Block   float64         `json:"block_seconds,omitempty"`
+	Learn   float64         `json:"learn_seconds,omitempty"`
+	Class   string          `json:"class,omitempty"`
+	Bucket  *BucketStatus   `json:"bucket,omitempty"` // live; absent without a daemon
+	Answer  string          `json:"answer,omitempty"` // if it is rejected, or may be: its status and its name, or reset
+	Verdict string          `json:"verdict"`          // pass, reject, drop, demote, would reject, would drop or by the bucket
+}
+
+// LimitStatus is one of the limits of a rule.
+type LimitStatus struct {
+	Rate    string `json:"rate"` // such as 50/s
+	Burst   uint32 `json:"burst"`
+	Per     string `json:"per"`     // who shares a bucket
+	Refused uint64 `json:"refused"` // what found no token in it, since the instance was loaded; those asked before it had one
+}
+
+// LimitDecision is what one of the limits of a rule would say.
+type LimitDecision struct {
+	Rate   string        `json:"rate"`
+	Burst  uint32        `json:"burst"`
+	Per    string        `json:"per"`
+	Bucket *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
 }
 
 // BucketStatus is the level of a token bucket at this moment.

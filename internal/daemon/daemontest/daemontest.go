@@ -207,12 +207,12 @@ func (p *Path) Stats() (datapath.Stats, error) {
 
 // Bucket is empty for 10.0.0.9; others were never seen, and 10.0.0.10 would start with a
 // debt.
-func (p *Path) Bucket(rule int, from netip.Addr) (datapath.Bucket, error) {
+func (p *Path) Bucket(rule, _ int, from netip.Addr) (datapath.Bucket, error) {
 	return p.bucket(from, func(t *policy.Tables) uint32 { return t.Rules[rule].Burst })
 }
 
 // RequestBucket is like Bucket.
-func (p *Path) RequestBucket(rule int, from netip.Addr, _ string) (datapath.Bucket, error) {
+func (p *Path) RequestBucket(rule, _ int, from netip.Addr, _ string) (datapath.Bucket, error) {
 	return p.bucket(from, func(t *policy.Tables) uint32 { return t.Requests.Rules[rule].Burst })
 }
 
@@ -260,13 +260,13 @@ func (p *Path) Unblock(within []netip.Prefix) (gone []netip.Prefix, err error) {
 func (p *Path) Unlearn([]netip.Prefix) ([]netip.Prefix, error) { return nil, nil }
 
 // FillBucket finds one for 10.0.0.9.
-func (p *Path) FillBucket(_ int, from netip.Addr) (bool, error) {
+func (p *Path) FillBucket(_, _ int, from netip.Addr) (bool, error) {
 	return !from.IsValid() || from == netip.MustParseAddr("10.0.0.9"), nil
 }
 
 // FillRequestBucket is like FillBucket.
-func (p *Path) FillRequestBucket(rule int, from netip.Addr) (bool, error) {
-	return p.FillBucket(rule, from)
+func (p *Path) FillRequestBucket(rule, _ int, from netip.Addr) (bool, error) {
+	return p.FillBucket(rule, datapath.RateOf, from)
 }
 
 func (p *Path) memory() []datapath.Remembered {

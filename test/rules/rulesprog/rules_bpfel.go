@@ -323,9 +323,12 @@ type RulesReading struct {
 		Visits uint32
 		Visit  [64]uint32
 	}
-	Valued [2]uint64
-	Key    [128]uint64
-	Sip    [4]uint64
+	Keys struct {
+		_      structs.HostLayout
+		Valued [2]uint64
+		Key    [128]uint64
+	}
+	Sip [4]uint64
 }
 
 type RulesRoom struct {

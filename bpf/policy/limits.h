@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Limits of one rule: every one must have a token, and none is spent unless all have. A list of cells in the
+ * form of rules; a rate beside them is the last. */
+#pragma once
+#include "observe/counters.h"
+#include "policy/bucket.h"
+#include "policy/image.h"
+
+/* Hashes of what a request has of the fields that buckets go by. */
+struct keys {
+  __u64 valued[MAX_FIELDS / 64]; /* bits: fields that have a key */
+  __u64 key[MAX_FIELDS];         /* hash of the first value that is not empty; never 0 */
+};
+
+/* The hash by which a bucket is found under the rule, or limit; 0: there is none, and its source has one. */
+static __always_inline __u64 key_of(const struct keys *k, const struct rule *r) {
+  __u32 field = (r->key - 1) & (MAX_FIELDS - 1);
+  bool has = k && r->key && k->valued[field / 64] >> (field & 63) & 1;
+  return has ? k->key[field] : 0;
+}
+
+static __always_inline const struct rule *rule_at(struct image *im, __u32 cell) {
+  const struct page *page = page_of(im, cell);
+  return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
+}
+
+__noinline int take_limit(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
+  return r && p ? police(r, p, value, now) : FAULT;
+}
+
+static __always_inline bool is_refused(int taken) { return taken != TAKEN && taken != FAULT; }
+
+/* Has the limits before a cell give back what they gave. */
+static __always_inline void return_tokens(struct image *im, const struct packet *p, const struct keys *keys,
+                                          __u32 cell, __u32 end, __u64 now) {
+  for (int i = 0; i < MAX_LIMITS && cell && cell != end; i++) {
+    const struct rule *r = rule_at(im, cell);
+    if (!r)
+      return;
+    give_back(r, p, key_of(keys, r), now);
+    cell = forget(r->limits, now);
+  }
+}
+
+/* Takes a token of each of the limits from a cell on, in the image of a generation. */
+static __always_inline int take_tokens(const struct packet *p, const struct keys *keys, __u32 first,
+                                       __u32 generation, __u64 now) {
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!h || im.generation != generation)
+    return FAULT;
+  __u32 cell = first;
+  for (int i = 0; i < MAX_LIMITS && cell; i++) {
+    const struct rule *r = rule_at(&im, cell);
+    if (!r)
+      return FAULT;
+    int taken = take_limit(r, p, key_of(keys, r), now);
+    if (is_refused(taken)) {
+      __u32 slot = r->slot;
+      if (r->action == ACTION_POLICE)
+        count(bpf_map_lookup_elem(&rule_counts, &slot), true, false);
+      return_tokens(&im, p, keys, first, cell, now);
+      return taken;
+    }
+    cell = forget(r->limits, now);
+  }
+  return TAKEN;
+}
