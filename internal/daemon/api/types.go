@@ -23,7 +23,6 @@ const (
 
 // Status is what `narthex status` shows. It is the answer to GET /v1/status.
 type Status struct {
-	Host      string                     `json:"host,omitempty"` // name of the machine
 	Instance  string                     `json:"instance"`
 	Enforcing bool                       `json:"enforcing"` // something is attached
 	PID       int                        `json:"pid"`       // 0: enforcing without a daemon
@@ -51,6 +50,7 @@ type Status struct {
 	Reloads  ReloadsStatus      `json:"reloads"`
 	// Capabilities are those that the daemon holds, such as CAP_BPF.
 	Capabilities []string `json:"capabilities"`
+	Host         string   `json:"host,omitempty"` // name of the machine
 }
 
 // ListStatus is the state of a list of addresses.
