@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -87,6 +88,10 @@ connections: [{name: everyone, rate: 1000/s}]
 		return err
 	}
 	nettest.Check(t, process.Signal(syscall.SIGSTOP))
+	eventually(t, "the daemon is stopped", func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Pid))
+		return err == nil && strings.Contains(string(text), ") T ")
+	})
 	in.told("stopped", append(askers(in.file), "detach"), fmt.Sprintf("process %d, which is stopped, does not answer", process.Pid),
 		"what is in force goes on", fmt.Sprintf("kill -CONT %d", process.Pid), "narthex detach --force --instance "+in.name)
 	nettest.Check(t, ask()) // enforcement goes on
