@@ -35,7 +35,7 @@ func TestRuleAnswers(t *testing.T) {
 		}
 		return string(out)
 	}
-	for path, want := range map[string]string{"/named": ": reject with 410 gone", "/a//../named?x": ": reject with 410 gone"} {
+	for path, want := range map[string]string{"/named": ": reject with 410 gone", "/../named": ": reject with 410 gone"} {
 		if got := must(t, r.command("explain", "--from", s.addr(free).String(), "--url", "http://"+s.to.String()+path)...); !strings.Contains(got, want) {
 			t.Errorf("explain %s: %q, want %q", path, got, want)
 		}

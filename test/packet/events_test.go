@@ -386,8 +386,7 @@ func TestEventsOfWaiting(t *testing.T) {
 			p := r.clientAt(t, base)
 			got := r.hears(func() {
 				r.puts(p, "/few")
-				time.Sleep(2 * time.Millisecond)
-				r.kick(t, change{"waiting": -1, "slots": -1, "flows": -1}.and(rejects("max_wait")))
+				r.outwaits(t, change{"waiting": -1, "slots": -1, "flows": -1}.and(rejects("max_wait")))
 			})
 			want := leveled(r.event(p, datapath.EventReject, "few", "high", "max_wait"), 1, 2)
 			want.Waited = time.Second

@@ -376,8 +376,7 @@ func TestGateRejectsWaiting(t *testing.T) {
 		r, _ := g.busy(t, "queue: {max_wait: 1ms}")
 		c := r.client(t)
 		c.drops(c.says(get), waits.and(known))
-		time.Sleep(2 * time.Millisecond)
-		answered(c, r.kick(t, gone.and(rejects("max_wait"), change{"waiting": -1})))
+		answered(c, r.outwaits(t, gone.and(rejects("max_wait"), change{"waiting": -1})))
 	})
 	t.Run("displaced", func(t *testing.T) {
 		r, first := g.busy(t, "queue: {size: 1}")

@@ -361,8 +361,7 @@ func TestGateGathererRejected(t *testing.T) {
 		r := g.room(t, "concurrency: 1", "queue: {max_wait: 1ms}")
 		c := r.client(t)
 		c.acknowledged(c.says(get[:10]), c.Next+10, gathers.and(known))
-		time.Sleep(2 * time.Millisecond)
-		answered(c, 10, r.kick(t, gone.and(rejects("max_wait"), change{"gathering": -1})))
+		answered(c, 10, r.outwaits(t, gone.and(rejects("max_wait"), change{"gathering": -1})))
 	})
 	t.Run("displaced", func(t *testing.T) {
 		r, first := g.busy(t, "queue: {size: 2}")

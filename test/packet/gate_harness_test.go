@@ -583,9 +583,25 @@ func (c *client) replies(data string, want change) {
 // kick has the gate make of a packet what is due in the room.
 func (r *room) kick(t *testing.T, want change) (res result) {
 	t.Helper()
-	f := syn("10.77.3.3:1", "10.77.0.1:1").bytes(t)
-	slot := r.slot(t)
-	r.expects(t, want, func() { res = r.run(t, r.out, f, r.mark|markKick|slot) })
+	r.expects(t, want, func() { res = r.kicked(t) })
+	return res
+}
+
+func (r *room) kicked(t *testing.T) result {
+	t.Helper()
+	return r.run(t, r.out, syn("10.77.3.3:1", "10.77.0.1:1").bytes(t), r.mark|markKick|r.slot(t))
+}
+
+// outwaits waits for longer than a max_wait of 1 ms, and for the kernel's next tick; then somebody's packet finds
+// out who is to be rejected, and a kick does it.
+func (r *room) outwaits(t *testing.T, want change) (res result) {
+	t.Helper()
+	time.Sleep(20 * time.Millisecond)
+	f := &frame{from: addrPort("10.77.3.4:1"), to: netip.AddrPortFrom(r.lab.ServerV4, r.port), tcp: layers.TCP{ACK: true, Window: 64240}}
+	r.expects(t, want, func() {
+		r.run(t, r.in, f.bytes(t), 0).is(t, tcxNext, nil)
+		res = r.kicked(t)
+	})
 	return res
 }
 
