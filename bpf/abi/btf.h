@@ -11,6 +11,7 @@ const enum reject *const btf_reject __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
 const enum protocol *const btf_protocol __attribute__((unused));
 const enum fair *const btf_fair __attribute__((unused));
+const enum pool_order *const btf_pool_order __attribute__((unused));
 const struct slot *const btf_slot __attribute__((unused));
 const struct match *const btf_match __attribute__((unused));
 const struct list_page *const btf_list_page __attribute__((unused));

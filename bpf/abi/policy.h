@@ -181,6 +181,9 @@ struct answer_part {
 #define MAX_RANKS 16
 #define CLASS_SLOTS 32
 
+/* Rooms that share a pool at most: of services, or of pools. */
+#define MAX_MEMBERS 32
+
 /* A class of the policy. Its index in room_config.rank is its rank, 0 for the most
  * important. */
 struct rank {
@@ -217,7 +220,15 @@ enum protocol {
   PROTOCOL_LEN
 };
 
-/* What a service's waiting room goes by. It takes eight cells. */
+/* By what the members of a pool come first. */
+enum pool_order {
+  BETWEEN_NONE = 0,    /* it is no pool, but a service */
+  BETWEEN_CLASSES = 1, /* they are one queue */
+  BETWEEN_SHARES = 2,  /* each has its share of the places */
+};
+
+/* What a service's waiting room goes by, or the room of a pool, which holds nothing but counts what its
+ * members have. It takes eight cells. */
 struct room_config {
   __u64 max_wait;    /* ns */
   __u64 epoch;       /* ns: max_service / EPOCHS */
@@ -235,7 +246,9 @@ struct room_config {
   __u8 h2c;      /* 1: HTTP/2 without TLS passes */
   __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
   __u8 adaptive; /* 1: the room's control has the limit */
-  __u8 pad[4];   /* 0 */
+  __u16 above;   /* slot + 1 of the room of the pool that it is in; 0: none */
+  __u8 weight;   /* its share of that pool, at least 1 */
+  __u8 between;  /* enum pool_order */
   __u32 stall[MAX_RANKS]; /* 2^20 ns, by rank: how long clients may keep a worker waiting; 0: as long as they
                              like */
   __u32 share;            /* nodes of the pool that the service may always have */
@@ -244,7 +257,8 @@ struct room_config {
   __u32 flow_common;
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
-  __u8 spare[128]; /* 0 */
+  __u16 member[MAX_MEMBERS]; /* of a pool: slot + 1 of the rooms in it; 0 behind the last */
+  __u8 spare[64];            /* 0 */
 };
 
 #define ROOM_CELLS 8

@@ -30,14 +30,14 @@ struct class_room {
   __u32 tail[LIST_LEN];
   __u32 waiting;
   __u32 in_service;
-  __u32 credit; /* reserve: percent points of admissions that are due to it */
-  __u32 lines;  /* in which somebody waits */
-  __s64 clock;  /* virtual time: what each line could have had since the class exists */
-  __u64 mean;   /* ns: of the times in service, the last 1,000 or so; 0: none */
-  __u32 first;  /* turn before which there is nobody, counted on without end */
-  __u32 turns;  /* bit: place in `turn`; it has somebody */
-  __u32 most;   /* line with the most that wait, as far as is known; 0: none */
-  __u32 pad;    /* 0 */
+  __u32 credit;  /* reserve: percent points of admissions that are due to it */
+  __u32 lines;   /* in which somebody waits */
+  __s64 clock;   /* virtual time: what each line could have had since the class exists */
+  __u64 mean;    /* ns: of the times in service, the last 1,000 or so; 0: none */
+  __u32 first;   /* turn before which there is nobody, counted on without end */
+  __u32 turns;   /* bit: place in `turn`; it has somebody */
+  __u32 most;    /* line with the most that wait, as far as is known; 0: none */
+  __u32 charged; /* of those in service, so many are counted in the room above */
   __u64 arrived;
   __u64 admitted; /* at once */
   __u64 served;
@@ -47,6 +47,9 @@ struct class_room {
   __u64 released;
   __u64 gave_up;
   __u64 lost;
+  __u32 told;         /* of those that wait, likewise */
+  __u16 above;        /* slot + 1 of the room that has counted them; 0: none */
+  __u16 pad;          /* 0 */
   __u64 paused;       /* times that a request left service because the stack had not got it, or its body */
   __u64 rejected[16]; /* by enum reject */
   __u64 wait_sum;     /* ns */
@@ -84,7 +87,9 @@ struct control {
 
 #define KEEP_ALL 65536
 
-/* The waiting room of a service. */
+/* The waiting room of a service, or what is known of a pool: nothing is in its lists, and in_service, waiting
+ * and the same of classes are those of its members' rooms, as far as tell_class() has told, and of places
+ * that are held for a moment. */
 struct room {
   struct bpf_spin_lock lock; /* guards all of it, and the state of its flows and nodes */
   __u32 in_service;
@@ -101,9 +106,21 @@ struct room {
   __u32 gathering; /* heads that come in pieces */
   __u32 gather_head; /* their nodes, the oldest first; 0: none */
   __u32 gather_tail;
-  __u32 flows;                        /* not under the lock, but atomically */
-  __u32 pad;                          /* 0 */
-  __u64 epoch_began;                  /* ns */
+  __u32 flows;       /* not under the lock, but atomically */
+  __u16 above;       /* as in its configuration, as of the last turn */
+  __u8 weight;       /* likewise */
+  __u8 pooled;       /* 1: there is a room above that counts what is here, or has until now */
+  __u64 epoch_began; /* ns */
+  __u32 untold;      /* bit: class slot of which the room above may not know all */
+  __u32 charged;     /* of all classes */
+  __u32 told;
+  __u32 left;      /* requests that left service lately */
+  __u64 took;      /* ns that their places were in use for, and those of others meanwhile */
+  __u64 accounted; /* ns: when charged was last another */
+  __u64 used;      /* ns of place in all */
+  __u64 due;       /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
+                      shares there is beside it that of its members: */
+  __u64 at;
   struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
   struct class_room class[CLASS_SLOTS];

@@ -65,7 +65,7 @@ static __always_inline bool seems_due(struct room *r) {
   if (!(r->waiting | r->gathering))
     return false;
   __u32 now = bpf_jiffies64();
-  if (r->waiting && seems_free(r) && (r->stuck != now || r->kept_classes))
+  if (r->waiting && seems_free(r) && !r->pooled && (r->stuck != now || r->kept_classes))
     return true;
   if (r->looked == now)
     return false;
@@ -74,9 +74,24 @@ static __always_inline bool seems_due(struct room *r) {
   return true;
 }
 
-/* Whether an epoch has ended. Without the lock. */
+/* Whether the policy has put the room into another pool, or given it another share. */
+static __always_inline bool has_moved_up(const struct room *r, const struct room_config *c) {
+  return (r->above ^ c->above) | (r->weight ^ c->weight);
+}
+
+/* Whether an epoch has ended, or the room is in another pool. Without the lock. */
 static __always_inline bool is_behind(const struct room *r, const struct room_config *c, __u64 now) {
-  return c->epoch && (__s64)(now - r->epoch_began) >= (__s64)c->epoch;
+  return (c->epoch && (__s64)(now - r->epoch_began) >= (__s64)c->epoch) || has_moved_up(r, c);
+}
+
+/* Has what is counted of the room be told to the pool that it is in now. Under the lock. */
+static __always_inline void move_up(struct room *r, const struct room_config *c) {
+  if (!has_moved_up(r, c))
+    return;
+  r->above = c->above;
+  r->weight = c->weight;
+  r->pooled = 1;
+  r->untold = ~0U;
 }
 
 /* Moves a room on by an epoch. False: it was not behind. */
@@ -88,6 +103,7 @@ __noinline int next_epoch(__u32 slot) {
   if (!is_behind(sc.room, sc.config, now))
     return 0;
   bpf_spin_lock(&sc.room->lock);
+  move_up(sc.room, sc.config);
   advance(sc.room, sc.config, now);
   bpf_spin_unlock(&sc.room->lock);
   return 1;
@@ -125,6 +141,11 @@ __noinline int account_admission(__u32 slot, __u32 class) {
 static __always_inline void note_admission(struct scene *sc, __u32 slot, __u32 class) {
   if (sc->config->reserves && sc->room->waiting)
     account_admission(slot, class);
+}
+
+/* The bit of a class, given + 1; 0: none. */
+static __always_inline __u32 bits_of(__u32 class) {
+  return any_of(class) << ((class - 1) & (CLASS_SLOTS - 1));
 }
 
 /* What there is to do; beside it, from DUE_BITS on, the interface on which came what it is to be done to; 0:
@@ -169,7 +190,8 @@ __noinline int look_at_next(__u32 slot, __u32 classes) {
   return found;
 }
 
-__noinline int what_is_due(__u32 slot) {
+/* `chosen`: where the room is in a pool, the class + 1 of which a release is due; 0: none. */
+__noinline int what_is_due(__u32 slot, __u32 chosen) {
   struct scene sc;
   if (!open_scene(&sc, slot))
     return DUE_NOTHING;
@@ -178,7 +200,8 @@ __noinline int what_is_due(__u32 slot) {
   __u32 jiffies = bpf_jiffies64();
   lock_current(&sc, slot, now);
   bool overdue = overdue_node(r, sc.pool, sc.config, now);
-  __u32 classes = next_to_release(r, sc.config, jiffies);
+  __u32 among = sc.config->above ? bits_of(chosen) : ~0U;
+  __u32 classes = next_to_release(r, sc.config, jiffies, among);
   int due = overdue ? DUE_OVERDUE : classes || r->due_head ? DUE_NEXT : DUE_NOTHING, ifindex = -1;
   bpf_spin_unlock(&r->lock);
   if (overdue)
@@ -192,7 +215,7 @@ __noinline int what_is_due(__u32 slot) {
  * daemon. Returns how many kicks it took. */
 __noinline int attend(struct __sk_buff *skb, __u32 slot) {
   for (int i = 0; i < MAX_KICKS; i++) {
-    __u32 found = what_is_due(slot), due = found & ((1 << DUE_BITS) - 1);
+    __u32 found = what_is_due(slot, 0), due = found & ((1 << DUE_BITS) - 1);
     if (due == DUE_NOTHING)
       return i;
     kick(skb, slot, found >> DUE_BITS);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Programs that the daemon runs, on no packet of anybody's. */
 #pragma once
-#include "gate/attend.h"
 #include "gate/look.h"
 
 /* How often a tick attends to a room: as many requests as this times MAX_KICKS. */
@@ -10,8 +9,8 @@
 __noinline int attend_fully(struct __sk_buff *skb, __u32 slot) {
   for (int i = 0; i < TICK_ROUNDS; i++)
     if (attend(skb, slot) < MAX_KICKS)
-      return 0;
-  return 0;
+      break;
+  return attend_above(skb, slot);
 }
 
 /* Does what is due, in all rooms. */

@@ -4,7 +4,7 @@
 #pragma once
 #include "gate/ingress.h"
 #include "gate/recognise/response.h"
-#include "gate/release.h"
+#include "gate/pools.h"
 #include "gate/window.h"
 
 /* A segment of a flow in the table. */
@@ -35,7 +35,7 @@ static __always_inline int gate_kicked(struct __sk_buff *skb) {
   struct work *w = enter_run();
   if (!w)
     return drop(REASON_NESTING);
-  int verdict = serve(skb, w, room, ifindex);
+  int verdict = serve_due(skb, w, room, ifindex);
   if (verdict == TCX_REDIRECT)
     verdict = bpf_redirect(w->out.ifindex, w->out.flags);
   leave_run();

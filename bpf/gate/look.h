@@ -284,6 +284,17 @@ __noinline int act_on_look(struct work *w) {
   return 0;
 }
 
+/* Does what is due in a room, and in what it shares places with. */
+static __always_inline void see_to_room(struct __sk_buff *skb, __u32 slot) {
+  struct room *r = room_of(slot);
+  if (!r)
+    return;
+  if (seems_due(r))
+    attend(skb, slot);
+  if (r->pooled)
+    attend_above(skb, slot);
+}
+
 /* Flows that a packet looks at at most. */
 #define MAX_LOOKS 4
 
@@ -306,18 +317,14 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
     __u32 slot = look_again(skb, w);
     if (w->found.due)
       act_on_look(w);
-    struct room *r = room_of(slot);
-    if (r && seems_due(r))
-      attend(skb, slot);
+    see_to_room(skb, slot);
   }
   return MAX_LOOKS;
 }
 
 /* What every packet of a service sees to when it has been decided on. */
 static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot) {
-  struct room *r = room_of(slot);
-  if (r && seems_due(r))
-    attend(skb, slot);
+  see_to_room(skb, slot);
   struct watch_ring *ring = the_watches();
   if (ring && seems_watchful(ring))
     look_round(skb, w);

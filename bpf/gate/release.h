@@ -14,15 +14,28 @@ struct pick {
   __u8 class;
 };
 
-/* What is due in a room. Under the lock. */
-static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jiffies) {
+/* The class of which a room's next release is, + 1; 0: none is possible now. */
+__noinline int chosen_class(__u32 slot) {
+  struct scene sc;
+  const struct room *r = room_of(slot);
+  if (!r || !r->above || !open_scene(&sc, r->above - 1))
+    return 0;
+  const struct room_config *c = sc.config;
+  __u32 ready = ready_classes(r, bpf_jiffies64()) & ~full_classes(sc.room, c);
+  __u32 bit =
+      next_class(c->between == BETWEEN_SHARES ? r : sc.room, c, ready, c->ranks) ?: ready & ~c->classes;
+  return bit ? class_slot(bit) + 1 : 0;
+}
+
+/* What is due in a room, releases of some classes among it. Under the lock. */
+static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jiffies, __u32 classes) {
   struct room *r = sc->room;
   struct pool *p = sc->pool;
   k->node = r->due_head;
   k->task = link_of(p, k->node)->again ? TASK_AGAIN : TASK_REJECT;
   if (k->node && !link_of(p, k->node)->busy)
     return;
-  __u32 classes = next_to_release(r, sc->config, jiffies);
+  classes = next_to_release(r, sc->config, jiffies, classes);
   k->node = classes ? next_of(r, class_with(r, classes), jiffies) : 0;
   k->task = k->node && !link_of(p, k->node)->busy ? TASK_RELEASE : TASK_NONE;
 }
@@ -30,9 +43,12 @@ static __always_inline void find_due(struct scene *sc, struct pick *k, __u32 jif
 /* Takes what is due out of the room's lists, if it came on that interface; 0: on any. */
 static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 slot, __u32 ifindex) {
   struct room *r = sc->room;
-  __u32 jiffies = bpf_jiffies64();
+  __u32 jiffies = bpf_jiffies64(), above = sc->config->above, chosen = above ? chosen_class(slot) : 0;
+  int held = chosen ? hold_place(above, chosen - 1, MAX_RANKS) : HOLD_NONE;
+  __u32 classes = !above ? ~0U : held == HOLD_NONE ? 0 : bits_of(chosen);
+  classes = forget(classes, sc->w->now);
   lock_current(sc, slot, sc->w->now);
-  find_due(sc, k, jiffies);
+  find_due(sc, k, jiffies, classes);
   struct node_link *l = link_of(sc->pool, k->node);
   k->class = l->class;
   if (ifindex && ifindex != l->ifindex) /* whose socket is not to be found here */
@@ -44,6 +60,8 @@ static __always_inline void pick_next(struct scene *sc, struct pick *k, __u32 sl
   if (k->task == TASK_RELEASE)
     k->epoch = enter(r, l->class);
   bpf_spin_unlock(&r->lock);
+  if (held > 0)
+    drop_hold(slot, held, chosen - 1);
   if (k->task == TASK_RELEASE)
     note_admission(sc, slot, k->class);
 }

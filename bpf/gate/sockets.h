@@ -5,6 +5,7 @@
 #include "gate/socket.h"
 #include "observe/counters.h"
 #include "policy/image.h"
+#include "room/above.h"
 #include "room/ghosts.h"
 
 /* Of SYN-ACKs, ms. */
@@ -97,6 +98,7 @@ static __always_inline void follow_change(void *ctx, const struct flow_key *key,
   if (!f)
     return;
   __u64 id = f->id;
+  __u32 slot = f->room;
   bool closes = state != BPF_TCP_CLOSE;
   bool served = f->state == FLOW_SERVED; /* else the server has no request, or has answered it */
   if (served && closes)
@@ -105,6 +107,7 @@ static __always_inline void follow_change(void *ctx, const struct flow_key *key,
     leave_ghost(f, id, bpf_get_socket_cookie(ctx));
   if (!closes)
     delete_flow(key, f, NULL, id, bpf_ktime_get_ns());
+  tell_above(slot);
 }
 
 /* A change of a socket's state. */
@@ -186,7 +189,9 @@ static __always_inline int sock_release(__u64 *ctx) {
   const struct ghost *g = bpf_map_lookup_elem(&ghosts, &cookie);
   if (!g)
     return 0;
+  __u32 slot = g->room;
   end_ghost(g);
+  tell_above(slot);
   if (!bpf_map_delete_elem(&ghosts, &cookie))
     __sync_fetch_and_add(&p->ghosts, -1);
   return 0;

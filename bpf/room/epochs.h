@@ -9,6 +9,7 @@ static __always_inline void forget_epoch(struct room *r, __u32 epoch) {
   for (int i = 0; i < CLASS_SLOTS; i++) {
     __u32 n = entered[i];
     entered[i] = 0;
+    r->untold |= any_of(n) << i;
     r->in_service -= n;
     r->class[i].in_service -= n;
     r->class[i].served += n;
@@ -31,6 +32,7 @@ static __always_inline void advance(struct room *r, const struct room_config *c,
 /* Counts a request in service. The epoch is to be kept for leave(). */
 static __always_inline __u32 enter(struct room *r, __u32 class) {
   r->in_service++;
+  r->untold |= bit_of(class);
   class_of(r, class)->in_service++;
   r->entered[r->epoch % EPOCHS][class & (CLASS_SLOTS - 1)]++;
   return r->epoch;
@@ -46,6 +48,7 @@ static __always_inline bool leave(struct room *r, __u32 class, __u32 epoch) {
   if (is_forgotten(r, epoch))
     return false;
   r->in_service--;
+  r->untold |= bit_of(class);
   class_of(r, class)->in_service--;
   r->entered[epoch % EPOCHS][class & (CLASS_SLOTS - 1)]--;
   return true;

@@ -63,6 +63,7 @@ static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) 
   link_of(p, node)->state = NODE_TAKEN;
   unline(c, p, node);
   r->kept_classes &= ~bit_of(class) | -any_of(c->head[LIST_KEPT]);
+  r->untold |= bit_of(class);
   r->waiting--;
   if (--c->waiting == 0) {
     r->waiting_classes &= ~bit_of(class);
@@ -74,6 +75,7 @@ static __always_inline void unqueue(struct room *r, struct pool *p, __u32 node) 
 
 static __always_inline void count_waiting(struct room *r, struct node_link *l) {
   l->state = NODE_WAITING;
+  r->untold |= bit_of(l->class);
   r->waiting++;
   class_of(r, l->class)->waiting++;
   r->waiting_classes |= bit_of(l->class);

@@ -5,9 +5,9 @@
 
 /* Whether as many requests of a class are in service as may be. Without branches, which the verifier would
  * have to follow all. */
-static __always_inline bool is_full(const struct room *r, const struct rank *k) {
+static __always_inline __u32 is_full(const struct room *r, const struct rank *k) {
   __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
-  return (-max >> 63) & ~((in_service - max) >> 63);
+  return any_of(max) & ~((in_service - max) >> 63);
 }
 
 /* The first of the classes, by rank, of which a request may enter service, among the first so many ranks; its
@@ -35,9 +35,12 @@ static __always_inline __u32 oldest(const struct class_room *c, struct pool *p) 
   return (__s64)(link_of(p, kept)->since - link_of(p, new)->since) < 0 ? kept : new;
 }
 
-/* The class with that bit, the lowest of several. There is one. */
+/* The slot of the class with that bit, the lowest of several. There is one. */
+static __always_inline __u32 class_slot(__u32 bits) { return number_of(bits & -bits) & (CLASS_SLOTS - 1); }
+
+/* The same class in a room. */
 static __always_inline struct class_room *class_with(struct room *r, __u32 bits) {
-  return &r->class[number_of(bits & -bits) & (CLASS_SLOTS - 1)];
+  return &r->class[class_slot(bits)];
 }
 
 /* Bit of the class that is next among these with one of the first so many ranks; 0 if none
@@ -48,14 +51,19 @@ static __always_inline __u32 next_class(const struct room *r, const struct room_
   return due ?: first_by_rank(r, c, classes, ranks);
 }
 
-/* Bits of the class of which a request is to be released next, and maybe of others beyond it; 0 if there is
- * no room or nobody. Where the server's accept queue was found full at this tick of the clock, it is nobody
- * whom it still has to accept. */
-static __always_inline __u32 next_to_release(const struct room *r, const struct room_config *c,
-                                             __u32 jiffies) {
+/* The classes of which somebody waits who could be released, as far as the room knows. Where the server's
+ * accept queue was found full at this tick of the clock, it is nobody whom it still has to accept. */
+static __always_inline __u32 ready_classes(const struct room *r, __u32 jiffies) {
   if (!r->waiting || !has_room(r))
     return 0;
-  __u32 classes = r->stuck == jiffies ? r->kept_classes : r->waiting_classes;
+  return r->stuck == jiffies ? r->kept_classes : r->waiting_classes;
+}
+
+/* Bits of the class among some of which a request is to be released next, and maybe of others beyond it; 0 if
+ * there is no room or nobody. */
+static __always_inline __u32 next_to_release(const struct room *r, const struct room_config *c, __u32 jiffies,
+                                             __u32 among) {
+  __u32 classes = ready_classes(r, jiffies) & among;
   /* Those of classes that are in the policy no more come last. */
   return next_class(r, c, classes, c->ranks) ?: classes & ~c->classes;
 }
@@ -194,7 +202,7 @@ static __always_inline void reset_class(struct room *r, __u32 class) {
   bpf_spin_lock(&r->lock);
   struct class_room *c = class_of(r, class);
   __s64 clock = c->clock + MOST_DEBT;
-  if (!c->waiting && !c->in_service) {
+  if (!c->waiting && !c->in_service && !c->charged && !c->told) {
     __builtin_memset(c, 0, __builtin_offsetof(struct class_room, turn)); /* in which is nobody */
     c->clock = clock; /* what sources had is of the class before */
   }

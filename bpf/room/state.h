@@ -79,5 +79,6 @@ static __always_inline __u32 bucket_of(__u64 ns) {
     us >>= shift & 63;
     log += ADDED(shift);
   }
+  asm volatile("" : "+r"(log)); /* so that clang keeps the mask, which is for the verifier */
   return log & (HISTOGRAM - 1);
 }

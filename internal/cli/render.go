@@ -25,6 +25,7 @@ func printStatus(w io.Writer, s api.Status, all bool) error {
 	if s.PID != 0 {
 		printServices(&b, s.Services)
 		printRooms(&b, s)
+		printPools(&b, s.Pools)
 		printRules(&b, "RULE", s.Rules, all)
 		printRules(&b, "REQUEST RULE", requestRules(s.Requests), all)
 		printReasons(&b, s)

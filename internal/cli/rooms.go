@@ -35,6 +35,18 @@ func printRooms(b *strings.Builder, s api.Status) {
 	}
 }
 
+// printPools shows what services share the places of.
+func printPools(b *strings.Builder, pools []api.ServicePool) {
+	for _, p := range pools {
+		fmt.Fprintf(b, "\npool %s  between %s  limit %s  in service %d  waiting %d\n", p.Name, p.Between, p.Limit, p.InService, p.Waiting)
+		t := newTable("MEMBER", ">SHARE", ">IN SERVICE", ">WAITING", ">PLACE-SECONDS")
+		for _, m := range p.Members {
+			t.add(m.Name, strconv.Itoa(m.Share), strconv.Itoa(m.InService), strconv.Itoa(m.Waiting), strconv.FormatFloat(m.Used, 'f', 1, 64))
+		}
+		t.printIndented(b)
+	}
+}
+
 // unit is what takes its turn at a service.
 func unit(p policy.Protocol) string {
 	if p == policy.HTTP {

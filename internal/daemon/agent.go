@@ -58,9 +58,10 @@ type agent struct {
 	ended   chan struct{} // is closed at the end
 	end     func()        // closes it
 
-	mu       sync.Mutex     // may be taken while engine.mu or engine.acting is held
-	services []*steered     // those to steer
-	fixed    map[string]int // limits of the others by service, if they have one
+	mu       sync.Mutex        // may be taken while engine.mu or engine.acting is held
+	services []*steered        // those to steer
+	fixed    map[string]int    // limits of the others by service, if they have one
+	leaders  map[string]string // pools by service that are steered in its place
 	paced    map[policy.AutoRuleName]pacedAt
 	reading  *host.Reading
 	buffer   []byte

@@ -159,7 +159,11 @@ func levelWord(level policy.When) string {
 	return level.String()
 }
 
+// find returns how a service is steered, or a pool; nil: it is not.
 func (a *agent) find(service string) *steered {
+	if pool, in := a.leaders[service]; in {
+		service = pool
+	}
 	i := slices.IndexFunc(a.services, func(s *steered) bool { return s.table.Name == service })
 	if i < 0 {
 		return nil

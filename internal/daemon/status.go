@@ -59,6 +59,7 @@ func (d *daemon) status() (api.Status, error) {
 		Policy:    e.policyStatus(),
 		Trial:     e.trialStatus(),
 		Services:  e.services(stats, rooms, listeners),
+		Pools:     e.pools(rooms),
 		Classes:   classes(e.current.policy),
 		Rules:     rules(e.current, stats, e.agent.rateNow),
 		Requests:  requestRules(e.current, stats, e.agent.rateNow),

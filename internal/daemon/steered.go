@@ -53,10 +53,11 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 	a.services, a.fixed = nil, map[string]int{}
 	clear(a.paced) // rules may have other slots
 	defer a.forget(was)
-	for i := range now.Services {
+	a.leaders = map[string]string{}
+	for i := range len(now.Services) + len(now.Pools) {
 		s := newSteered(now, i)
 		if s == nil {
-			a.fixed[now.Services[i].Name] = now.Services[i].Room.Limit
+			a.unsteered(now, i)
 			continue
 		}
 		old := slices.IndexFunc(was, func(o *steered) bool { return o.table.Name == s.table.Name })
@@ -94,10 +95,33 @@ func (a *agent) forget(was []*steered) {
 	}
 }
 
-// newSteered returns a service that is to be steered, nil for one that is not.
+// unsteered notes what holds for a service that is not steered itself: a limit of the policy, or that of its pool.
+func (a *agent) unsteered(t *policy.Tables, i int) {
+	if i >= len(t.Services) {
+		return
+	}
+	name := t.Services[i].Name
+	if pool := t.SteeredBy(i); pool >= 0 {
+		a.leaders[name] = t.Pools[pool].Name
+		return
+	}
+	a.fixed[name] = t.Services[i].Room.Limit
+}
+
+// newSteered returns a service that is to be steered, nil for one that is not; or, with an index behind those of
+// services, the services of a pool whose limit sets itself as one.
 func newSteered(t *policy.Tables, i int) *steered {
-	room := &t.Services[i].Room
-	s := &steered{index: i, table: t.Services[i], adaptive: room.Adaptive}
+	var table policy.ServiceTable
+	if pool := i - len(t.Services); pool >= 0 {
+		table = t.Pools[pool].Steered
+	} else if t.SteeredBy(i) < 0 {
+		table = t.Services[i]
+	}
+	if table.Name == "" {
+		return nil
+	}
+	room := &table.Room
+	s := &steered{index: i, table: table, adaptive: room.Adaptive}
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
 	s.config.Target, s.config.Alike = room.Target, len(t.Classes) < 2 && !asksForOverload(t)
 	switch {
@@ -109,7 +133,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	default:
 		return nil
 	}
-	s.control, s.paces = adapt.New(s.config), newPaces(t.Services[i].Auto)
+	s.control, s.paces = adapt.New(s.config), newPaces(table.Auto)
 	s.decision = adapt.Decision{Limit: s.config.Ceiling, Safe: s.config.Ceiling, Signal: adapt.SignalIdle}
 	return s
 }

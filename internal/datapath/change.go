@@ -93,8 +93,9 @@ func (c *change) assignRooms() error {
 	if err != nil {
 		return err
 	}
-	err = c.slots.assignServices(c.state.Tables.Services, func(slot uint32) bool {
-		return !rooms[slot].isEmpty() || rooms[slot].InService > 0
+	err = c.slots.assignServices(slotNames(c.state.Tables), func(slot uint32) bool {
+		r := &rooms[slot]
+		return !r.isEmpty() || r.InService > 0 || r.Charged > 0 || r.Told > 0
 	})
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (c *change) assignRooms() error {
 func (c *change) makeRoom() error {
 	c.objects, c.before, c.slots = c.in.objects, c.in.slots, c.in.slots.clone()
 	missing := max(0, c.slots.newRules(ruleOwners(c.state.Tables))-c.slots.free())
-	services := len(c.state.Tables.Services)
+	services := len(slotNames(c.state.Tables))
 	if missing == 0 && services <= len(c.slots.services) {
 		return nil
 	}
@@ -189,13 +190,16 @@ func (c *change) settle() {
 	in.policed = append(in.policed, c.added...)
 	in.gates = append(in.gates, c.addedGates...)
 	in.detachUnwanted(c.state.Targets)
+	if slices.ContainsFunc(in.slots.services, isPoolSlot) { // rooms tell their pools anew
+		in.warn(in.tick())
+	}
 	in.warn(in.clearLeft(&c.state))
 	in.detachUnwantedGates(&c.state)
 	if err := in.followSockets(&c.state); err != nil {
 		in.warn(err)
 	}
 	c.trimInterfaces()
-	in.warn(in.releaseServices(c.state.Tables.Services))
+	in.warn(in.releaseServices(slotNames(c.state.Tables)))
 	in.warn(in.releaseRules(ruleOwners(c.state.Tables)))
 }
 

@@ -86,9 +86,9 @@ func (in *Instance) clearUntil(limit time.Duration, which func(slot int) bool) e
 // waits is released, or rejected after maxWait.
 func (in *Instance) publishOpen(maxWait time.Duration) error {
 	t := *in.applied.Tables
-	t.Services, t.Classes, t.Requests = slices.Clone(t.Services), slices.Clone(t.Classes), nil
+	t.Services, t.Classes, t.Requests, t.Pools = slices.Clone(t.Services), slices.Clone(t.Classes), nil, nil
 	for i := range t.Services {
-		t.Services[i].Room.Limit, t.Services[i].Room.Ruled = 0, false
+		t.Services[i].Room.Limit, t.Services[i].Room.Ruled, t.Services[i].Room.Pool = 0, false, 0
 		t.Services[i].Room.Queue = policy.Queue{MaxWait: maxWait, MaxService: t.Services[i].Room.Queue.MaxService}
 	}
 	for i := range t.Classes {

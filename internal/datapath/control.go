@@ -32,7 +32,7 @@ type Control struct {
 const keepAll = 65536
 
 // Steer puts a control in force for a service, by its index in Tables.Services of the state in
-// force. It goes before the daemon's tick, or the next packet, uses it.
+// force, or for a pool, by its index in Tables.Pools behind those. It goes before the daemon's tick, or the next packet, uses it.
 func (in *Instance) Steer(service int, c Control) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -40,32 +40,50 @@ func (in *Instance) Steer(service int, c Control) error {
 	if err != nil {
 		return err
 	}
+	if pool := service - len(t.Services); pool >= 0 {
+		err = in.steerPool(t, pool, c, at)
+	} else {
+		err = in.steer(t.Services[service].Name, newControl(c, at, t, service))
+	}
+	if err != nil {
+		return fmt.Errorf("steering %q: %w", slotNames(t)[service], err)
+	}
+	return nil
+}
+
+// steerPool puts a control in force for a pool, and for its services, none of which is to have more.
+func (in *Instance) steerPool(t *policy.Tables, pool int, c Control, at uint64) (err error) {
+	for _, service := range t.ServicesOf(pool) {
+		to := newControl(c, at, t, service)
+		err = errors.Join(err, in.steer(t.Services[service].Name, to), in.steer(poolSlot(&t.Pools[pool]), to))
+	}
+	return err
+}
+
+// steer puts a control in force in the room of a slot. The lock is held.
+func (in *Instance) steer(slot string, to narthexControl) error {
 	if !in.objects.hasGate() {
 		return nil // there is nothing to steer
 	}
-	to := newControl(c, at, t, service)
 	opts := &ebpf.RunOptions{
 		Data:    unsafe.Slice((*byte)(unsafe.Pointer(&to)), unsafe.Sizeof(to)),
-		Context: skbContext{Cb: [5]uint32{in.slots.byName[t.Services[service].Name]}},
+		Context: skbContext{Cb: [5]uint32{in.slots.byName[slot]}},
 	}
 	verdict, err := in.objects.NarthexGateSteer.Run(opts)
 	if err == nil && verdict != tcxNext {
 		err = errors.New("the program refuses it")
 	}
-	if err != nil {
-		return fmt.Errorf("steering service %q: %w", t.Services[service].Name, err)
-	}
-	return nil
+	return err
 }
 
-// atService returns the tables of the state in force, which has a service with that index, and
+// atService returns the tables of the state in force, which has a service or pool with that index, and
 // the kernel's time. The lock is held.
 func (in *Instance) atService(service int) (t *policy.Tables, at uint64, err error) {
 	if in.objects == nil || in.applied.Tables == nil {
 		return nil, 0, errors.New("no policy is in force")
 	}
 	t = in.applied.Tables
-	if service < 0 || service >= len(t.Services) {
+	if service < 0 || service >= len(t.Services)+len(t.Pools) {
 		return nil, 0, fmt.Errorf("there is no service %d", service)
 	}
 	at, err = now()

@@ -42,7 +42,7 @@ type narthexClassRoom struct {
 	First      uint32
 	Turns      uint32
 	Most       uint32
-	Pad        uint32
+	Charged    uint32
 	Arrived    uint64
 	Admitted   uint64
 	Served     uint64
@@ -52,6 +52,9 @@ type narthexClassRoom struct {
 	Released   uint64
 	GaveUp     uint64
 	Lost       uint64
+	Told       uint32
+	Above      uint16
+	Pad        uint16
 	Paused     uint64
 	Rejected   [16]uint64
 	WaitSum    uint64
@@ -525,6 +528,14 @@ type narthexPool struct {
 	}
 }
 
+type narthexPoolOrder uint32
+
+const (
+	narthexPoolOrderBETWEEN_NONE    narthexPoolOrder = 0
+	narthexPoolOrderBETWEEN_CLASSES narthexPoolOrder = 1
+	narthexPoolOrderBETWEEN_SHARES  narthexPoolOrder = 2
+)
+
 type narthexProtocol uint32
 
 const (
@@ -775,9 +786,20 @@ type narthexRoom struct {
 	GatherHead     uint32
 	GatherTail     uint32
 	Flows          uint32
-	Pad            uint32
+	Above          uint16
+	Weight         uint8
+	Pooled         uint8
 	_              [4]byte
 	EpochBegan     uint64
+	Untold         uint32
+	Charged        uint32
+	Told           uint32
+	Left           uint32
+	Took           uint64
+	Accounted      uint64
+	Used           uint64
+	Due            uint64
+	At             uint64
 	Control        narthexControl
 	Entered        [8][32]uint32
 	Class          [32]narthexClassRoom
@@ -801,7 +823,9 @@ type narthexRoomConfig struct {
 	H2c         uint8
 	Proxies     uint8
 	Adaptive    uint8
-	Pad         [4]uint8
+	Above       uint16
+	Weight      uint8
+	Between     uint8
 	Stall       [16]uint32
 	Share       uint32
 	Common      uint32
@@ -809,7 +833,8 @@ type narthexRoomConfig struct {
 	FlowCommon  uint32
 	Classes     uint32
 	Rank        [16]narthexRank
-	Spare       [128]uint8
+	Member      [32]uint16
+	Spare       [64]uint8
 }
 
 type narthexRoots struct {
@@ -1255,6 +1280,7 @@ const (
 	narthexVarBtfOver             = "btf_over"
 	narthexVarBtfPage             = "btf_page"
 	narthexVarBtfPattern          = "btf_pattern"
+	narthexVarBtfPoolOrder        = "btf_pool_order"
 	narthexVarBtfProtocol         = "btf_protocol"
 	narthexVarBtfReason           = "btf_reason"
 	narthexVarBtfReject           = "btf_reject"
@@ -1402,6 +1428,7 @@ type narthexVariableSpecs struct {
 	BtfOver         *ebpf.VariableSpec `ebpf:"btf_over"`
 	BtfPage         *ebpf.VariableSpec `ebpf:"btf_page"`
 	BtfPattern      *ebpf.VariableSpec `ebpf:"btf_pattern"`
+	BtfPoolOrder    *ebpf.VariableSpec `ebpf:"btf_pool_order"`
 	BtfProtocol     *ebpf.VariableSpec `ebpf:"btf_protocol"`
 	BtfReason       *ebpf.VariableSpec `ebpf:"btf_reason"`
 	BtfReject       *ebpf.VariableSpec `ebpf:"btf_reject"`
@@ -1559,6 +1586,7 @@ type narthexVariables struct {
 	BtfOver         *ebpf.Variable `ebpf:"btf_over"`
 	BtfPage         *ebpf.Variable `ebpf:"btf_page"`
 	BtfPattern      *ebpf.Variable `ebpf:"btf_pattern"`
+	BtfPoolOrder    *ebpf.Variable `ebpf:"btf_pool_order"`
 	BtfProtocol     *ebpf.Variable `ebpf:"btf_protocol"`
 	BtfReason       *ebpf.Variable `ebpf:"btf_reason"`
 	BtfReject       *ebpf.Variable `ebpf:"btf_reject"`

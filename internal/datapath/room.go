@@ -14,10 +14,12 @@ import (
 
 // Room is one reading of a service's waiting room.
 type Room struct {
-	InService int         // requests that the server works on
-	Waiting   int         // requests that are held
-	Gathering int         // requests whose head is not complete, and whose turn has not come
-	Classes   []RoomClass // like Tables.Classes of the state in force
+	InService int // requests that the server works on
+	Waiting   int // requests that are held
+	Gathering int // requests whose head is not complete, and whose turn has not come
+	// Used is the time in service of all requests of a service in a pool together, as far as it has been in one.
+	Used    time.Duration
+	Classes []RoomClass // like Tables.Classes of the state in force
 }
 
 // RoomClass is what a waiting room has of one class. Counters are since the instance was
@@ -98,7 +100,8 @@ func (o *objects) readRooms() ([]narthexRoom, error) {
 	return rooms, nil
 }
 
-// Rooms reads the waiting rooms, like Tables.Services of the state in force.
+// Rooms reads the waiting rooms, like Tables.Services of the state in force; behind them what services of
+// pools have together, like Tables.Pools.
 func (in *Instance) Rooms() ([]Room, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -106,15 +109,18 @@ func (in *Instance) Rooms() ([]Room, error) {
 		return nil, errors.New("no policy is in force")
 	}
 	t := in.applied.Tables
-	list := make([]Room, len(t.Services))
+	list := make([]Room, len(t.Services)+len(t.Pools))
+	var r narthexRoom
 	for i := range t.Services {
-		var r narthexRoom
-		if err := in.objects.Rooms.Lookup(in.slots.byName[t.Services[i].Name], &r); err != nil {
-			return nil, fmt.Errorf("reading the waiting room of service %q: %w", t.Services[i].Name, err)
+		var one RoomReading
+		if err := in.readRoom(t, t.Services[i].Name, &r, 0, &one); err != nil {
+			return nil, err
 		}
-		list[i] = Room{InService: int(r.InService), Waiting: int(r.Waiting), Gathering: int(r.Gathering)}
-		for _, c := range t.Classes {
-			list[i].Classes = append(list[i].Classes, roomClass(&r.Class[in.slots.byClass[c.Name]]))
+		list[i] = one.Room
+	}
+	for i := range t.Pools {
+		for _, member := range t.ServicesOf(i) {
+			list[len(t.Services)+i].add(&list[member])
 		}
 	}
 	return list, nil

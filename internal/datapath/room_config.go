@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -38,6 +39,9 @@ func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
 	}
 	for i := range t.Services {
 		configs[s.byName[t.Services[i].Name]] = roomConfig(t, i, s)
+	}
+	for i := range t.Pools {
+		configs[s.byName[poolSlot(&t.Pools[i])]] = poolConfig(t, i, s)
 	}
 	setShares(configs, t, s)
 	return configs
@@ -74,7 +78,6 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Limit:       uint32(from.Limit),
 		QueueSize:   uint32(from.Queue.Size),
 		Mark:        from.Mark,
-		Ranks:       uint8(len(t.Classes)),
 		Shadow:      flag(t.Services[service].Shadow),
 		Ends:        uint8(serviceEnds[from.Ends]),
 		DefaultRank: uint8(t.Default),
@@ -83,8 +86,33 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Protocol:    uint8(protocols[from.Protocol]),
 		H2c:         flag(from.H2C == policy.H2CPass),
 		Adaptive:    flag(from.Adaptive),
-		Reserves:    flag(slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Reserve > 0 })),
+		Reserves:    flag(hasReserve(t)),
 	}
+	pooled := from.Pool > 0
+	if pooled {
+		c.Above, c.Weight = s.above(t, from.Pool), uint8(from.Share)
+		c.Reserves = flag(hasReserve(t) && t.Pools[from.Pool-1].Shares)
+	}
+	c.setRanks(t, s)
+	for rank, class := range t.Classes {
+		if pooled { // the pool's
+			c.Rank[rank].Max = 0
+		}
+		c.Stall[rank] = uint32(class.Stall / stallUnit)
+	}
+	if t.Answers != nil {
+		c.Kind = uint16(t.Answers.Kind[service])
+	}
+	return c
+}
+
+func hasReserve(t *policy.Tables) bool {
+	return slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Reserve > 0 })
+}
+
+// setRanks says which classes there are.
+func (c *narthexRoomConfig) setRanks(t *policy.Tables, s *slots) {
+	c.Ranks = uint8(len(t.Classes))
 	for rank, class := range t.Classes {
 		slot := s.byClass[class.Name]
 		c.Rank[rank] = narthexRank{
@@ -94,11 +122,54 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		if class.Fair == policy.FairNone {
 			c.Rank[rank].Fair, c.Rank[rank].BitsV4, c.Rank[rank].BitsV6 = uint8(narthexFairFAIR_NONE), 0, 0
 		}
-		c.Stall[rank] = uint32(class.Stall / stallUnit)
 		c.Classes |= 1 << slot
 	}
-	if t.Answers != nil {
-		c.Kind = uint16(t.Answers.Kind[service])
+}
+
+// poolSlot names a pool among those that have slots, apart from services.
+func poolSlot(p *policy.PoolTable) string { return "pool " + p.Name }
+
+func isPoolSlot(name string) bool { return strings.HasPrefix(name, "pool ") }
+
+// slotNames lists all that has a slot with a room.
+func slotNames(t *policy.Tables) (names []string) {
+	for i := range t.Services {
+		names = append(names, t.Services[i].Name)
+	}
+	for i := range t.Pools {
+		names = append(names, poolSlot(&t.Pools[i]))
+	}
+	return names
+}
+
+// above is how the room of a pool is named in the configurations of its members, by its index + 1; 0: none.
+func (s *slots) above(t *policy.Tables, pool int) uint16 {
+	if pool == 0 {
+		return 0
+	}
+	return uint16(s.byName[poolSlot(&t.Pools[pool-1])]) + 1
+}
+
+// poolConfig is what the room of a pool goes by. Its members have the queues. Where they are one queue, a
+// reserve is of the pool's places; among shares, of each member's.
+func poolConfig(t *policy.Tables, pool int, s *slots) narthexRoomConfig {
+	from := &t.Pools[pool]
+	c := narthexRoomConfig{
+		Limit: uint32(from.Limit), Adaptive: flag(from.Adaptive), Above: s.above(t, from.Pool), Weight: uint8(from.Share),
+		Between: uint8(narthexPoolOrderBETWEEN_CLASSES), Reserves: flag(hasReserve(t) && !from.Shares),
+	}
+	if from.Shares {
+		c.Between = uint8(narthexPoolOrderBETWEEN_SHARES)
+	}
+	c.setRanks(t, s)
+	for i, m := range from.Members {
+		name := ""
+		if m.Pool {
+			name = poolSlot(&t.Pools[m.Index])
+		} else {
+			name = t.Services[m.Index].Name
+		}
+		c.Member[i] = uint16(s.byName[name]) + 1
 	}
 	return c
 }

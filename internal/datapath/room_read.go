@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"narthex/internal/policy"
 )
@@ -21,7 +22,8 @@ type RoomReading struct {
 var roomBuffers = sync.Pool{New: func() any { return new(narthexRoom) }}
 
 // ReadRoom reads the waiting room of one service, by its index in Tables.Services of the
-// state in force, into memory that it uses again.
+// state in force, into memory that it uses again; or the rooms of a pool's services as one, by the pool's
+// index in Tables.Pools behind those.
 func (in *Instance) ReadRoom(service int, into *RoomReading) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -29,20 +31,73 @@ func (in *Instance) ReadRoom(service int, into *RoomReading) error {
 	if err != nil {
 		return err
 	}
+	*into = RoomReading{Room: Room{Classes: into.Classes[:0]}}
 	r := roomBuffers.Get().(*narthexRoom)
 	defer roomBuffers.Put(r)
-	if err := in.objects.Rooms.Lookup(in.slots.byName[t.Services[service].Name], r); err != nil {
-		return fmt.Errorf("reading the waiting room of service %q: %w", t.Services[service].Name, err)
+	pool := service - len(t.Services)
+	if pool < 0 {
+		return in.readRoom(t, t.Services[service].Name, r, at, into)
 	}
-	classes := into.Classes[:0]
-	*into = RoomReading{Room: Room{InService: int(r.InService), Waiting: int(r.Waiting), Gathering: int(r.Gathering)}}
+	var one RoomReading
+	for _, member := range t.ServicesOf(pool) {
+		one = RoomReading{Room: Room{Classes: one.Classes[:0]}}
+		if err := in.readRoom(t, t.Services[member].Name, r, at, &one); err != nil {
+			return err
+		}
+		into.add(&one.Room)
+		into.Limit, into.Safe, into.Level = one.Limit, one.Safe, one.Level
+	}
+	return nil
+}
+
+// readRoom reads the room of a slot by way of a buffer.
+func (in *Instance) readRoom(t *policy.Tables, slot string, r *narthexRoom, at uint64, into *RoomReading) error {
+	if err := in.objects.Rooms.Lookup(in.slots.byName[slot], r); err != nil {
+		return fmt.Errorf("reading the waiting room of %q: %w", slot, err)
+	}
+	into.InService, into.Waiting, into.Gathering, into.Used = int(r.InService), int(r.Waiting), int(r.Gathering), time.Duration(r.Used)
 	for i := range t.Classes {
-		classes = append(classes, roomClass(&r.Class[in.slots.byClass[t.Classes[i].Name]]))
+		into.Classes = append(into.Classes, roomClass(&r.Class[in.slots.byClass[t.Classes[i].Name]]))
 	}
-	into.Classes = classes
 	into.Limit, into.Safe = int(r.Control.Safe), int(r.Control.Safe)
 	if int64(r.Control.Until-at) > 0 {
 		into.Limit, into.Level = int(r.Control.Limit), policy.When(r.Control.Level)
 	}
 	return nil
+}
+
+// add adds what another room has.
+func (r *Room) add(o *Room) {
+	r.InService, r.Waiting, r.Gathering, r.Used = r.InService+o.InService, r.Waiting+o.Waiting, r.Gathering+o.Gathering, r.Used+o.Used
+	for i := range o.Classes {
+		if i == len(r.Classes) {
+			r.Classes = append(r.Classes, RoomClass{})
+		}
+		r.Classes[i].add(&o.Classes[i])
+	}
+}
+
+func (c *RoomClass) add(o *RoomClass) {
+	c.InService, c.Waiting = c.InService+o.InService, c.Waiting+o.Waiting
+	for _, of := range []struct {
+		to   *uint64
+		more uint64
+	}{
+		{&c.Arrived, o.Arrived}, {&c.Admitted, o.Admitted}, {&c.Held, o.Held}, {&c.WouldHold, o.WouldHold}, {&c.Released, o.Released},
+		{&c.GaveUp, o.GaveUp}, {&c.Served, o.Served}, {&c.Lost, o.Lost}, {&c.Paused, o.Paused},
+	} {
+		*of.to += of.more
+	}
+	for i := range c.Rejected {
+		c.Rejected[i] += o.Rejected[i]
+	}
+	c.Wait.add(&o.Wait)
+	c.Service.add(&o.Service)
+}
+
+func (h *Histogram) add(o *Histogram) {
+	h.Sum += o.Sum
+	for i := range h.Buckets {
+		h.Buckets[i] += o.Buckets[i]
+	}
 }

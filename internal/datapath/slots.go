@@ -296,11 +296,10 @@ func (in *Instance) releaseRules(rules []owner) error {
 	return nil
 }
 
-// assignServices gives each service a slot for its counters and its waiting room. Slots whose
+// assignServices gives each service and pool a slot for its counters and its room. Slots whose
 // room is not empty yet are left to those that wait there.
-func (s *slots) assignServices(services []policy.ServiceTable, busy func(slot uint32) bool) error {
-	for i := range services {
-		name := services[i].Name
+func (s *slots) assignServices(names []string, busy func(slot uint32) bool) error {
+	for _, name := range names {
 		if _, ok := s.byName[name]; ok {
 			continue
 		}
@@ -345,10 +344,10 @@ func (o *objects) nameService(slot uint32, name string) error {
 	return nil
 }
 
-func (in *Instance) releaseServices(services []policy.ServiceTable) error {
+func (in *Instance) releaseServices(names []string) error {
 	keep := map[string]bool{}
-	for i := range services {
-		keep[services[i].Name] = true
+	for _, name := range names {
+		keep[name] = true
 	}
 	for name, slot := range in.slots.byName {
 		if keep[name] {

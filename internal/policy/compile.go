@@ -67,6 +67,7 @@ func plainTables(p *Policy) *Tables {
 			},
 		})
 	}
+	t.addPools(p)
 	for i, c := range p.Classes {
 		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, c.Stall, socketPriority(i, len(p.Classes)), c.Fair})
 	}
@@ -81,6 +82,7 @@ func plainTables(p *Policy) *Tables {
 		r.Ruled = slices.ContainsFunc(p.Requests, func(q Request) bool { return q.seenIn(r.Protocol) })
 		r.Followed = r.Protocol == HTTP || r.Mark != 0 || r.Ruled || t.HasRoom(i)
 	}
+	t.steerPools(p)
 	return t
 }
 

@@ -136,6 +136,20 @@ func setConcurrency(c *Concurrency) func(string) error {
 	}
 }
 
+// setPooled sets the limit that a service or pool in a pool has of its own.
+func setPooled(c *Concurrency) func(string) error {
+	return func(value string) error {
+		next, err := parseConcurrency(value)
+		if err == nil && next.Mode == ConcurrencyAuto {
+			err = fmt.Errorf("the limit %w", errNotAuto)
+		}
+		if err == nil {
+			*c = next
+		}
+		return err
+	}
+}
+
 // CheckBounds reports overrides that together leave a service no limit to choose, or no order of levels.
 func (p *Policy) CheckBounds() error {
 	for i := range p.Services {
@@ -144,6 +158,11 @@ func (p *Policy) CheckBounds() error {
 		}
 		if err := p.Services[i].Overload.check(); err != nil {
 			return fmt.Errorf("overload of service %q: %w", p.Services[i].Name, err)
+		}
+	}
+	for i := range p.Pools {
+		if c := p.Pools[i].Concurrency; c.Max > 0 && c.Min > c.Max {
+			return fmt.Errorf("concurrency of pool %q: %w", p.Pools[i].Name, errBounds(c.Min, c.Max))
 		}
 	}
 	return nil

@@ -44,6 +44,7 @@ func (d *decoder) service(n *yaml.Node) Service {
 		}
 		d.where(key, n, &s)
 		d.room(key, n, &s)
+		d.membership(key, n, &s.Membership)
 	})
 	if seen == nil {
 		return s
@@ -51,6 +52,7 @@ func (d *decoder) service(n *yaml.Node) Service {
 	d.required(n, "a service", seen, "name", `a word of your choice`)
 	d.required(n, "a service", seen, "listen", `where the server listens, as "*:80"`)
 	d.protocolFits(&s, rejectAt, seen)
+	d.poolFits(&s.Concurrency, s.pool, "service", seen)
 	d.loopbackSeen(&s)
 	d.plainlySpoken(&s)
 	return s

@@ -30,6 +30,7 @@ func Describe(w io.Writer, p *Policy, t *Tables) error {
 		}
 	}
 	describeLists(b, p)
+	describePools(b, p)
 	describeClasses(b, p)
 	describeConnections(b, p)
 	describeRequests(b, p)

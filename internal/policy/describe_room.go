@@ -11,7 +11,7 @@ import (
 
 // describeRoom writes what the waiting room of a service does.
 func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
-	fmt.Fprintf(b, "  speaks %s; %s\n", s.Protocol, s.limitInWords(t.HasRoom(service)))
+	fmt.Fprintf(b, "  speaks %s; %s\n", s.Protocol, s.limitInWords(t.HasRoom(service))+t.poolInWords(service))
 	if o := s.Overload; o != (Overload{}) {
 		fmt.Fprintf(b, "  %s\n", o.inWords())
 	}
@@ -100,6 +100,9 @@ func (s *Service) limitInWords(room bool) string {
 		return "auto: as many " + unit + "s in service as the server works best with, " + s.Concurrency.boundsInWords() + s.Concurrency.targetInWords()
 	}
 	words := "any number of " + unit + "s in service"
+	if s.Pool > 0 {
+		return words
+	}
 	if room {
 		words += " except where a class has a max"
 	}

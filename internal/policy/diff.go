@@ -21,7 +21,7 @@ type Edition struct {
 
 // Change is one thing that changes.
 type Change struct {
-	Table  string `json:"table"`            // services, classes, connections or requests
+	Table  string `json:"table"`            // services, pools, classes, connections or requests
 	Name   string `json:"name,omitempty"`   // of the service, class or rule; empty: it is about several
 	Kind   string `json:"kind"`             // added, removed, renamed, moved or changed
 	Key    string `json:"key,omitempty"`    // of what is changed, as in a policy
@@ -34,6 +34,7 @@ type Change struct {
 const (
 	inServices    = "services"
 	inClasses     = "classes"
+	inPools       = "pools"
 	inConnections = "connections"
 	inRequests    = "requests"
 
@@ -96,6 +97,7 @@ func Diff(from, to *Policy) *Difference {
 		out: &Difference{From: Edition{from.File, from.Hash}, To: Edition{to.File, to.Hash}, Changes: []Change{}},
 	}
 	d.services()
+	d.pools()
 	d.classes()
 	d.connections()
 	d.requests()

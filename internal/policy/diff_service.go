@@ -50,6 +50,7 @@ func serviceItems(p *Policy) []item {
 			{"concurrency", s.Concurrency.String()}, {"queue.size", fmt.Sprint(s.Queue.Size)}, {"queue.max_wait", span(s.Queue.MaxWait)},
 			{"queue.max_service", span(s.Queue.MaxService)}, {"service_ends", string(s.ServiceEnds)}, {"reject", s.Reject.attribute()},
 			{"trusted_proxies", strings.Join(words(s.TrustedProxies), " ")}, {"h2c", string(s.H2C)}, {"socket_mark", mark}, {"mode", mode},
+			{"pool", s.Membership.inWords(p)},
 		}, s.Overload.attributes()...), fmt.Sprintf("%s on %s, concurrency %s, mode %s", s.Protocol, inWords(words(s.Listen), "and"), s.Concurrency, mode)}
 	}
 	return items

@@ -90,6 +90,10 @@ var policyForm = form{
 			doc: "What is said to who is refused, by name. Services and request rules name them.",
 		},
 		{
+			name: "pools", value: tableOf(&poolForm, MaxServices, false), defText: "none, each service has places of its own",
+			doc: "What several services share: one server behind them, or one machine for several tenants.",
+		},
+		{
 			name: "requests", value: tableOf(&requestForm, MaxRules, false), defText: "none, every request takes its turn",
 			doc: "Rules on requests, by what they say. The first that matches a request decides. They see requests of http services and the ClientHellos of tls services.",
 		},

@@ -32,6 +32,11 @@ var serviceForm = form{
 			name: "overload", value: object(&overloadForm), examples: []any{map[string]string{"rejecting": "5/s", "flooded": "500/s"}},
 			doc: "When the levels of overload begin and end, by which rules with when are enforced.",
 		},
+		{
+			name: "pool", value: nameValue(), defText: "none",
+			doc: "The pool that it shares places with others in. A concurrency of its own, a number, binds beside the pool's.",
+		},
+		shareKey,
 		{name: "queue", value: object(&queueForm), doc: "Who waits, and for how long."},
 		{
 			name: "service_ends", value: oneOf(serviceEnds), def: string(EndAuto),

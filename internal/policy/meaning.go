@@ -14,6 +14,7 @@ type Meaning struct {
 	File         string              `json:"file"`
 	Hash         string              `json:"hash"`
 	Services     []ServiceMeaning    `json:"services"`
+	Pools        []PoolMeaning       `json:"pools,omitempty"`
 	Classes      []ClassMeaning      `json:"classes"`
 	DefaultClass string              `json:"default_class"`
 	Connections  []ConnectionMeaning `json:"connections"`
@@ -44,6 +45,8 @@ type ServiceMeaning struct {
 	Mode           string           `json:"mode"`
 	WaitingRoom    bool             `json:"waiting_room"`          // something bounds its requests in service
 	SocketMark     uint32           `json:"socket_mark,omitempty"` // of the most important class
+	Pool           string           `json:"pool,omitempty"`        // that it shares places with others in
+	Share          int              `json:"share,omitempty"`       // of that pool, where its members have shares
 }
 
 // QueueMeaning is the waiting room of a service.
@@ -213,7 +216,9 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 	for i := range p.Services {
 		m.Services = append(m.Services, p.Services[i].meaning())
 		m.Services[i].WaitingRoom = t.HasRoom(i)
+		m.Services[i].Pool, m.Services[i].Share = p.Services[i].Membership.meaning(p)
 	}
+	m.Pools = p.poolMeanings()
 	for _, c := range t.Classes {
 		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority, c.Fair.String()})
 	}

@@ -128,18 +128,21 @@ func (p *Policy) settings() []setting {
 	for i := range p.Services {
 		l.addService(&p.Services[i])
 	}
+	for i := range p.Pools {
+		l.addPool(&p.Pools[i])
+	}
 	p.addClasses(&l)
 	return l
 }
 
 func (l *settingList) addService(s *Service) {
 	q := &s.Queue
-	c := &s.Concurrency
 	l.add(s.mode(), s.setMode, "services", s.Name, "mode")
-	l.add(c.word(), setConcurrency(c), "services", s.Name, "concurrency")
-	l.add(fmt.Sprint(max(c.Min, defaultFloor)), setTo(&c.Min, parseLimit), "services", s.Name, "concurrency", "min")
-	l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseLimit)), "services", s.Name, "concurrency", "max")
-	l.add(orNever(c.Target), setTo(&c.Target, parseOrNone(parseTarget)), "services", s.Name, "concurrency", "target")
+	if s.Pool == 0 {
+		l.addConcurrency(&s.Concurrency, "services", s.Name)
+	} else {
+		l.add(s.Concurrency.word(), setPooled(&s.Concurrency), "services", s.Name, "concurrency")
+	}
 	o, all := &s.Overload, s.Overload.withDefaults()
 	l.add(span(all.After), setTo(&o.After, parseAfter), "services", s.Name, "overload", "after")
 	l.add(span(all.Calm), setTo(&o.Calm, parseCalm), "services", s.Name, "overload", "calm")
@@ -164,6 +167,13 @@ func (s *Service) setMode(value string) error {
 		s.Shadow = mode == "shadow"
 	}
 	return err
+}
+
+func (l *settingList) addConcurrency(c *Concurrency, table, name string) {
+	l.add(c.word(), setConcurrency(c), table, name, "concurrency")
+	l.add(fmt.Sprint(max(c.Min, defaultFloor)), setTo(&c.Min, parseLimit), table, name, "concurrency", "min")
+	l.add(orNone(c.Max, ""), setTo(&c.Max, parseOrNone(parseLimit)), table, name, "concurrency", "max")
+	l.add(orNever(c.Target), setTo(&c.Target, parseOrNone(parseTarget)), table, name, "concurrency", "target")
 }
 
 func (p *Policy) addClasses(l *settingList) {

@@ -115,6 +115,7 @@ type raw struct {
 	requests     []rawRequest
 	answers      []NamedAnswer
 	lists        []ListFile
+	pools        []Pool
 }
 
 func (d *decoder) policy(root *yaml.Node) *raw {
@@ -137,6 +138,8 @@ func (d *decoder) policy(root *yaml.Node) *raw {
 			r.lists = d.lists(n)
 		case "answers":
 			r.answers = d.answers(n)
+		case "pools":
+			r.pools = each(d, n, key, MaxServices, d.pool)
 		}
 	})
 	if seen == nil {

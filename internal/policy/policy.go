@@ -75,6 +75,7 @@ type Policy struct {
 	Requests    []Request
 	Answers     []NamedAnswer
 	Lists       []ListFile
+	Pools       []Pool
 }
 
 // Service is a server to protect.
@@ -97,6 +98,7 @@ type Service struct {
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
 	Shadow         bool   // decide and count, change nothing
 	Overload       Overload
+	Membership     // of a pool
 }
 
 // Concurrency is how many requests may be in service at once; connections, unless the
@@ -254,6 +256,7 @@ func (p *Policy) Clone() *Policy {
 	c := *p
 	c.Services = slices.Clone(p.Services)
 	c.Classes = slices.Clone(p.Classes)
+	c.Pools = slices.Clone(p.Pools)
 	c.Connections = slices.Clone(p.Connections)
 	c.Requests = slices.Clone(p.Requests)
 	for i := range c.Connections {

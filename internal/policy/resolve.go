@@ -17,6 +17,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	unique(d, "connection rule", r.connections, func(c *rawConnection) (string, Pos) { return c.Name, c.Pos })
 	unique(d, "request rule", r.requests, func(q *rawRequest) (string, Pos) { return q.Name, q.Pos })
 	classes := d.resolveClasses(p, r)
+	d.resolvePools(p, r, services)
 	d.checkListens(p)
 	d.warnTaken(p)
 	d.checkModes(p)

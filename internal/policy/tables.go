@@ -24,6 +24,7 @@ const (
 type Tables struct {
 	Hash     string // hex SHA-256 of the policy file's bytes
 	Services []ServiceTable
+	Pools    []PoolTable
 	Classes  []ClassTable   // most important first
 	Default  int            // index into Classes of the default class
 	Rules    []RuleTable    // connection rules in file order
@@ -105,6 +106,8 @@ type RoomTable struct {
 	// Target is how long requests may wait inside the server where the limit is Adaptive; 0: as long as one takes.
 	Target   time.Duration
 	Overload Overload
+	Pool     int // index into Tables.Pools of the one that it is in, + 1; 0: none. Its limit is in Limit and Adaptive
+	Share    int // of that pool
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "1ac48da273f40e3be2969bc29c953c60"
+const compiled = "29f7bb6d0e164469e3df1696e4f77e4b"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What becomes of a request when it arrives. */
 #pragma once
-#include "gate/attend.h"
+#include "gate/above.h"
 #include "gate/recognise/request.h"
 #include "gate/watches.h"
 #include "policy/bucket.h"
@@ -88,13 +88,13 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
-  int fate = FATE_LOST;
+  int fate = FATE_LOST, held = hold_turn(sc, w->flow.class, w->flow.rank);
   lock_current(sc, w->flow.room, w->now);
   if (is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
     q->arrived++;
     /* Into a full accept queue the stack would not take it, and its client might not send it again. */
-    bool may = may_enter(r, c, w->flow.rank) && !w->crowded;
+    bool may = held != HOLD_NONE && may_enter(r, c, w->flow.rank) && !w->crowded;
     fate = FATE_HELD;
     if (!may && c->shadow)
       q->would_hold++;
@@ -104,6 +104,8 @@ static __always_inline int try_enter(struct scene *sc, struct flow *f) {
     }
   }
   bpf_spin_unlock(&r->lock);
+  if (held > 0)
+    drop_hold(w->flow.room, held, w->flow.class);
   if (fate == FATE_PASS)
     note_admission(sc, w->flow.room, w->flow.class);
   if (fate == FATE_HELD || !seems_free(r))
@@ -214,7 +216,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
   struct flow *f = sc->flow;
   struct room *r = sc->room;
   const struct room_config *c = sc->config;
-  int fate = FATE_LOST;
+  int fate = FATE_LOST, held = hold_turn(sc, w->flow.class, w->flow.rank);
   const struct rank *k = &c->rank[w->flow.rank & (MAX_RANKS - 1)];
   bool lined = choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16);
   lock_current(sc, w->flow.room, w->now);
@@ -224,7 +226,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
       end_gathering(sc, slot, node, gathered);
     gathered = forget(gathered, w->now);
     name_node(link_of(sc->pool, node), w);
-    if (may_enter(r, c, w->flow.rank) && !w->crowded) {
+    if (held != HOLD_NONE && may_enter(r, c, w->flow.rank) && !w->crowded) {
       enter_flow(r, c, f, w);
       fate = FATE_PASS;
     } else if (lined && make_place(r, sc->pool, c, w->flow.rank, node)) {
@@ -240,6 +242,8 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
     }
   }
   bpf_spin_unlock(&r->lock);
+  if (held > 0)
+    drop_hold(w->flow.room, held, w->flow.class);
   if (fate == FATE_PASS)
     note_admission(sc, w->flow.room, w->flow.class);
   return fate;

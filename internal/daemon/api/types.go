@@ -32,6 +32,7 @@ type Status struct {
 	Policy    PolicyStatus               `json:"policy"`
 	Trial     *TrialStatus               `json:"trial,omitempty"` // absent: no policy is tried out
 	Services  []ServiceStatus            `json:"services"`
+	Pools     []ServicePool              `json:"pools,omitempty"`
 	Classes   []ClassStatus              `json:"classes"`
 	Rules     []RuleStatus               `json:"rules"`    // of connections
 	Requests  []RequestRuleStatus        `json:"requests"` // rules of requests

@@ -410,9 +410,20 @@ type BenchRoom struct {
 	GatherHead     uint32
 	GatherTail     uint32
 	Flows          uint32
-	Pad            uint32
+	Above          uint16
+	Weight         uint8
+	Pooled         uint8
 	_              [4]byte
 	EpochBegan     uint64
+	Untold         uint32
+	Charged        uint32
+	Told           uint32
+	Left           uint32
+	Took           uint64
+	Accounted      uint64
+	Used           uint64
+	Due            uint64
+	At             uint64
 	Control        struct {
 		_         structs.HostLayout
 		Until     uint64
@@ -438,7 +449,7 @@ type BenchRoom struct {
 		First      uint32
 		Turns      uint32
 		Most       uint32
-		Pad        uint32
+		Charged    uint32
 		Arrived    uint64
 		Admitted   uint64
 		Served     uint64
@@ -448,6 +459,9 @@ type BenchRoom struct {
 		Released   uint64
 		GaveUp     uint64
 		Lost       uint64
+		Told       uint32
+		Above      uint16
+		Pad        uint16
 		Paused     uint64
 		Rejected   [16]uint64
 		WaitSum    uint64
@@ -834,6 +848,7 @@ const (
 	BenchVarBtfOver             = "btf_over"
 	BenchVarBtfPage             = "btf_page"
 	BenchVarBtfPattern          = "btf_pattern"
+	BenchVarBtfPoolOrder        = "btf_pool_order"
 	BenchVarBtfProtocol         = "btf_protocol"
 	BenchVarBtfReason           = "btf_reason"
 	BenchVarBtfReject           = "btf_reject"
@@ -998,6 +1013,7 @@ type BenchVariableSpecs struct {
 	BtfOver         *ebpf.VariableSpec `ebpf:"btf_over"`
 	BtfPage         *ebpf.VariableSpec `ebpf:"btf_page"`
 	BtfPattern      *ebpf.VariableSpec `ebpf:"btf_pattern"`
+	BtfPoolOrder    *ebpf.VariableSpec `ebpf:"btf_pool_order"`
 	BtfProtocol     *ebpf.VariableSpec `ebpf:"btf_protocol"`
 	BtfReason       *ebpf.VariableSpec `ebpf:"btf_reason"`
 	BtfReject       *ebpf.VariableSpec `ebpf:"btf_reject"`
@@ -1158,6 +1174,7 @@ type BenchVariables struct {
 	BtfOver         *ebpf.Variable `ebpf:"btf_over"`
 	BtfPage         *ebpf.Variable `ebpf:"btf_page"`
 	BtfPattern      *ebpf.Variable `ebpf:"btf_pattern"`
+	BtfPoolOrder    *ebpf.Variable `ebpf:"btf_pool_order"`
 	BtfProtocol     *ebpf.Variable `ebpf:"btf_protocol"`
 	BtfReason       *ebpf.Variable `ebpf:"btf_reason"`
 	BtfReject       *ebpf.Variable `ebpf:"btf_reject"`

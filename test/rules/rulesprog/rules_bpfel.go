@@ -352,9 +352,20 @@ type RulesRoom struct {
 	GatherHead     uint32
 	GatherTail     uint32
 	Flows          uint32
-	Pad            uint32
+	Above          uint16
+	Weight         uint8
+	Pooled         uint8
 	_              [4]byte
 	EpochBegan     uint64
+	Untold         uint32
+	Charged        uint32
+	Told           uint32
+	Left           uint32
+	Took           uint64
+	Accounted      uint64
+	Used           uint64
+	Due            uint64
+	At             uint64
 	Control        struct {
 		_         structs.HostLayout
 		Until     uint64
@@ -380,7 +391,7 @@ type RulesRoom struct {
 		First      uint32
 		Turns      uint32
 		Most       uint32
-		Pad        uint32
+		Charged    uint32
 		Arrived    uint64
 		Admitted   uint64
 		Served     uint64
@@ -390,6 +401,9 @@ type RulesRoom struct {
 		Released   uint64
 		GaveUp     uint64
 		Lost       uint64
+		Told       uint32
+		Above      uint16
+		Pad        uint16
 		Paused     uint64
 		Rejected   [16]uint64
 		WaitSum    uint64
