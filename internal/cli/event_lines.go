@@ -43,14 +43,16 @@ var colourOf = map[string]string{
 }
 
 func (l *eventLines) print(w io.Writer, e api.Event) error {
-	text := ""
-	if l.width == nil {
+	text, moved := "", l.width == nil
+	if moved {
 		l.width = make([]int, len(eventHeads))
 		l.widen(eventHeads)
-		text = l.line(eventHeads, "")
 	}
-	if e.Missed == 0 && l.widen(eventCells(e, l.dated)) {
-		text += l.line(eventHeads, "") // over the columns as they are from here on
+	if e.Missed == 0 {
+		moved = l.widen(eventCells(e, l.dated)) || moved
+	}
+	if moved {
+		text = l.line(eventHeads, "") // over the columns as they are from here on
 	}
 	switch {
 	case e.Missed == 1:
