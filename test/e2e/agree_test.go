@@ -190,7 +190,7 @@ func counters(t *testing.T, text string) map[string]float64 {
 		for _, m := range f.Metric {
 			key := name
 			for _, l := range m.Label {
-				if l.GetName() != "instance" {
+				if l.GetName() != "narthex_instance" {
 					key += " " + l.GetValue()
 				}
 			}
