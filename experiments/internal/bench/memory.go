@@ -97,7 +97,10 @@ func mapBytes(id ebpf.MapID) (bytes uint64, inner ebpf.MapID, err error) {
 		return 0, 0, errors.New("the kernel does not say how large maps are")
 	}
 	if m.Type() == ebpf.ArrayOfMaps {
-		err = m.Lookup(uint32(0), &inner)
+		// A map that is filled later has none yet.
+		if err = m.Lookup(uint32(0), &inner); errors.Is(err, ebpf.ErrKeyNotExist) {
+			err = nil
+		}
 	}
 	return bytes, inner, err
 }
