@@ -41,7 +41,6 @@ type wiring struct {
 	xdp     string // in the policy
 	napi    bool   // in both cases: polled by a thread on the server's core
 	empty   bool   // instead of nothing, an XDP program that passes everything
-	over    string // instead of nothing, Narthex in this mode
 	nothing bool   // instead of Narthex, nothing
 	sharp   bool   // needs many samples
 	wanted  *bench.Bound
@@ -53,7 +52,6 @@ var wirings = []wiring{
 	{what: "native XDP / empty XDP, NAPI in both", xdp: "native", napi: true, empty: true, sharp: true, wanted: bench.AtMost(1.02)},
 	{what: "native XDP / nothing, as is", xdp: "native"},
 	{what: "native XDP / nothing, NAPI in both", xdp: "native", napi: true},
-	{what: "native XDP / tcx, NAPI in both", xdp: "native", napi: true, over: "off", sharp: true},
 }
 
 // overhead measures for how long the server's core is at work per request, process and
@@ -183,11 +181,7 @@ func (c *comparison) begin(ctx context.Context) (err error) {
 		return err
 	}
 	c.workers = append(c.workers, processes...)
-	without := ", xdp: off, interfaces: lo"
-	if c.wiring.over != "" {
-		without = ", interfaces: " + testnet.Dev + ", xdp: " + c.wiring.over
-	}
-	for i, service := range []string{without, ", interfaces: " + testnet.Dev + ", xdp: " + cmp.Or(c.wiring.xdp, "off")} {
+	for i, service := range []string{", xdp: off, interfaces: lo", ", interfaces: " + testnet.Dev + ", xdp: " + cmp.Or(c.wiring.xdp, "off")} {
 		if c.policies[i], err = writePolicy(c.lab, service, "  - {name: everyone, "+unlimited+", per: source}\n"); err != nil {
 			return err
 		}

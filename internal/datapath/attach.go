@@ -72,33 +72,6 @@ func modes(x policy.XDPMode) []Mode {
 	return []Mode{ModeNative, ModeTCX}
 }
 
-// copying are drivers that copy each frame for the sake of XDP, so that a program in traffic control costs less. That
-// of veth does so with all that a stack has sent.
-var copying = []string{"veth", "hv_netvsc"}
-
-// modesFor returns the modes to try for an interface of the calling thread's namespace, the best first, and why they
-// are not in the usual order, empty if they are.
-func modesFor(name string, x policy.XDPMode) (all []Mode, why string) {
-	if driver := driverOf(name); x == policy.XDPAuto && slices.Contains(copying, driver) {
-		return []Mode{ModeTCX, ModeNative}, fmt.Sprintf("the driver %s copies frames for XDP", driver)
-	}
-	return modes(x), ""
-}
-
-// driverOf names the driver of an interface, empty if there is none.
-func driverOf(name string) string {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
-	if err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(info.Driver[:])
-}
-
 func (o *objects) program(m Mode) *ebpf.Program {
 	if m.isXDP() {
 		return o.NarthexXdpSyn
@@ -188,11 +161,7 @@ func (c *change) replaceXDP(was attached, t Target) error {
 
 // attach attaches to one interface and pins the link.
 func (c *change) attach(t Target) (attached, error) {
-	modes, why := modesFor(t.Name, t.XDP)
-	a, err := c.objects.attachFirst(c.in.pins, t.Name, t.Index, modes)
-	if why != "" && !a.Mode.isXDP() {
-		a.Reason = why
-	}
+	a, err := c.objects.attachFirst(c.in.pins, t.Name, t.Index, modes(t.XDP))
 	if err == nil {
 		c.in.log.Debug("attached", "interface", a.Name, "mode", a.Mode)
 	}

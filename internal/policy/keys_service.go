@@ -17,7 +17,7 @@ var serviceForm = form{
 		},
 		{
 			name: "xdp", value: oneOf(xdpModes), def: string(XDPAuto),
-			doc: "How SYN policing attaches: auto is native where the driver has it and copies no frames for it, else tcx; off is tcx. Attaching in native mode can reset the link of some network cards for a second.",
+			doc: "How SYN policing attaches: auto is native where the driver has it, else tcx; off is tcx. Attaching in native mode can reset the link of some network cards for a second.",
 		},
 		{
 			name: "protocol", value: oneOf(protocols), def: string(HTTP),

@@ -200,9 +200,9 @@ func TestWithoutFeatures(t *testing.T) {
 		{"xdp", datapath.ModeTCX, true},
 		{"xdp,tcx", datapath.ModeTC, true},
 		{"tc", datapath.ModeNative, true},
-		{"cgroup", datapath.ModeTCX, true},
-		{"casts,memory-keys", datapath.ModeTCX, true},
-		{"gate", datapath.ModeTCX, false},
+		{"cgroup", datapath.ModeNative, true},
+		{"casts,memory-keys", datapath.ModeNative, true},
+		{"gate", datapath.ModeNative, false},
 		{"gate,xdp,tcx", datapath.ModeTC, false},
 	} {
 		t.Run(c.without, func(t *testing.T) {

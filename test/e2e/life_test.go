@@ -266,7 +266,7 @@ func TestTwoInstances(t *testing.T) {
 	lab := nettest.Lab(t, 1)
 	first := start(t, lab.Server, `
 version: 1
-services: [{name: web, listen: ["*:80"], xdp: native}]
+services: [{name: web, listen: ["*:80"]}]
 connections: [{name: all, action: drop}]
 `)
 	second := start(t, lab.Server, `
@@ -302,7 +302,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	}
 	for range 3 {
 		nettest.Check(t, testnet.Connect(end(lab.Server, "eth1", "10.79.0.1/24"), end(lab.Client, "eth1", "10.79.0.2/24")))
-		eventually(t, "eth1 is policed", func() bool { return in.modes()["eth1"] == in.traffic() })
+		eventually(t, "eth1 is policed", func() bool { return in.modes()["eth1"] == datapath.ModeNative })
 		before := in.rule("everyone").Passed
 		// The kernel refuses a connection to the new address: nobody listens. The SYN counts.
 		if _, err := get(lab.Client, netip.MustParseAddrPort("10.79.0.1:80"), "/", netip.Addr{}, patience); err == nil {
@@ -320,7 +320,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		pins = append(pins, kind)
 	}
 	// Those of eth0, and the two that every waiting room needs.
-	if diff := cmp.Diff([]string{"gatein", "gateout", "sockops", "sockrelease", "tcx"}, pins); diff != "" {
+	if diff := cmp.Diff([]string{"gatein", "gateout", "native", "sockops", "sockrelease"}, pins); diff != "" {
 		t.Errorf("links pinned (-want +have):\n%s", diff)
 	}
 }

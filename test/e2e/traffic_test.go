@@ -40,7 +40,7 @@ var wires = []struct {
 var modes = []struct {
 	xdp  string
 	want datapath.Mode
-}{{"auto", datapath.ModeTCX}, {"native", datapath.ModeNative}, {"generic, concurrency: unlimited", datapath.ModeGeneric}, {"off", datapath.ModeTCX}}
+}{{"auto", datapath.ModeNative}, {"generic, concurrency: unlimited", datapath.ModeGeneric}, {"off", datapath.ModeTCX}}
 
 // Real requests come through whole and made-up SYNs are counted exactly, in every mode,
 // over every wire, with offloads on and off. Each mode is one to start in, and one to change to.
@@ -66,7 +66,7 @@ func TestTraffic(t *testing.T) {
 					} else {
 						xdp := mode.xdp
 						if xdp == "auto" {
-							xdp = "off" // else what is attached may stay
+							xdp = "native" // else what is attached may stay
 						}
 						in.reload(fmt.Sprintf(blockMadeUp, xdp))
 					}
