@@ -130,7 +130,7 @@ static __always_inline bool may_enter(const struct room *r, const struct room_co
 
 /* The node that makes room for a node's request of that rank. It is of the source that has most in the lowest
  * class, if that is lower; or, if that has more even without it than the request's source with it, in the
- * same. Of that source it is the one that waits longest. */
+ * same, unless its line is not known yet. Of that source it is the one that waits longest. */
 static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const struct room_config *c,
                                           __u32 rank, __u32 node) {
   __u32 bit = r->waiting_classes & ~c->classes;
@@ -144,7 +144,7 @@ static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const 
   const struct node_link *l = link_of(p, node);
   const struct class_room *q = bit ? class_with(r, bit) : &r->class[l->class & (CLASS_SLOTS - 1)];
   const struct line *most = line_of(p, q->most);
-  if (!bit && (!q->most || most->waiting < line_of(p, l->line)->waiting + 2))
+  if (!bit && (!l->line || !q->most || most->waiting < line_of(p, l->line)->waiting + 2))
     return 0;
   return q->most ? most->head : oldest(q, p);
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "29f7bb6d0e164469e3df1696e4f77e4b"
+const compiled = "a9818850fd7fb7907a41f47634620e28"
