@@ -152,6 +152,32 @@ func match(old, next []item) (was []int, gone []int) {
 	return was, gone
 }
 
+// meanings say what changes to a table of a policy mean to those who are there already.
+type meanings struct {
+	renamed func(from, to string) string
+	removed string
+	changed func(was []int, i int, key string) string // of the new item i, which was was[i]
+}
+
+// named compares a table of which each item has a name. It returns which each new one was, or -1.
+func (d *differ) named(table string, old, next []item, m *meanings) (was []int) {
+	was, gone := match(old, next)
+	for i := range next {
+		switch at := was[i]; {
+		case at < 0:
+			d.add(Change{Table: table, Name: next[i].name, Kind: added, To: next[i].words})
+		case old[at].name != next[i].name:
+			d.add(Change{Table: table, Name: next[i].name, Kind: renamed, From: old[at].name, Effect: m.renamed(old[at].name, next[i].name)})
+		default:
+			d.attributes(table, &old[at], &next[i], func(key string) string { return m.changed(was, i, key) })
+		}
+	}
+	for _, i := range gone {
+		d.add(Change{Table: table, Name: old[i].name, Kind: removed, Effect: m.removed})
+	}
+	return was
+}
+
 // attributes compares what two of one name say. effect says what a change means.
 func (d *differ) attributes(table string, old, next *item, effect func(key string) string) {
 	values := map[string]string{}

@@ -9,24 +9,16 @@ import (
 )
 
 func (d *differ) services() {
-	old, next := serviceItems(d.from), serviceItems(d.to)
-	was, gone := match(old, next)
-	for i := range next {
-		switch at := was[i]; {
-		case at < 0:
-			d.add(Change{Table: inServices, Name: next[i].name, Kind: added, To: next[i].words})
-		case old[at].name != next[i].name:
-			d.service[old[at].name] = next[i].name
-			d.add(Change{Table: inServices, Name: next[i].name, Kind: renamed, From: old[at].name,
-				Effect: "its counters and its waiting room begin anew; who waits is let in"})
-		default:
-			from, to := &d.from.Services[at], &d.to.Services[i]
-			d.attributes(inServices, &old[at], &next[i], func(key string) string { return serviceEffect(key, from, to) })
-		}
-	}
-	for _, i := range gone {
-		d.add(Change{Table: inServices, Name: old[i].name, Kind: removed, Effect: "nothing of it is policed any more; who waits is let in"})
-	}
+	d.named(inServices, serviceItems(d.from), serviceItems(d.to), &meanings{
+		renamed: func(from, to string) string {
+			d.service[from] = to
+			return "its counters and its waiting room begin anew; who waits is let in"
+		},
+		removed: "nothing of it is policed any more; who waits is let in",
+		changed: func(was []int, i int, key string) string {
+			return serviceEffect(key, &d.from.Services[was[i]], &d.to.Services[i])
+		},
+	})
 }
 
 func serviceItems(p *Policy) []item {
@@ -94,28 +86,19 @@ func limitEffect(from, to Concurrency) string {
 }
 
 func (d *differ) classes() {
-	old, next := classItems(d.from), classItems(d.to)
-	was, gone := match(old, next)
-	for i := range next {
-		switch at := was[i]; {
-		case at < 0:
-			d.add(Change{Table: inClasses, Name: next[i].name, Kind: added, To: next[i].words})
-		case old[at].name != next[i].name:
-			d.class[old[at].name] = next[i].name
-			d.add(Change{Table: inClasses, Name: next[i].name, Kind: renamed, From: old[at].name,
-				Effect: "who waits in the old one goes last, and clients that are learned in it are forgotten"})
-		default:
-			d.attributes(inClasses, &old[at], &next[i], func(key string) string {
-				if key == "priority" && !d.reordered(was) {
-					return "the order stays the same, so this changes nothing"
-				}
-				return ""
-			})
-		}
-	}
-	for _, i := range gone {
-		d.add(Change{Table: inClasses, Name: old[i].name, Kind: removed, Effect: "who waits in it goes last"})
-	}
+	was := d.named(inClasses, classItems(d.from), classItems(d.to), &meanings{
+		renamed: func(from, to string) string {
+			d.class[from] = to
+			return "who waits in the old one goes last, and clients that are learned in it are forgotten"
+		},
+		removed: "who waits in it goes last",
+		changed: func(was []int, _ int, key string) string {
+			if key == "priority" && !d.reordered(was) {
+				return "the order stays the same, so this changes nothing"
+			}
+			return ""
+		},
+	})
 	d.order(was)
 	from, to := d.classNamed(d.from.Default), d.to.ClassName(-1)
 	if from != to {

@@ -418,26 +418,16 @@ func poolItems(p *Policy) []item {
 }
 
 func (d *differ) pools() {
-	old, next := poolItems(d.from), poolItems(d.to)
-	was, gone := match(old, next)
-	for i := range next {
-		switch at := was[i]; {
-		case at < 0:
-			d.add(Change{Table: inPools, Name: next[i].name, Kind: added, To: next[i].words})
-		case old[at].name != next[i].name:
-			d.add(Change{Table: inPools, Name: next[i].name, Kind: renamed, From: old[at].name})
-		default:
-			d.attributes(inPools, &old[at], &next[i], func(key string) string {
-				if key == "concurrency" {
-					return limitEffect(d.from.Pools[at].Concurrency, d.to.Pools[i].Concurrency)
-				}
-				return ""
-			})
-		}
-	}
-	for _, i := range gone {
-		d.add(Change{Table: inPools, Name: old[i].name, Kind: removed, Effect: "its services have places of their own again"})
-	}
+	d.named(inPools, poolItems(d.from), poolItems(d.to), &meanings{
+		renamed: func(string, string) string { return "" },
+		removed: "its services have places of their own again",
+		changed: func(was []int, i int, key string) string {
+			if key == "concurrency" {
+				return limitEffect(d.from.Pools[was[i]].Concurrency, d.to.Pools[i].Concurrency)
+			}
+			return ""
+		},
+	})
 }
 
 func (l *settingList) addPool(q *Pool) {
