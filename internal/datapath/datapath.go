@@ -72,6 +72,8 @@ type Instance struct {
 	texts     []byte // of the answers in force, nil before there are any
 	answersAt uint32 // their offset
 	listsAt   int    // which table of lists is in force; 0: none has been
+
+	pool *narthexPool // for Pool to read into, kept since it takes megabytes
 }
 
 // ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or

@@ -146,8 +146,10 @@ func (in *Instance) Pool() (PoolUse, error) {
 		return PoolUse{}, errors.New("instance is closed")
 	}
 	o := in.objects
-	var p narthexPool
-	if err := o.Pool.Lookup(zero, &p); err != nil {
+	if in.pool == nil {
+		in.pool = new(narthexPool)
+	}
+	if err := o.Pool.Lookup(zero, in.pool); err != nil {
 		return PoolUse{}, fmt.Errorf("reading the slots in use: %w", err)
 	}
 	flows, err := countKeys[narthexFlowKey, narthexFlow](o.Flows)
@@ -158,7 +160,7 @@ func (in *Instance) Pool() (PoolUse, error) {
 		Slots: int(o.Slots.MaxEntries()) - 1, SlotSize: int(o.Slots.ValueSize()) - slotHeader,
 		Flows: int(o.Flows.MaxEntries()), UsedFlows: flows,
 	}
-	u.FreeSlots = u.Slots - int(p.Used)
+	u.FreeSlots = u.Slots - int(in.pool.Used)
 	return u, nil
 }
 
