@@ -82,9 +82,15 @@ static __always_inline void list_halve(struct list_search *s, __u32 middle, __u6
 /* How many segments a node has. */
 static __always_inline __u32 list_count(__u64 node) { return node >> 32 & ((1 << 27) - 1); }
 
-/* Set of an IPv4 source among the segments of a node. Global, as is what leads there, so that the verifier
- * follows each once. */
-__noinline int list_set_v4(const struct packet *p, __u32 number, __u64 node) {
+/* Bits of the lists of a set, by its number. */
+static __always_inline __u64 set_lists(void *table, const struct list_header *h, __u32 set) {
+  const __u64 *in = set ? list_unit(table, h->sets + set) : NULL;
+  return in ? *in : 0;
+}
+
+/* Bits of the lists of an IPv4 source among the segments of a node. Global, as is what leads there, so that
+ * the verifier follows each once. */
+__noinline __u64 segment_lists_v4(const struct packet *p, __u32 number, __u64 node) {
   const struct list_header *h = NULL;
   void *table = open_lists(number, &h);
   if (!p || !table || !h)
@@ -104,11 +110,11 @@ __noinline int list_set_v4(const struct packet *p, __u32 number, __u64 node) {
     return 0;
   __u64 e = *found;
   __u32 length = e >> 16 & 63, mask = -(__u32) !!length << ((32 - length) & 31);
-  return (e >> 32 ^ address) & mask ? 0 : e & 0xffff;
+  return (e >> 32 ^ address) & mask ? 0 : set_lists(table, h, e & 0xffff);
 }
 
 /* The same of IPv6. */
-__noinline int list_set_v6(const struct packet *p, __u32 number, __u64 node) {
+__noinline __u64 segment_lists_v6(const struct packet *p, __u32 number, __u64 node) {
   const struct list_header *h = NULL;
   void *table = open_lists(number, &h);
   if (!p || !table || !h)
@@ -128,7 +134,7 @@ __noinline int list_set_v6(const struct packet *p, __u32 number, __u64 node) {
   __u32 n = e->length;
   __u64 high = n >= 64 ? ~0ULL : -(__u64) !!n << ((64 - n) & 63),
         low = n <= 64 ? 0 : ~0ULL << ((128 - n) & 63);
-  return ((e->high ^ p->src[0]) & high) | ((e->low ^ p->src[1]) & low) ? 0 : e->set;
+  return ((e->high ^ p->src[0]) & high) | ((e->low ^ p->src[1]) & low) ? 0 : set_lists(table, h, e->set);
 }
 
 /* Node of the addresses that are in no list. */
@@ -161,12 +167,10 @@ __noinline __u64 find_lists(const struct packet *p, __u32 number) {
   if (!p)
     return 0;
   __u64 node = list_node(p, number);
-  __u32 set = node;
   if (node >> 59 != LIST_CONST)
-    set = p->v6 ? list_set_v6(p, number, node) : list_set_v4(p, number, node);
-  void *table = set ? open_lists(number, &h) : NULL;
-  const __u64 *in = table && h ? list_unit(table, h->sets + set) : NULL;
-  return in ? *in : 0;
+    return p->v6 ? segment_lists_v6(p, number, node) : segment_lists_v4(p, number, node);
+  void *table = (__u32)node ? open_lists(number, &h) : NULL;
+  return table && h ? set_lists(table, h, node) : 0;
 }
 
 /* Counts a packet or request whose source is in lists. */

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "a9818850fd7fb7907a41f47634620e28"
+const compiled = "b89441b6013dffd92a1e713ef1bb740b"
