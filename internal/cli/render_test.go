@@ -224,6 +224,16 @@ front  enforce  limit 5  in service 5  waiting 2 of 4096
 }
 
 // The widest line that names of usual length can make.
+// A class of which only unreadable heads came has its rejections shown.
+func TestRejectedBeforeItArrived(t *testing.T) {
+	if unused(api.RoomClassStatus{Rejected: map[string]uint64{"malformed": 1}}) {
+		t.Error("a class with a rejection counts as unused")
+	}
+	if !unused(api.RoomClassStatus{}) {
+		t.Error("a class without anything does not count as unused")
+	}
+}
+
 func TestWaitingRoomsFitTheScreen(t *testing.T) {
 	most := uint64(1<<63 - 1)
 	d := api.Durations{Count: most, P50: 3599.9, P99: 3599.9}

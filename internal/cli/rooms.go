@@ -55,7 +55,10 @@ func unit(p policy.Protocol) string {
 	return "connection"
 }
 
-func unused(c api.RoomClassStatus) bool { return c.Arrived == 0 && c.InService == 0 && c.Waiting == 0 }
+// unused is of a class that has nothing to show. A head that cannot be read is rejected before it arrives.
+func unused(c api.RoomClassStatus) bool {
+	return c.Arrived == 0 && c.InService == 0 && c.Waiting == 0 && len(c.Rejected) == 0
+}
 
 func printRoomClasses(b *strings.Builder, unit string, classes []api.RoomClassStatus) {
 	if len(classes) == 0 {
