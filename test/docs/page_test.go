@@ -19,7 +19,7 @@ import (
 // pages returns the paths of the documentation's pages, from the repository.
 func pages(t *testing.T) (list []string) {
 	t.Helper()
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/decisions/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page %s: %v", pattern, err)
