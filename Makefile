@@ -133,6 +133,7 @@ install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual page
 	for section in 1 5 8; do install -D -m 644 -t $(ROOT)/share/man/man$$section packaging/man/*.$$section || exit 1; done
 	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
 	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/lists examples/lists/*
+	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/pages examples/pages/*
 	install -D -m 644 -t $(ROOT)/share/narthex docs/policy.schema.json
 	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
 	$(NATIVE) completion bash > $(ROOT)/share/bash-completion/completions/narthex

@@ -72,15 +72,17 @@ func all(ctx context.Context, dir, previous, page string) error {
 	return s.save(page, d, time.Since(begin))
 }
 
-// introduction begins the page.
+// introduction is the page.
 //
 //go:embed page.md
 var introduction string
 
-// save writes the page.
+// save writes the page, and beside this source the transcript.
 func (s *story) save(page string, d debs, took time.Duration) error {
-	head := strings.NewReplacer("{date}", time.Now().UTC().Format(time.DateOnly), "{version}", d.currentVersion,
+	text := strings.NewReplacer("{date}", time.Now().UTC().Format(time.DateOnly), "{version}", d.currentVersion,
 		"{previous}", d.previousCommit, "{minutes}", fmt.Sprint(int(took.Minutes())+1)).Replace(introduction)
-	text := head + "\n```text skip=\"what make machine printed\"\n" + strings.TrimSpace(s.told.String()) + "\n```\n"
+	if err := os.WriteFile("test/machine/transcript.txt", []byte(strings.TrimSpace(s.told.String())+"\n"), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(page, []byte(text), 0o644)
 }
