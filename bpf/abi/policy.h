@@ -194,7 +194,8 @@ struct rank {
   __u8 fair;            /* enum fair */
   __u8 bits_v4;         /* length of the prefix that is one source */
   __u8 bits_v6;
-  __u8 pad[6]; /* 0 */
+  __u8 key;    /* field + 1 whose values divide the share of their source; 0: none */
+  __u8 pad[5]; /* 0 */
 };
 
 /* Who has a line of its own in a class. */

@@ -138,8 +138,9 @@ enum node_state {
 /* Lists that a node can be in at once. */
 enum chain {
   BY_ARRIVAL = 0, /* of its class; or of what is due, or of heads that come in pieces */
-  IN_LINE = 1,    /* of its source, in its class */
+  IN_LINE = 1,    /* of its source, in its class; where values divide that, only the front of each value's */
   IN_TURN = 2,    /* at the front of its line: of a turn of its class */
+  OF_VALUE = 3,   /* of those of its line with the same value */
   CHAIN_LEN
 };
 
@@ -164,16 +165,19 @@ struct node_link {
   __u8 pad[2];   /* 0 */
   __u32 ifindex; /* on which its request came: there its connection's socket is found */
   __u32 line;    /* number of its line + 1; 0: none */
-  __u32 pad2;    /* 0 */
+  __u32 value;   /* the same of those of its line with the same value; 0: they are not told apart */
 };
 
-/* The requests of one source in one class of a room that wait. */
+/* The requests of one source in one class of a room that wait, or of these the ones with the same value,
+ * which have neither times nor turns. */
 struct line {
   __s64 start; /* virtual time of the class: what it has had so far, and so when it is next */
   __u32 head;  /* nodes; 0: none */
   __u32 tail;
   __u32 waiting;
   __u32 turn; /* place in class_room.turn, if somebody waits */
+  __u32 most; /* of its values the one with the most that wait, as far as is known; 0: none */
+  __u32 pad;  /* 0 */
 };
 
 #define LINE_WAYS 8

@@ -12,12 +12,15 @@ struct keys {
   __u64 key[MAX_FIELDS];         /* hash of the first value that is not empty; never 0 */
 };
 
-/* The hash by which a bucket is found under the rule, or limit; 0: there is none, and its source has one. */
-static __always_inline __u64 key_of(const struct keys *k, const struct rule *r) {
-  __u32 field = (r->key - 1) & (MAX_FIELDS - 1);
-  bool has = k && r->key && k->valued[field / 64] >> (field & 63) & 1;
+/* The hash of what a request has of a field, given + 1; 0: nothing. */
+static __always_inline __u64 key_in(const struct keys *k, __u32 key) {
+  __u32 field = (key - 1) & (MAX_FIELDS - 1);
+  bool has = k && key && k->valued[field / 64] >> (field & 63) & 1;
   return has ? k->key[field] : 0;
 }
+
+/* The hash by which a bucket is found under the rule, or limit; 0: there is none, and its source has one. */
+static __always_inline __u64 key_of(const struct keys *k, const struct rule *r) { return key_in(k, r->key); }
 
 static __always_inline const struct rule *rule_at(struct image *im, __u32 cell) {
   const struct page *page = page_of(im, cell);

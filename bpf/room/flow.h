@@ -161,15 +161,19 @@ static __always_inline __u32 part_node(struct room *r, struct pool *p, struct fl
   return node;
 }
 
-/* Ends the flow whatever its state. Returns a node that is to be freed, or 0. Under the
- * lock. */
-static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+/* Ends the flow, but for its node, if it has one. Under the lock. */
+static __always_inline void close_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
   f->id = 0;
   if (f->state == FLOW_SERVED)
     end_service(r, p, f, now);
   if (f->state == FLOW_HELD)
     class_of(r, f->class)->gave_up++;
   f->state = FLOW_IDLE;
+}
+
+/* Ends the flow whatever its state. Returns a node that is to be freed, or 0. Under the lock. */
+static __always_inline __u32 end_flow(struct room *r, struct pool *p, struct flow *f, __u64 now) {
+  close_flow(r, p, f, now);
   return part_node(r, p, f);
 }
 

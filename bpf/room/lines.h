@@ -61,10 +61,15 @@ static __always_inline void take_out(struct pool *p, enum chain chain, __u32 *he
 }
 
 /* Has a node be of a line no more. Under the pool's lock. */
-static __always_inline void leave_line(struct pool *p, struct node_link *l) {
-  if (l->line)
-    --*owner_of(p, l->line);
-  l->line = 0;
+static __always_inline void leave_line(struct pool *p, __u32 *line) {
+  if (*line)
+    --*owner_of(p, *line);
+  *line = 0;
+}
+
+static __always_inline void leave_lines(struct pool *p, struct node_link *l) {
+  leave_line(p, &l->line);
+  leave_line(p, &l->value);
 }
 
 /* The line in a set with that owner, or one that nobody is in; 0: others are in all of them. Under the pool's
@@ -84,16 +89,19 @@ static __always_inline __u32 find_line(struct pool *p, __u32 set, __u64 owner) {
   return found ? (set & (LINE_SETS - 1)) * LINE_WAYS + found : 0;
 }
 
-/* Gives a node that is in no list the line of its source, by a hash of who that is in which class. False:
- * there is none left. Takes the pool's lock. */
-__noinline int join_line(__u32 node, __u64 hash) {
+/* Gives a node that is in no list the line of its source, by a hash of who that is in which class; or in
+ * that, where it has one, the line of its value, by a hash of both. False: there is none left. Takes the
+ * pool's lock. */
+__noinline int join_line(__u32 node, __u64 hash, __u32 of_value) {
   struct pool *p = the_pool();
   if (!p)
     return false;
   __u64 owner = hash & ~(__u64)LINE_USE;
   bpf_spin_lock(&p->lock);
   struct node_link *l = link_of(p, node);
-  leave_line(p, l);
+  __u32 *mine = of_value ? &l->value : &l->line;
+  leave_line(p, mine);
+  leave_line(p, &l->value); /* it is of that line */
   __u32 line = find_line(p, hash, owner) ?: find_line(p, hash >> 32, owner);
   if (line) {
     __u64 *way = owner_of(p, line);
@@ -103,7 +111,7 @@ __noinline int join_line(__u32 node, __u64 hash) {
     }
     ++*way;
   }
-  l->line = line;
+  *mine = line;
   bpf_spin_unlock(&p->lock);
   return line != 0;
 }
@@ -136,11 +144,45 @@ static __always_inline void give_turn_up(struct class_room *c, struct pool *p, s
   c->turns &= ~(1U << turn) | (any_of(c->turn[turn].head) << turn);
 }
 
-/* Has the class remember a line if more wait in it than in the one that had most. */
-static __always_inline void note_most(struct class_room *c, struct pool *p, __u32 number) {
-  __s64 most = -(__s64)any_of(c->most) & line_of(p, c->most)->waiting;
+/* Has a class remember a line, or a line one of its values, if more wait in it than in the one that had most.
+ */
+static __always_inline void note_most(__u32 *known, struct pool *p, __u32 number) {
+  __s64 most = -(__s64)any_of(*known) & line_of(p, *known)->waiting;
   __u32 more = (most - line_of(p, number)->waiting) >> 63;
-  c->most ^= (c->most ^ number) & more;
+  *known ^= (*known ^ number) & more;
+}
+
+/* Puts a node behind those of its line with the same value, or before them. Only the first of these is in the
+ * line, so that values take turns there. False: it is not. */
+static __always_inline bool follow_value(struct pool *p, struct line *line, __u32 node, bool first) {
+  __u32 number = link_of(p, node)->value;
+  if (!number)
+    return true;
+  struct line *value = line_of(p, number);
+  __u32 front = value->head;
+  put_in(p, OF_VALUE, &value->head, &value->tail, node, first);
+  value->waiting++;
+  note_most(&line->most, p, number);
+  if (front && first)
+    take_out(p, IN_LINE, &line->head, &line->tail, front);
+  return first || !front;
+}
+
+/* Takes a node from among those of its line with the same value. The next of these comes into the line, at
+ * its end. False: the node was not in the line. */
+static __always_inline bool leave_value(struct pool *p, struct line *line, __u32 node) {
+  __u32 number = link_of(p, node)->value;
+  if (!number)
+    return true;
+  struct line *value = line_of(p, number);
+  bool front = value->head == node;
+  take_out(p, OF_VALUE, &value->head, &value->tail, node);
+  value->waiting--;
+  if (!value->head)
+    line->most &= any_of(line->most ^ number) * ~0U;
+  else if (front)
+    append(p, IN_LINE, &line->head, &line->tail, value->head);
+  return front;
 }
 
 /* Puts a node at the end of its line, or at its front. */
@@ -148,9 +190,11 @@ static __always_inline void line_up(struct class_room *c, struct pool *p, __u32 
   __u32 number = link_of(p, node)->line;
   struct line *line = line_of(p, number);
   __u32 front = line->head;
-  put_in(p, IN_LINE, &line->head, &line->tail, node, first);
+  bool here = follow_value(p, line, node, first);
   line->waiting++;
-  note_most(c, p, number);
+  note_most(&c->most, p, number);
+  if (here)
+    put_in(p, IN_LINE, &line->head, &line->tail, node, first);
   if (line->head == front)
     return;
   if (front) {
@@ -169,8 +213,9 @@ static __always_inline void line_up(struct class_room *c, struct pool *p, __u32 
 static __always_inline void unline(struct class_room *c, struct pool *p, __u32 node) {
   __u32 number = link_of(p, node)->line;
   struct line *line = line_of(p, number);
-  bool front = line->head == node;
-  take_out(p, IN_LINE, &line->head, &line->tail, node);
+  bool front = line->head == node, here = leave_value(p, line, node);
+  if (here)
+    take_out(p, IN_LINE, &line->head, &line->tail, node);
   line->waiting--;
   if (!front)
     return;

@@ -43,7 +43,7 @@ static __always_inline void free_node(struct pool *p, __u32 node) {
   bpf_spin_lock(&p->lock);
   struct node_link *l = link_of(p, node);
   l->state = NODE_FREE;
-  leave_line(p, l);
+  leave_lines(p, l);
   l->in[BY_ARRIVAL].next = p->free;
   p->free = node;
   p->used--;

@@ -143,10 +143,13 @@ static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const 
   }
   const struct node_link *l = link_of(p, node);
   const struct class_room *q = bit ? class_with(r, bit) : &r->class[l->class & (CLASS_SLOTS - 1)];
-  const struct line *most = line_of(p, q->most);
-  if (!bit && (!l->line || !q->most || most->waiting < line_of(p, l->line)->waiting + 2))
+  const struct line *most = line_of(p, q->most), *mine = line_of(p, l->line), *of = line_of(p, most->most);
+  bool among = most->most && l->line == q->most; /* values of one source */
+  if (!bit && (!l->line || !q->most))
     return 0;
-  return q->most ? most->head : oldest(q, p);
+  if (!bit && (among ? of->waiting < line_of(p, l->value)->waiting + 2 : most->waiting < mine->waiting + 2))
+    return 0;
+  return !q->most ? oldest(q, p) : most->most ? of->head : most->head;
 }
 
 /* Whether nodes run out for the service, which has its share of them; the node at hand is counted. The pool

@@ -123,7 +123,7 @@ func (x Explainer) requestNote(req api.ExplainRequest) string {
 	switch {
 	case req.URL == "" && req.Method == "" && req.SNI == "" && len(req.Headers) == 0:
 		return ""
-	case len(x.Policy.Requests) == 0:
+	case x.Tables.Requests == nil:
 		return "the policy has no request rules: what the request says makes no difference"
 	case req.To == "" && slices.ContainsFunc(x.Policy.Requests, func(r policy.Request) bool { return len(r.ToAddrs) > 0 }):
 		return "request rules depend on the address that the connection is to: name one with --to"

@@ -504,11 +504,13 @@ type narthexPool struct {
 		Tail    uint32
 		Waiting uint32
 		Turn    uint32
+		Most    uint32
+		Pad     uint32
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
 		Since uint64
-		In    [3]struct {
+		In    [4]struct {
 			_    structs.HostLayout
 			Next uint32
 			Prev uint32
@@ -524,7 +526,7 @@ type narthexPool struct {
 		Pad     [2]uint8
 		Ifindex uint32
 		Line    uint32
-		Pad2    uint32
+		Value   uint32
 	}
 }
 
@@ -554,7 +556,8 @@ type narthexRank struct {
 	Fair           uint8
 	BitsV4         uint8
 	BitsV6         uint8
-	Pad            [6]uint8
+	Key            uint8
+	Pad            [5]uint8
 }
 
 type narthexReading struct {

@@ -119,6 +119,9 @@ func (c *narthexRoomConfig) setRanks(t *policy.Tables, s *slots) {
 			Max: uint32(class.Max), Class: uint8(slot), Reserve: uint8(class.Reserve), SocketPriority: uint8(class.SocketPriority),
 			Fair: uint8(narthexFairFAIR_SOURCE), BitsV4: uint8(class.Fair.V4), BitsV6: uint8(class.Fair.V6),
 		}
+		if t.Requests != nil {
+			c.Rank[rank].Key = uint8(t.Requests.Fair[rank])
+		}
 		if class.Fair == policy.FairNone {
 			c.Rank[rank].Fair, c.Rank[rank].BitsV4, c.Rank[rank].BitsV6 = uint8(narthexFairFAIR_NONE), 0, 0
 		}

@@ -58,30 +58,36 @@ func (d *decoder) per(n *yaml.Node, per *Per, ofRequests bool) {
 		f = &requestPerForm
 	}
 	p := PerSource
-	var first string
-	seen := d.mapping(n, f, func(key string, n *yaml.Node) {
-		switch key {
-		case "v4":
-			scalar(d, n, key, &p.V4, parseInt(1, 32))
-		case "v6":
-			scalar(d, n, key, &p.V6, parseInt(1, 128))
-		case "header", "cookie", "query":
-			p.Key.Kind, d.newer = key, true
-			scalar(d, n, key, &p.Key.Name, map[string]func(string) (string, error){
-				"header": parseHeaderName, "cookie": parseToken, "query": d.parseParameter(n),
-			}[key])
-		}
-		if first == "" {
-			first = key
-		} else if p.Key.Kind != "" {
-			d.errorAt(n, `"per" has %q and %q, but a bucket goes by one thing; write one of them, or one of "limits" for each`, first, key)
-		}
-	})
+	seen := d.mapping(n, f, d.onePer(`"per" has %q and %q, but a bucket goes by one thing; write one of them, or one of "limits" for each`, &p.V4, &p.V6, &p.Key))
 	if len(n.Content) == 0 {
 		d.errorAt(n, `"per" is empty; write source, rule or prefix lengths, as {v4: 24, v6: 56}`)
 	}
 	if len(seen) > 0 {
 		*per = p
+	}
+}
+
+// onePer returns what decodes the keys of a mapping that has lengths of prefixes, or one thing of which each value
+// counts for itself. The complaint names two keys of which one is too many.
+func (d *decoder) onePer(complaint string, v4, v6 *int, by *PerKey) func(key string, n *yaml.Node) {
+	var first string
+	return func(key string, n *yaml.Node) {
+		switch key {
+		case "v4":
+			scalar(d, n, key, v4, parseInt(1, 32))
+		case "v6":
+			scalar(d, n, key, v6, parseInt(1, 128))
+		case "header", "cookie", "query":
+			by.Kind, d.newer = key, true
+			scalar(d, n, key, &by.Name, map[string]func(string) (string, error){
+				"header": parseHeaderName, "cookie": parseToken, "query": d.parseParameter(n),
+			}[key])
+		}
+		if first == "" {
+			first = key
+		} else if by.Kind != "" {
+			d.errorAt(n, complaint, first, key)
+		}
 	}
 }
 

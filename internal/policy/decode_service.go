@@ -178,26 +178,22 @@ var parseMax = parseInt(1, maxConcurrency)
 var parseStall = parseDuration(leastStall, mostStall, time.Millisecond)
 
 // The words of fair.
-var fairs = []string{"source", "none"}
+var fairs = []string{"source", "host", "none"}
 
 // fair decodes between whom the places of a class are divided.
 func (d *decoder) fair(n *yaml.Node, f *Fair) {
 	if n.Kind != yaml.MappingNode {
 		var word string
 		scalar(d, n, "fair", &word, parseWord(fairs...))
-		*f = map[string]Fair{"source": FairSource, "none": FairNone}[word]
+		*f = map[string]Fair{"source": FairSource, "host": FairDefault, "none": FairNone}[word]
+		if word == "host" {
+			f.Key.Kind = word
+		}
 		return
 	}
-	d.mapping(n, &fairForm, func(key string, n *yaml.Node) {
-		switch key {
-		case "v4":
-			scalar(d, n, key, &f.V4, parseInt(1, 32))
-		case "v6":
-			scalar(d, n, key, &f.V6, parseInt(1, 128))
-		}
-	})
+	d.mapping(n, &fairForm, d.onePer(`"fair" has %q and %q, but goes by one thing; write one of them`, &f.V4, &f.V6, &f.Key))
 	if len(n.Content) == 0 {
-		d.errorAt(n, `"fair" is empty; write source, none or prefix lengths, as {v4: 24, v6: 48}`)
+		d.errorAt(n, `"fair" is empty; write source, none, host, prefix lengths, as {v4: 24, v6: 48}, or {cookie: NAME} or {header: NAME}`)
 	}
 }
 

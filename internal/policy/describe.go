@@ -154,14 +154,17 @@ func (p *Policy) describeConnection(r *Connection) string {
 	return s + "class " + p.ClassName(r.Class)
 }
 
-// String says who shares a bucket.
 // String returns the value as a policy has it.
 func (f Fair) String() string {
-	switch f {
-	case FairNone:
+	switch {
+	case f == FairNone:
 		return "none"
-	case FairSource:
+	case f == FairSource:
 		return "source"
+	case f.Key.Name != "":
+		return fmt.Sprintf("{%s: %s}", f.Key.Kind, f.Key.Name)
+	case f.Key.Kind != "":
+		return f.Key.Kind
 	}
 	return fmt.Sprintf("{v4: %d, v6: %d}", f.V4, f.V6)
 }
@@ -171,9 +174,14 @@ func (f Fair) inWords() string {
 	if f == FairNone {
 		return "in order of arrival"
 	}
-	return fmt.Sprintf("fair between IPv4 /%d and IPv6 /%d", f.V4, f.V6)
+	s := fmt.Sprintf("fair between IPv4 /%d and IPv6 /%d", f.V4, f.V6)
+	if f.Key.Kind != "" {
+		s += ", and in each between the values of " + f.Key.String()
+	}
+	return s
 }
 
+// String says who shares a bucket.
 func (p Per) String() string {
 	switch p {
 	case PerRule:

@@ -135,8 +135,8 @@ var classForm = form{
 			doc: "While others wait, a client that keeps a worker waiting for so long is reset: it does not take what the server writes, or leaves out a part of its body. Of http services, 200ms to 10m.",
 		},
 		{
-			name: "fair", value: anyOf(oneOf(fairs), object(&fairForm)), defText: "{v4: 24, v6: 48}", examples: []any{"source"},
-			doc: "Between whom places are divided evenly while requests of the class wait: source (each IPv4 address and IPv6 /64), prefixes of other lengths, or none (in order of arrival).",
+			name: "fair", value: anyOf(oneOf(fairs), object(&fairForm)), defText: "{v4: 24, v6: 48}", examples: []any{"source", map[string]string{"cookie": "session"}},
+			doc: "Between whom places are divided evenly while requests of the class wait: source (each IPv4 address and IPv6 /64), prefixes of other lengths, or none (in order of arrival). {cookie: NAME}, {header: NAME} or host: what each IPv4 /24 and IPv6 /48 has is divided between the values of that.",
 		},
 	},
 }
@@ -146,5 +146,7 @@ var fairForm = form{
 	keys: []key{
 		{name: "v4", value: whole(1, 32), def: FairDefault.V4, doc: "Length of the IPv4 prefix that has one share."},
 		{name: "v6", value: whole(1, 128), def: FairDefault.V6, doc: "Length of the IPv6 prefix that has one share."},
+		{name: "header", value: headerName(), defText: "none", doc: "Header whose values divide the share of their prefix, by name, without case. Goes with no other key."},
+		{name: "cookie", value: tokenValue(), defText: "none", doc: "Cookie whose values divide the share of their prefix, by name. Goes with no other key."},
 	},
 }

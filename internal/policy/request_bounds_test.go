@@ -43,7 +43,7 @@ func TestCompileRequestsIsBounded(t *testing.T) {
 		}), ""},
 		{"a name too many", times(62, func(i int) Request {
 			return Request{Header: []Pair{{Name: fmt.Sprint("x-", i), Values: []string{"*"}}}, Cookie: []Pair{{Name: fmt.Sprint("c", i), Values: []string{"*"}}}}
-		}), `drawn.yaml:62:1: request rule "r61" asks for cookie c61, and rules before it for as many headers, cookies and parameters as there can be, 123`},
+		}), `drawn.yaml:62:1: request rule "r61" asks for cookie c61, and others before it for as many headers, cookies and parameters as there can be, 123`},
 		{"rules that follow a path", times(64, func(i int) Request {
 			return Request{Path: []string{"/"}, Cookie: []Pair{{Name: fmt.Sprint("c", i), Values: []string{"*"}}}}
 		}), ""},

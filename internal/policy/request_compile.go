@@ -10,17 +10,17 @@ import (
 )
 
 // CompileRequests turns the request rules of a policy into tables, whose hashes begin with
-// a secret that follows from the seed. It warns of rules that can never match. Without
-// request rules there are no tables. The error is of type Errors.
+// a secret that follows from the seed. It warns of rules that can never match. Where neither
+// request rules nor the order in a class ask for anything there are no tables. The error is of type Errors.
 func CompileRequests(p *Policy, seed uint64) (*RequestTables, []Warning, error) {
-	if len(p.Requests) == 0 {
+	if len(p.Requests) == 0 && !p.fairByValue() {
 		return nil, nil, nil
 	}
 	d := &diagnostics{file: p.File}
 	c := newRequestCompiler(p, d)
 	// A small secret is a weak one: its first byte can cancel that of a text out.
 	place := func() { c.place(mix(seed ^ hashStep)) }
-	for _, step := range []func(){c.addPairs, c.addLists, c.addPlaces, c.addRules, c.automaton, c.number, c.buildPlaces, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
+	for _, step := range []func(){c.addPairs, c.addLists, c.addPlaces, c.addRules, c.addFair, c.automaton, c.number, c.buildPlaces, c.affixes, c.buildGraph, c.addEntries, place, c.checkComplex, c.warnUnreachable} {
 		step()
 		if len(d.errors) > 0 {
 			return nil, nil, d.err()
@@ -95,11 +95,11 @@ func (c *requestCompiler) addRules() {
 		r := &c.policy.Requests[i]
 		c.tables.Rules = append(c.tables.Rules, RequestRule{
 			Name: r.Name, Action: r.Action, Interval: r.Rate.Interval(), Burst: uint32(r.Burst),
-			Per: r.Per, Key: c.keyField(i, r.Per.Key), Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
+			Per: r.Per, Key: c.keyField(owner(i), r.Per.Key), Class: r.Class, Over: r.Over, Block: r.Block, Learn: r.Learn, When: r.When, Auto: r.Rate.Auto,
 			Limits: limitTables(r.Limits),
 		})
 		for j, b := range r.Limits {
-			c.tables.Rules[i].Limits[j].Key = c.keyField(i, b.Per.Key)
+			c.tables.Rules[i].Limits[j].Key = c.keyField(owner(i), b.Per.Key)
 		}
 		c.addRule(i, c.asks(i, r))
 		if len(c.report.errors) > 0 {
@@ -107,6 +107,27 @@ func (c *requestCompiler) addRules() {
 		}
 	}
 }
+
+// fairByValue reports whether requests wait in an order that goes by what they have.
+func (p *Policy) fairByValue() bool {
+	return p.limited() && slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Fair.Key.Kind != "" })
+}
+
+// addFair has the values read by which the requests of a class take turns.
+func (c *requestCompiler) addFair() {
+	c.tables.Fair = make([]int, len(c.policy.Classes))
+	for i := range c.policy.Classes {
+		if c.policy.fairByValue() {
+			c.tables.Fair[i] = c.keyField(classOwner(i), c.policy.Classes[i].Fair.Key)
+		}
+	}
+}
+
+// owner is who asks for a field: a request rule, by its index, or a class.
+type owner int
+
+// classOwner is the class with that index.
+func classOwner(class int) owner { return owner(-1 - class) }
 
 // asks returns what a rule asks for, by number of the field.
 func (c *requestCompiler) asks(rule int, r *Request) []ask {
@@ -153,14 +174,14 @@ func (w *Without) lists() [][]string { return [][]string{w.Header, w.Cookie, w.Q
 
 // askPair returns what a rule asks of a header, cookie or parameter.
 func (c *requestCompiler) askPair(rule int, kind MatchKind, p *Pair) ask {
-	field := c.named(rule, kind, p.Name)
+	field := c.named(owner(rule), kind, p.Name)
 	a := ask{field: field, spots: c.spotsOf(rule, field, p.Values)}
 	if len(p.Folded) == 0 {
 		return a
 	}
 	f := c.fields[field]
 	if f.folded == 0 {
-		f.folded = c.newField(rule, f.name, 0, "")
+		f.folded = c.newField(owner(rule), f.name, 0, "")
 		c.fields[f.folded].small = true
 	}
 	a.spots = append(a.spots, c.spotsOf(rule, f.folded, p.Folded)...)
@@ -178,8 +199,8 @@ func (c *requestCompiler) addPairs() {
 				if len(c.fields) == FieldNamed {
 					c.addField("", 0, "") // pairs begin with an even number
 				}
-				field := c.named(i, MatchHeader+MatchKind(kind), name)
-				c.newField(i, c.fields[field].name, 0, "")
+				field := c.named(owner(i), MatchHeader+MatchKind(kind), name)
+				c.newField(owner(i), c.fields[field].name, 0, "")
 				c.fields[field].any.flags |= PatternEdge // it says that the name is there
 				c.tables.Pairs = len(c.fields)
 			}
@@ -190,44 +211,51 @@ func (c *requestCompiler) addPairs() {
 // parameters returns the field of the number of parameters.
 func (c *requestCompiler) parameters(rule int) int {
 	if c.tables.Parameters == 0 {
-		c.tables.Parameters = c.newField(rule, "parameters", 0, "")
+		c.tables.Parameters = c.newField(owner(rule), "parameters", 0, "")
 	}
 	return c.tables.Parameters
 }
 
 // keyField returns the field of what has a bucket for each of its values, and one more; 0: nothing has.
-func (c *requestCompiler) keyField(rule int, key PerKey) int {
+func (c *requestCompiler) keyField(by owner, key PerKey) int {
 	field := FieldHost
 	switch {
 	case key.Kind == "":
 		return 0
 	case key.Name != "":
-		field = c.named(rule, MatchHeader+MatchKind(slices.Index(pairKinds, key.Kind)), key.Name)
+		field = c.named(by, MatchHeader+MatchKind(slices.Index(pairKinds, key.Kind)), key.Name)
 	}
 	c.fields[field].keyed = true
 	return field + 1
 }
 
 // named returns the field of a header, cookie or parameter.
-func (c *requestCompiler) named(rule int, kind MatchKind, name string) int {
+func (c *requestCompiler) named(by owner, kind MatchKind, name string) int {
 	fields := c.names[kind-MatchHeader]
 	if f, ok := fields[name]; ok {
 		return f
 	}
 	what := map[MatchKind]string{MatchHeader: "header", MatchCookie: "cookie", MatchQuery: "parameter"}[kind]
-	fields[name] = c.newField(rule, what+" "+name, kind, name)
+	fields[name] = c.newField(by, what+" "+name, kind, name)
 	return fields[name]
 }
 
-// newField adds a field for a rule, if there is room for one.
-func (c *requestCompiler) newField(rule int, name string, kind MatchKind, key string) int {
-	if len(c.fields) == MaxFields {
-		r := &c.policy.Requests[rule]
-		c.report.errorf(r.Pos, "request rule %q asks for %s, and rules before it for as many headers, cookies and parameters as there can be, %d; one in \"without\" counts twice, one with patterns of both kinds of \"ignore_case\", too: let rules ask for fewer different ones",
-			r.Name, name, MaxFields-FieldNamed)
-		return MaxFields - 1
+// newField adds a field for who asks for it, if there is room for one.
+func (c *requestCompiler) newField(by owner, name string, kind MatchKind, key string) int {
+	if len(c.fields) < MaxFields {
+		return c.addField(name, kind, key)
 	}
-	return c.addField(name, kind, key)
+	at, what := Pos{}, "class"
+	var asks string
+	if by < 0 {
+		class := &c.policy.Classes[-1-by]
+		at, asks = class.fairAt, class.Name
+	} else {
+		at, asks, what = c.policy.Requests[by].Pos, c.policy.Requests[by].Name, "request rule"
+	}
+	c.report.errorf(at, "%s %q asks for %s, and others before it for as many headers, cookies and parameters as there can be, %d; one in \"without\" counts twice, one with patterns of both kinds of \"ignore_case\", too: let rules ask for fewer different ones",
+		what, asks, name, MaxFields-FieldNamed)
+	return MaxFields - 1
 }
 
 func (c *requestCompiler) addRule(rule int, asks []ask) {

@@ -76,7 +76,7 @@ func (c *requestCompiler) place(seed uint64) {
 		size /= 2
 		seed = mix(seed + hashStep)
 	}
-	c.report.errorf(c.policy.Requests[0].Pos, "the patterns of the request rules hash alike under %d secrets, which should not happen; please report it", maxSeeds)
+	c.report.errorf(Pos{}, "the patterns of the request rules hash alike under %d secrets, which should not happen; please report it", maxSeeds)
 }
 
 // fill puts all entries into the table. It reports whether their keys differ and whether

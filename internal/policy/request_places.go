@@ -78,7 +78,7 @@ func (c *requestCompiler) addLists() {
 		}
 	}
 	for list := range n {
-		field := c.newField(last, "list "+c.policy.Lists[list].Name, 0, "")
+		field := c.newField(owner(last), "list "+c.policy.Lists[list].Name, 0, "")
 		if list == 0 {
 			c.tables.Lists = field
 		}
@@ -104,7 +104,7 @@ func (c *requestCompiler) newPlaces(key string, named func(*Request) []Destinati
 	if len(order) == 0 {
 		return p
 	}
-	p.field = c.newField(rules[order[0]][0], key, 0, "")
+	p.field = c.newField(owner(rules[order[0]][0]), key, 0, "")
 	byRules := map[string]int{}
 	for _, to := range order {
 		var by []byte

@@ -85,6 +85,7 @@ type RequestTables struct {
 	Letters    uint32        // bits: the lowest five bits of the first letters of the names of headers
 	Graph      bool          // the graph is of use: rules have several fields, or none
 	Rules      []RequestRule // in file order
+	Fair       []int         // by class: field + 1 of what divides the share of each source; 0: nothing does
 	Lists      int           // field of the first list; 0: no rule asks for any
 	ListCount  int
 	Places     *PlaceTables // nil: no rule asks whom a request is from, or where it is to
@@ -130,7 +131,7 @@ type MatchField struct {
 	Exact         bool      // there are patterns without a star
 	Words         bool      // there are words to look for
 	Folded        int       // field of the same value in small letters; 0: none
-	Keyed         bool      // rules have a bucket for each of its values
+	Keyed         bool      // something counts for each of its values
 	Kind          MatchKind // of a name; the data path has it in the entry of the name
 }
 

@@ -148,12 +148,16 @@ func (d *decoder) resolveRequests(p *Policy, r *raw, services, classes map[strin
 	d.warnNowhere(p)
 }
 
+// limited reports whether something bounds how many requests are in service, so that others can have to wait.
+func (p *Policy) limited() bool {
+	return slices.ContainsFunc(p.Services, func(s Service) bool { return s.Concurrency.Mode != ConcurrencyUnlimited }) ||
+		slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Max > 0 })
+}
+
 // checkFair warns of an order among requests of which none waits.
 func (d *decoder) checkFair(p *Policy) {
-	limited := slices.ContainsFunc(p.Services, func(s Service) bool { return s.Concurrency.Mode != ConcurrencyUnlimited }) ||
-		slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Max > 0 })
 	for _, c := range p.Classes {
-		if c.fairAt.Line > 0 && !limited {
+		if c.fairAt.Line > 0 && !p.limited() {
 			d.warnf(c.fairAt, `class %q: "fair" has no effect, for no request ever waits: every service is unlimited; give one a "concurrency"`, c.Name)
 		}
 	}

@@ -118,19 +118,20 @@ type Listen struct {
 }
 
 // Fair says between whom the places of a class are divided evenly: sources with the same first V4 or V6
-// bits.
+// bits; and where it has a key, what each of them has between the values of that.
 type Fair struct {
 	V4, V6 int
+	Key    PerKey
 }
 
 // FairNone is a class in order of arrival.
 var FairNone = Fair{}
 
 // FairDefault is what a class has that says nothing: addresses are cheap, networks less so.
-var FairDefault = Fair{24, 48}
+var FairDefault = Fair{V4: 24, V6: 48}
 
 // FairSource is one share per IPv4 address or IPv6 /64.
-var FairSource = Fair{32, 64}
+var FairSource = Fair{V4: 32, V6: 64}
 
 // ClassTable is one class.
 type ClassTable struct {

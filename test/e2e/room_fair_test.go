@@ -84,3 +84,69 @@ func TestRoomFairQueueFull(t *testing.T) {
 	}
 	r.calm()
 }
+
+// as has somebody at one address ask for a path with a value that tells them from others there.
+func (r *room) as(by, value, path string) *visitor {
+	r.t.Helper()
+	v := r.visitAs(bronze, 1)
+	host, more := v.host, ""
+	switch by {
+	case "host":
+		host = value + ".example"
+	case "{cookie: session}":
+		more = "Cookie: a=b; session=" + value + "\r\n"
+	case "{header: x-key}":
+		more = "X-Key: " + value + "\r\n"
+	}
+	v.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n")
+	return v
+}
+
+// What divides the share of a source takes turns there; what has no value, too.
+func TestRoomFairByValue(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"{cookie: session}", "{header: x-key}", "host"} {
+		t.Run(by, func(t *testing.T) {
+			r, first := fairRoom(t, roomPolicy{bronze: "fair: " + by})
+			visitors := []*visitor{first}
+			for i := range 3 {
+				visitors = append(visitors, r.as(by, "a", fmt.Sprintf("/a%d", i+1)))
+				r.await(1, i+1)
+			}
+			visitors = append(visitors, r.as(by, "b", "/b1"))
+			r.await(1, 4)
+			visitors = append(visitors, r.as("", "", "/none"))
+			r.await(1, 5)
+			r.letGo("first")
+			for _, v := range visitors {
+				v.wants(http.StatusOK)
+			}
+			r.wasAsked("/wait?for=first", "/a1", "/b1", "/none", "/a2", "/a3")
+			r.calm()
+		})
+	}
+}
+
+// A full queue makes room for a value that has less in it than another of its source; not for one that is made up where
+// all others have one each.
+func TestRoomFairByValueQueueFull(t *testing.T) {
+	t.Parallel()
+	const by = "{cookie: session}"
+	r, first := fairRoom(t, roomPolicy{service: "queue: {size: 3}", bronze: "fair: " + by})
+	a1 := r.as(by, "a", "/a1")
+	r.await(1, 1)
+	a2 := r.as(by, "a", "/a2")
+	r.await(1, 2)
+	b1 := r.as(by, "b", "/b1")
+	r.await(1, 3)
+	c1 := r.as(by, "c", "/c1")
+	a1.isRejected()
+	r.await(1, 3)
+	d1 := r.as(by, "d", "/d1")
+	d1.isRejected()
+	r.letGo("first")
+	for _, v := range []*visitor{first, a2, b1, c1} {
+		v.wants(http.StatusOK)
+	}
+	r.calm()
+}

@@ -17,16 +17,23 @@ func TestFair(t *testing.T) {
 		all    []contender
 		want   []float64
 	}{
-		{"a hundred times the connections", 16, []contender{{32, 10 * ms, false}, {3200, 10 * ms, false}}, []float64{0.5, 0.5}},
-		{"four times the time", 16, []contender{{50, 10 * ms, false}, {50, 40 * ms, false}}, []float64{0.5, 0.5}},
-		{"fifty times the time", 16, []contender{{50, 10 * ms, false}, {50, 500 * ms, false}}, []float64{0.5, 0.5}},
-		{"three, of which one wants little", 16, []contender{{3200, 10 * ms, false}, {320, 20 * ms, false}, {2, 30 * ms, false}}, []float64{0.44, 0.44, 0.12}},
-		{"one place", 1, []contender{{1, 10 * ms, false}, {100, 3 * ms, false}}, []float64{0.5, 0.5}},
-		{"beside sources that are always new", 8, []contender{{20, 10 * ms, false}, {20, 10 * ms, true}}, []float64{0.033, 0.95}},
+		{"a hundred times the connections", 16, []contender{{connections: 32, cost: 10 * ms}, {connections: 3200, cost: 10 * ms}}, []float64{0.5, 0.5}},
+		{"four times the time", 16, []contender{{connections: 50, cost: 10 * ms}, {connections: 50, cost: 40 * ms}}, []float64{0.5, 0.5}},
+		{"fifty times the time", 16, []contender{{connections: 50, cost: 10 * ms}, {connections: 50, cost: 500 * ms}}, []float64{0.5, 0.5}},
+		{"three, of which one wants little", 16, []contender{{connections: 3200, cost: 10 * ms}, {connections: 320, cost: 20 * ms}, {connections: 2, cost: 30 * ms}}, []float64{0.44, 0.44, 0.12}},
+		{"one place", 1, []contender{{connections: 1, cost: 10 * ms}, {connections: 100, cost: 3 * ms}}, []float64{0.5, 0.5}},
+		{"beside sources that are always new", 8, []contender{{connections: 20, cost: 10 * ms}, {connections: 20, cost: 10 * ms, fresh: true}}, []float64{0.033, 0.95}},
+		{"a value beside one of its source with a hundred times the connections", 16, []contender{{connections: 32, cost: 10 * ms, network: 1}, {connections: 3200, cost: 10 * ms, network: 1}}, []float64{0.5, 0.5}},
+		{"a source beside one with three values", 16, []contender{{connections: 32, cost: 10 * ms, network: 1}, {connections: 50, cost: 10 * ms, network: 2}, {connections: 500, cost: 10 * ms, network: 2}, {connections: 500, cost: 10 * ms, network: 2}}, []float64{0.5, 0.167, 0.167, 0.167}},
+		{"a source beside one that makes its values up", 16, []contender{{connections: 32, cost: 10 * ms, network: 1}, {connections: 3200, cost: 10 * ms, network: 2, madeUp: true}}, []float64{0.5, 0.5}},
+		{"a value beside many made up in its source, and another source", 16, []contender{{connections: 32, cost: 10 * ms, network: 1}, {connections: 32, cost: 10 * ms, network: 2}, {connections: 320, cost: 10 * ms, network: 2, madeUp: true}}, []float64{0.5, 0.00157, 0.498}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all := 0.0
-			got := contest(c.all, c.places, 40_000)
+			got, wrong := contest(c.all, c.places, 40_000)
+			if wrong != "" {
+				t.Fatal(wrong)
+			}
 			for _, served := range got {
 				all += served
 			}

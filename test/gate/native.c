@@ -1373,67 +1373,6 @@ void world_established(__u32 socket, const struct flow_key *k) {
   telling[socket] = the_world.socket[socket].cookie;
 }
 
-/* ---- The order in a class ---- */
-
-struct served {
-  __u64 end;
-  __u32 contender; /* number + 1; 0: the place is free */
-  __u32 line;
-  __u32 owner;
-};
-
-/* Has a request of a contender wait. */
-static void contend(struct class_room *c, const struct contender *all, __u32 who) {
-  static __u64 number = 1000;
-  struct pool *p = the_pool();
-  __u32 node = take_node(p, 0, 0);
-  link_of(p, node)->ifindex = who;
-  if (!node || !join_line(node, (all[who].fresh ? number++ : who + 1) * 0x9e3779b97f4a7c15))
-    abort();
-  line_up(c, p, node, false);
-}
-
-/* Lets the next request into a place. */
-static void let_in(struct class_room *c, const struct contender *all, struct served *s, __u64 now) {
-  struct pool *p = the_pool();
-  for (int i = 0; i < MOST_PUT_OFF && put_off(c, p, front_of(c)); i++)
-    ;
-  __u32 node = front_of(c);
-  if (!node)
-    return;
-  charge_release(c, p, node);
-  unline(c, p, node);
-  const struct node_link *l = link_of(p, node);
-  *s = (struct served){now + all[l->ifindex].cost, l->ifindex + 1, l->line, *owner_of(p, l->line) >> 32};
-  free_node(p, node);
-}
-
-void world_contest(struct contender *all, __u32 count, __u32 places, __u32 requests) {
-  static struct class_room room, *c = &room;
-  static struct served place[64];
-  memset(c, 0, sizeof(*c));
-  memset(place, 0, sizeof(place));
-  for (__u32 i = 0; i < count; i++)
-    for (__u32 n = 0; n < all[i].connections; n++)
-      contend(c, all, i);
-  for (__u64 now = 0; requests; requests--) {
-    struct served *first = NULL;
-    for (__u32 i = 0; i < places; i++) {
-      if (!place[i].contender)
-        let_in(c, all, &place[i], now);
-      if (place[i].contender && (!first || place[i].end < first->end))
-        first = &place[i];
-    }
-    struct contender *who = &all[first->contender - 1];
-    now = first->end;
-    count_service(c, who->cost);
-    charge(c, the_pool(), first->line, first->owner, who->cost);
-    who->served += who->cost;
-    contend(c, all, first->contender - 1);
-    first->contender = 0;
-  }
-}
-
 /* ---- Looking at it ---- */
 
 struct room *world_room(void) { return room_of(0); }
@@ -1500,15 +1439,39 @@ static __u32 walk_list(struct census *c, struct pool *p, const char *name, __u32
   return count;
 }
 
+/* Walks through those of a line with the same value, of which one is in the line. Returns how many there are.
+ */
+static __u32 walk_value(struct census *c, struct pool *p, __u32 front, __u32 class) {
+  __u32 count = 0, prev = 0, value = p->link[front].value, line = p->link[front].line;
+  if (!value)
+    return 1;
+  for (__u32 n = line_of(p, value)->head; n && count <= slot_count;
+       prev = n, n = p->link[n].in[OF_VALUE].next, count++) {
+    const struct node_link *l = &p->link[n];
+    if (l->line != line || l->value != value || l->class != class || l->state != NODE_WAITING ||
+        l->in[OF_VALUE].prev != prev)
+      is_wrong(c, "value %u of line %u: node %u after %u is of value %u of line %u, in state %u, after %u",
+               value, line, n, prev, l->value, l->line, l->state, l->in[OF_VALUE].prev);
+  }
+  if (line_of(p, value)->head != front || line_of(p, value)->tail != prev ||
+      line_of(p, value)->waiting != count)
+    is_wrong(c, "value %u of line %u, with node %u in that, has %u up to %u, and says %u up to %u", value,
+             line, front, count, prev, line_of(p, value)->waiting, line_of(p, value)->tail);
+  return count;
+}
+
 /* Walks through a line. Returns how many wait in it. */
 static __u32 walk_line(struct census *c, struct pool *p, const struct line *line, __u32 number, __u32 class) {
   __u32 count = 0, prev = 0;
-  for (__u32 n = line->head; n && count <= slot_count; prev = n, n = p->link[n].in[IN_LINE].next, count++) {
+  for (__u32 n = line->head; n && count <= slot_count; prev = n, n = p->link[n].in[IN_LINE].next) {
     const struct node_link *l = &p->link[n];
     if (l->line != number || l->class != class || l->state != NODE_WAITING || l->in[IN_LINE].prev != prev)
       is_wrong(c, "line %u of class %u: node %u after %u is of line %u and class %u, in state %u, after %u",
                number, class, n, prev, l->line, l->class, l->state, l->in[IN_LINE].prev);
+    count += walk_value(c, p, n, class);
   }
+  if (line->most && !line_of(p, line->most)->waiting)
+    is_wrong(c, "nobody has value %u, which has most of line %u", line->most, number);
   if (count != line->waiting || prev != line->tail)
     is_wrong(c, "line %u has %u up to %u, and says %u up to %u", number, count, prev, line->waiting,
              line->tail);
@@ -1542,11 +1505,14 @@ static void walk_turns(struct census *c, struct pool *p, const struct class_room
 /* Looks whether each line has as many nodes as are said to be of it. */
 static void check_users(struct census *c, struct pool *p) {
   static __u32 users[LINE_SETS * LINE_WAYS];
-  for (__u32 n = 1; n <= p->fresh; n++)
+  for (__u32 n = 1; n <= p->fresh; n++) {
     if (p->link[n].line)
       users[p->link[n].line - 1]++;
-  for (__u32 n = 1; n <= p->fresh; n++) {
-    __u32 line = p->link[n].line;
+    if (p->link[n].value)
+      users[p->link[n].value - 1]++;
+  }
+  for (__u32 i = 2; i <= 2 * p->fresh + 1; i++) {
+    __u32 line = i % 2 ? p->link[i / 2].value : p->link[i / 2].line;
     if (!line)
       continue;
     __u32 *found = &users[line - 1];
@@ -1564,7 +1530,7 @@ static void walk_free(struct census *c, struct pool *p) {
       return;
     }
     seen_nodes[n] = 1;
-    if (p->link[n].state != NODE_FREE || p->link[n].line)
+    if (p->link[n].state != NODE_FREE || p->link[n].line || p->link[n].value)
       is_wrong(c, "free node %u has the state %u, and line %u", n, p->link[n].state, p->link[n].line);
   }
   if (free + p->used != p->fresh)
@@ -1661,4 +1627,75 @@ bool world_mirrors(__u64 high, __u64 low, bool v6, __u32 mask, __u32 seed) {
   const struct mirror_control m = {.until = 1, .mask = mask, .seed = seed};
   const __u64 source[2] = {high, v6 ? 0 : low};
   return is_chosen(&m, source);
+}
+
+/* ---- The order in a class ---- */
+
+struct served {
+  __u64 end;
+  __u32 contender; /* number + 1; 0: the place is free */
+  __u32 line;
+  __u32 owner;
+};
+
+/* Has a request of a contender wait. */
+static void contend(struct class_room *c, const struct contender *all, __u32 who) {
+  static __u64 number = 1000;
+  struct pool *p = the_pool();
+  const struct contender *k = &all[who];
+  const __u64 spread = 0x9e3779b97f4a7c15;
+  __u64 source = (k->fresh ? number++ : k->network ? k->network + 100 : who + 1) * spread;
+  __u32 node = take_node(p, 0, 0);
+  link_of(p, node)->ifindex = who;
+  if (!node || !join_line(node, source, false))
+    abort();
+  if (k->network && !join_line(node, source ^ ((k->made_up ? number++ : who + 1) * 0xd1342543de82ef95), true))
+    abort();
+  line_up(c, p, node, false);
+  link_of(p, node)->state = NODE_WAITING;
+  c->waiting++;
+}
+
+/* Lets the next request into a place. */
+static void let_in(struct class_room *c, const struct contender *all, struct served *s, __u64 now) {
+  struct pool *p = the_pool();
+  for (int i = 0; i < MOST_PUT_OFF && put_off(c, p, front_of(c)); i++)
+    ;
+  __u32 node = front_of(c);
+  if (!node)
+    return;
+  charge_release(c, p, node);
+  unline(c, p, node);
+  c->waiting--;
+  const struct node_link *l = link_of(p, node);
+  *s = (struct served){now + all[l->ifindex].cost, l->ifindex + 1, l->line, *owner_of(p, l->line) >> 32};
+  free_node(p, node);
+}
+
+void world_contest(struct census *seen, struct contender *all, __u32 count, __u32 places, __u32 requests) {
+  static struct class_room room, *c = &room;
+  static struct served place[64];
+  memset(c, 0, sizeof(*c));
+  memset(place, 0, sizeof(place));
+  for (__u32 i = 0; i < count; i++)
+    for (__u32 n = 0; n < all[i].connections; n++)
+      contend(c, all, i);
+  for (__u64 now = 0; requests; requests--) {
+    struct served *first = NULL;
+    for (__u32 i = 0; i < places; i++) {
+      if (!place[i].contender)
+        let_in(c, all, &place[i], now);
+      if (place[i].contender && (!first || place[i].end < first->end))
+        first = &place[i];
+    }
+    struct contender *who = &all[first->contender - 1];
+    now = first->end;
+    count_service(c, who->cost);
+    charge(c, the_pool(), first->line, first->owner, who->cost);
+    who->served += who->cost;
+    contend(c, all, first->contender - 1);
+    first->contender = 0;
+    if (requests % 100 == 1)
+      walk_turns(seen, the_pool(), c, 0);
+  }
 }

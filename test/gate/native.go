@@ -93,23 +93,29 @@ type contender struct {
 	connections int
 	cost        int // ns in service
 	fresh       bool
+	network     int // of contenders with the same each is a value of one source; 0: it is a source
+	madeUp      bool
 }
 
 // contest divides places among sources in the order of a class, and returns the time in service that each has had.
-func contest(all []contender, places, requests int) (served []float64) {
+func contest(all []contender, places, requests int) (served []float64, wrong string) {
 	native{&C.the_world}.open(sizes{slots: 8192, slotSize: 2048, flows: 16, farewells: 16}, &C.struct_policy{})
 	in := make([]C.struct_contender, len(all))
 	for i, c := range all {
-		in[i] = C.struct_contender{connections: C.__u32(c.connections), cost: C.__u64(c.cost)}
+		in[i] = C.struct_contender{connections: C.__u32(c.connections), cost: C.__u64(c.cost), network: C.__u32(c.network)}
 		if c.fresh {
 			in[i].fresh = 1
 		}
+		if c.madeUp {
+			in[i].made_up = 1
+		}
 	}
-	C.world_contest(&in[0], C.__u32(len(in)), C.__u32(places), C.__u32(requests))
+	var seen C.struct_census
+	C.world_contest(&seen, &in[0], C.__u32(len(in)), C.__u32(places), C.__u32(requests))
 	for i := range in {
 		served = append(served, float64(in[i].served))
 	}
-	return served
+	return served, C.GoString(&seen.wrong[0])
 }
 
 // mirrors reports whether what a source does is copied, under a mask of so many bits.

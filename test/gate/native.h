@@ -148,12 +148,14 @@ void world_established(__u32 socket, const struct flow_key *k); /* and sockops i
 struct contender {
   __u32 connections; /* each asks again at once */
   __u32 fresh;       /* 1: each request is another source's, that has never been there */
+  __u32 network;     /* of contenders with the same each is a value of one source; 0: it is a source */
+  __u32 made_up;     /* 1: each of its requests has another value */
   __u64 cost;        /* ns in service */
   __u64 served;      /* ns in service, so far */
 };
 
 /* Divides places among sources in the order of a class until so many requests have been served. */
-void world_contest(struct contender *all, __u32 count, __u32 places, __u32 requests);
+void world_contest(struct census *seen, struct contender *all, __u32 count, __u32 places, __u32 requests);
 
 void world_census(struct census *c);
 struct room *world_room(void);

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "b89441b6013dffd92a1e713ef1bb740b"
+const compiled = "21b35df186a85406ad229b94e4321a94"

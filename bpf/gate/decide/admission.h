@@ -4,6 +4,7 @@
 #include "gate/above.h"
 #include "gate/recognise/request.h"
 #include "gate/watches.h"
+#include "match/patterns.h"
 #include "policy/bucket.h"
 
 enum fate {
@@ -192,8 +193,15 @@ static __always_inline bool is_gathered(struct scene *sc, __u32 node) {
 /* Told from the ids of rules, with which sources are hashed as well. */
 #define FAIR_HASH (1ULL << 63)
 
-/* Gives a node the line of its request's source, which is `who` of the class: a rank's fair, bits_v4 and
- * bits_v6. False: there is none left. */
+/* The hash of the value by which the requests of a source take turns, from what was read of the request; 0:
+ * it has none. */
+__noinline __u64 fair_value(struct work *w, __u32 key) {
+  const struct reading *r = the_reading();
+  return w && r && w->read ? key_in(&r->keys, key) : 0;
+}
+
+/* Gives a node the line of its request's source, which is `who` of the class: a rank's fair, bits_v4, bits_v6
+ * and key. False: there is none left. Where only its value finds none, it takes its turn by itself. */
 __noinline int choose_line(struct work *w, __u32 node, __u32 who) {
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
@@ -202,8 +210,12 @@ __noinline int choose_line(struct work *w, __u32 node, __u32 who) {
   const struct packet *from = w->proxied && w->named ? &w->from : &w->s.p;
   __u64 id = w->flow.room | w->flow.class << 16 | FAIR_HASH;
   if (!(who & 0xff)) /* FAIR_NONE */
-    return join_line(node, siphash13(secret->key, id, 0, 0));
-  return join_line(node, key_hash(secret, id, from, who >> 8 & 0xff, who >> 16, 0));
+    return join_line(node, siphash13(secret->key, id, 0, 0), false);
+  __u64 hash = key_hash(secret, id, from, who >> 8 & 0xff, who >> 16 & 0xff, 0);
+  bool lined = join_line(node, hash, false);
+  if (lined && who >> 24)
+    join_line(node, siphash13(secret->key, id, hash, fair_value(w, who >> 24)), true);
+  return lined;
 }
 
 /* Puts a request, whose frame is in the node's slot, into the queue, or into service if that
@@ -218,7 +230,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
   const struct room_config *c = sc->config;
   int fate = FATE_LOST, held = hold_turn(sc, w->flow.class, w->flow.rank);
   const struct rank *k = &c->rank[w->flow.rank & (MAX_RANKS - 1)];
-  bool lined = choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16);
+  bool lined = choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16 | (__u32)k->key << 24);
   lock_current(sc, w->flow.room, w->now);
   if (gathered ? is_gathered(sc, node) : is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);

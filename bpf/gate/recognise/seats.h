@@ -115,7 +115,7 @@ __noinline int give_way(struct __sk_buff *skb, struct work *w) {
   if (f->id == w->look.id && f->next == w->look.received && may_give_way(f, lenient)) {
     mine = parked || lenient;
     if (mine)
-      end_flow(sc.room, sc.pool, f, now);
+      close_flow(sc.room, sc.pool, f, now); /* it has no node */
     else
       f->since = now; /* it is another's turn */
   }

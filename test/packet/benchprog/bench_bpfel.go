@@ -244,11 +244,13 @@ type BenchPool struct {
 		Tail    uint32
 		Waiting uint32
 		Turn    uint32
+		Most    uint32
+		Pad     uint32
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
 		Since uint64
-		In    [3]struct {
+		In    [4]struct {
 			_    structs.HostLayout
 			Next uint32
 			Prev uint32
@@ -264,7 +266,7 @@ type BenchPool struct {
 		Pad     [2]uint8
 		Ifindex uint32
 		Line    uint32
-		Pad2    uint32
+		Value   uint32
 	}
 }
 

@@ -186,11 +186,13 @@ type RulesPool struct {
 		Tail    uint32
 		Waiting uint32
 		Turn    uint32
+		Most    uint32
+		Pad     uint32
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
 		Since uint64
-		In    [3]struct {
+		In    [4]struct {
 			_    structs.HostLayout
 			Next uint32
 			Prev uint32
@@ -206,7 +208,7 @@ type RulesPool struct {
 		Pad     [2]uint8
 		Ifindex uint32
 		Line    uint32
-		Pad2    uint32
+		Value   uint32
 	}
 }
 
