@@ -128,7 +128,7 @@ func TestSchemaRefusesNothingValid(t *testing.T) {
 			if err != nil {
 				continue // what cannot be written cannot be read
 			}
-			if readable, schema, decoder := judged(s, data); readable && decoder == nil && schema != nil {
+			if readable, schema, decoder := judged(s, "policy.yaml", data); readable && decoder == nil && schema != nil {
 				t.Fatalf("the schema refuses what is accepted: %v, in\n%s", schema, data)
 			}
 		}

@@ -70,8 +70,8 @@ func asEditorsSee(n *yaml.Node) any {
 
 // judged is what the schema and the decoder say of a policy. readable is false of what
 // is no YAML document.
-func judged(s *jsonschema.Schema, data []byte) (readable bool, schema, decoder error) {
-	_, _, decoder = Parse("policy.yaml", data)
+func judged(s *jsonschema.Schema, file string, data []byte) (readable bool, schema, decoder error) {
+	_, _, decoder = Parse(file, data)
 	var ignored diagnostics
 	root := document(&ignored, data)
 	if root == nil {
@@ -105,7 +105,7 @@ func TestSchemaOfGoldens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		readable, schema, decoder := judged(s, data)
+		readable, schema, decoder := judged(s, file, data)
 		switch {
 		case decoder == nil && schema != nil:
 			t.Errorf("%s: the schema refuses what is accepted: %v", file, schema)
@@ -126,7 +126,7 @@ func TestSchemaOfReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range yamlBlock.FindAllStringSubmatch(string(text), -1) {
-		if _, schema, decoder := judged(s, []byte(b[1])); decoder == nil && schema != nil {
+		if _, schema, decoder := judged(s, "policy.yaml", []byte(b[1])); decoder == nil && schema != nil {
 			t.Errorf("%v, in\n%s", schema, b[1])
 		}
 	}
