@@ -47,8 +47,8 @@ static __always_inline int http_step(struct __sk_buff *skb, struct work *w) {
   return before(w->s.seq, f->body) && before(f->start, end) ? STEP_AGAIN : STEP_BODY;
 }
 
-/* What a segment of a flow in the table is, which w->flow is a copy of. */
-static __always_inline int flow_step(struct __sk_buff *skb, struct work *w) {
+/* What a segment of a flow in the table is, which w->flow is a copy of the entry of. */
+static __always_inline int flow_step(struct __sk_buff *skb, struct work *w, struct flow *entry) {
   const struct flow *f = &w->flow;
   if (!f->id) /* it is being deleted */
     return w->s.length ? drop(REASON_RACE) : TCX_NEXT;
@@ -64,12 +64,12 @@ static __always_inline int flow_step(struct __sk_buff *skb, struct work *w) {
     return drop(REASON_RACE);
   if (f->state != FLOW_SERVED || f->flags & FLOW_ANSWERED)
     return STEP_STREAM;
-  return f->flags & FLOW_COOKIE || before(w->s.seq, f->next) ? on_body(skb, w) : TCX_NEXT;
+  return f->flags & FLOW_COOKIE || before(w->s.seq, f->next) ? on_body(skb, w, entry) : TCX_NEXT;
 }
 
 /* Bytes of the request in service are watched while the stack may lack some. */
-static __always_inline int body_step(struct __sk_buff *skb, struct work *w) {
-  return w->flow.state == FLOW_SERVED && w->flow.watched ? on_body(skb, w) : TCX_NEXT;
+static __always_inline int body_step(struct __sk_buff *skb, struct work *w, struct flow *f) {
+  return w->flow.state == FLOW_SERVED && w->flow.watched ? on_body(skb, w, f) : TCX_NEXT;
 }
 
 /* What is behind the bytes of the last request. */
@@ -113,89 +113,102 @@ __noinline int clear_urgent(struct __sk_buff *skb, struct work *w) {
   return 0;
 }
 
-static __always_inline int take_step(struct __sk_buff *skb, struct work *w, int step) {
-  switch (step) {
-  case STEP_UNTRACKED:
-    return on_untracked(skb, w);
-  case STEP_FIRST_REQUEST:
-    return on_first_request(skb, w);
-  case STEP_UNDERWAY:
+/* A connection without a flow, or whose flow is to be made anew. */
+static __always_inline int begin_flow(struct __sk_buff *skb, struct work *w, int step) {
+  if (step == STEP_UNTRACKED)
+    step = on_untracked(skb, w);
+  if (step == STEP_UNDERWAY)
     return on_underway(skb, w);
+  return step == STEP_FIRST_REQUEST ? on_first_request(skb, w) : step;
+}
+
+/* `f` is the entry of w->flow. */
+static __always_inline int take_step(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
+  switch (step) {
   case STEP_WAITING:
-    return on_waiting(skb, w);
+    return on_waiting(skb, w, f);
   case STEP_AGAIN:
-    return on_again(skb, w);
+    return on_again(skb, w, f);
   case STEP_BODY:
-    step = body_step(skb, w);
+    step = body_step(skb, w, f);
     return step == TCX_NEXT ? behind_step(w) : step;
   case STEP_BODY_ALONE:
-    return body_step(skb, w);
+    return body_step(skb, w, f);
   case STEP_SERVED:
-    return on_served(skb, w);
+    return on_served(skb, w, f);
   case STEP_PAUSED:
-    return on_paused(skb, w);
+    return on_paused(skb, w, f);
   case STEP_IDLE:
-    return on_idle(skb, w);
+    return on_idle(skb, w, f);
   case STEP_NEXT:
-    return on_next(skb, w);
+    return on_next(skb, w, f);
   case STEP_NEXT_REQUEST:
-    return on_next_request(skb, w);
+    return on_next_request(skb, w, f);
   case STEP_UNFOLLOWED:
-    return on_unfollowed(skb, w);
+    return on_unfollowed(skb, w, f);
   case STEP_STREAM:
-    return on_stream(skb, w);
+    return on_stream(skb, w, f);
   case STEP_READ:
     w->why = read_rules(skb, w);
     w->read = 1;
-    return STEP_JUDGE;
+    return on_judge(skb, w, f);
   case STEP_JUDGE:
-    return on_judge(skb, w);
+    return on_judge(skb, w, f);
   case STEP_COMPARE:
     w->why = read_rules(skb, w);
-    return on_compare(skb, w);
+    return on_compare(skb, w, f);
   case STEP_TURN:
-    return on_turn(skb, w);
+    return on_turn(skb, w, f);
   case STEP_GATHER:
-    return on_gather(skb, w);
+    return on_gather(skb, w, f);
   case STEP_GATHERED:
-    return on_gathered(skb, w);
+    return on_gathered(skb, w, f);
   case STEP_EXEMPT:
-    return on_exempt(skb, w);
+    return on_exempt(skb, w, f);
   case STEP_REJECT:
-    return on_reject(skb, w);
+    return on_reject(skb, w, f);
   case STEP_GIVE_UP:
-    return on_give_up(skb, w);
+    return on_give_up(skb, w, f);
   }
   return step;
 }
 
 /* Goes from a step to the verdict. */
-static __always_inline int take_steps(struct __sk_buff *skb, struct work *w, int step) {
-  for (int i = 0; i < MAX_WAY && step >= STEP_UNTRACKED; i++)
-    step = take_step(skb, w, step);
+static __always_inline int take_steps(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
+  for (int i = 0; i < MAX_WAY && step >= STEP_UNTRACKED; i++) {
+    if (step <= STEP_UNDERWAY) {
+      step = begin_flow(skb, w, step);
+      if (step < STEP_UNTRACKED)
+        return step;
+      f = find_by_key(&flows, &w->key);
+    }
+    if (!f)
+      return drop(REASON_RACE);
+    step = take_step(skb, w, f, step);
+  }
   return step < STEP_UNTRACKED ? step : TCX_NEXT;
 }
 
 /* A segment that says no more than that others have arrived, or a reset, of a connection in the table whose
  * request does not wait. */
-static __always_inline int bare_step(struct __sk_buff *skb, struct work *w, const struct flow *f) {
+static __always_inline int bare_step(struct __sk_buff *skb, struct work *w, struct flow *f) {
   w->flow.room = f->room;
   if (f->flags & FLOW_NEW) /* its first request is still to come: the server need not know it yet */
     return drop(REASON_HANDSHAKE);
   if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
-    return on_early_reset(skb, w);
+    return on_early_reset(skb, w, f);
   if (f->state == FLOW_SERVED && f->watched && !(f->flags & FLOW_ANSWERED))
-    return on_early_ack(skb, w);
+    return on_early_ack(skb, w, f);
   return TCX_NEXT;
 }
 
-/* What a segment to a port of the gate is. */
-static __always_inline int first_step(struct __sk_buff *skb, struct work *w) {
+/* What a segment to a port of the gate is. *flow: the entry of its connection, if it is in the table. */
+static __always_inline int first_step(struct __sk_buff *skb, struct work *w, struct flow **flow) {
   if (!(w->s.flags & (TCP_ACK | TCP_RST)))
     return TCX_NEXT; /* no stack takes it */
   if (w->s.flags & TCP_URG)
     clear_urgent(skb, w);
-  const struct flow *f = find_by_key(&flows, &w->key);
+  struct flow *f = *flow = find_by_key(&flows, &w->key);
   if (!f)
     return STEP_UNTRACKED;
   if (!changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING)
@@ -203,7 +216,7 @@ static __always_inline int first_step(struct __sk_buff *skb, struct work *w) {
   w->flow = *f;
   w->next = w->flow.next;
   w->flags = w->flow.flags;
-  return flow_step(skb, w);
+  return flow_step(skb, w, f);
 }
 
 /* Decides on a segment to a port of the gate. */
@@ -215,7 +228,8 @@ static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w)
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
   w->flow.room = MAX_SERVICES;
-  int verdict = take_steps(skb, w, first_step(skb, w));
+  struct flow *f = NULL;
+  int step = first_step(skb, w, &f), verdict = take_steps(skb, w, f, step);
   see_to(skb, w, w->flow.room);
   return verdict;
 }

@@ -40,23 +40,28 @@ static __always_inline bool is_lenient(const struct scene *sc) {
   return sc->config->shadow || !is_strict(sc->config, sc->room);
 }
 
-/* Gets together what concerns w->flow. False: as above, or the flow has ended meanwhile. */
-static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
+/* Gets together what concerns w->flow, of which this is the entry in the table, as it was found for the
+ * segment: it may be another connection's by now, which its id tells under the lock. False: as above, or
+ * there is none. */
+static __always_inline bool open_flow_scene(struct scene *sc, struct work *w, struct flow *f) {
   sc->w = w;
-  if (!open_scene(sc, w->flow.room))
-    return false;
-  sc->flow = find_by_key(&flows, &w->key);
-  return sc->flow;
+  sc->flow = f;
+  return f && open_scene(sc, w->flow.room);
+}
+
+/* The same, with a look-up. */
+static __always_inline bool set_flow_scene(struct scene *sc, struct work *w) {
+  return open_flow_scene(sc, w, find_by_key(&flows, &w->key));
 }
 
 /* A time for flow.unread_since, never 0. */
 static __always_inline __u32 unread_time(void) { return (__u32)(bpf_ktime_get_ns() >> 20) | 1; }
 
 /* The same, for bytes that have to be followed: they may not be, while nothing is held back. */
-static __always_inline bool set_followed_scene(struct scene *sc, struct work *w) {
-  if (!set_flow_scene(sc, w))
+static __always_inline bool open_followed_scene(struct scene *sc, struct work *w, struct flow *f) {
+  if (!open_flow_scene(sc, w, f))
     return false;
-  if (is_lenient(sc))
-    sc->flow->unread_since = unread_time();
+  if (is_lenient(sc) && f->id == w->flow.id)
+    f->unread_since = unread_time();
   return true;
 }

@@ -38,8 +38,9 @@ enum step {
   STEP_STALE, /* the flow went on meanwhile: look again */
 };
 
-/* Steps from one to the last at most. */
-#define MAX_WAY 12
+/* Steps from one to the last at most; those that lead to a flow count as one, and so do READ and JUDGE:
+ * AGAIN, BODY, SERVED, IDLE, NEXT, UNFOLLOWED, FIRST_REQUEST, READ, REJECT. */
+#define MAX_WAY 9
 
 /* How long what was released may need to the stack, ns. */
 #define ON_ITS_WAY 100000000ULL

@@ -16,9 +16,9 @@ static __always_inline __u32 request_begin(const struct work *w) {
 }
 
 /* Ends the connection of a request that is not to be served, as w->why says. */
-__noinline int on_reject(struct __sk_buff *skb, struct work *w) {
+__noinline int on_reject(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
+  if (!w || !open_request_scene(&sc, w, f))
     return drop(REASON_RACE);
   __u32 has = request_begin(w), why = w->why;
   if (w->grown) {
@@ -66,9 +66,9 @@ static __always_inline bool exempt(struct scene *sc) {
 }
 
 /* A request of which a rule says that it passes. */
-__noinline int on_exempt(struct __sk_buff *skb, struct work *w) {
+__noinline int on_exempt(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
+  if (!w || !open_request_scene(&sc, w, f))
     return w ? drop(REASON_RACE) : TCX_DROP;
   __u32 beyond = exceeds(w) ? w->s.seq + w->s.length - w->flow.next : 0;
   if (w->grown)
@@ -295,12 +295,12 @@ static __always_inline void note_fate(struct work *w, __u32 why) {
 }
 
 /* Does with the request what has been read of it, or its rule, says. */
-__noinline int apply_rules(struct work *w) {
+__noinline int apply_rules(struct work *w, struct flow *f) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
   __u32 why = w->why;
-  if (!(w->grown ? set_claimed_scene(&sc, w) : set_flow_scene(&sc, w)))
+  if (!open_request_scene(&sc, w, f))
     return drop(REASON_RACE); /* the flow has ended: what comes again is decided anew */
   w->now = bpf_ktime_get_ns();
   set_rank(&w->flow, sc.config, w->flow.home);
@@ -330,12 +330,12 @@ __noinline int apply_rules(struct work *w) {
 
 /* A request begins, and all of its head is there: what its rule says of it, which who tries out another
  * policy gets a copy of. */
-__noinline int on_judge(struct __sk_buff *skb, struct work *w) {
+__noinline int on_judge(struct __sk_buff *skb, struct work *w, struct flow *f) {
   if (!w)
     return TCX_NEXT;
   __u32 level = run_level();
   bool copies = is_mirrored() && begin_mirror(skb, w, level);
-  int step = w->read ? apply_rules(w) : next_step(w);
+  int step = w->read ? apply_rules(w, f) : next_step(w);
   if (copies)
     end_mirror(w, level);
   return step;
@@ -343,10 +343,10 @@ __noinline int on_judge(struct __sk_buff *skb, struct work *w) {
 
 /* The whole of a request's head again, of which the stack has nothing, after read_rules(): the rule must be
  * the one by which it was decided. */
-__noinline int on_compare(struct __sk_buff *skb, struct work *w) {
+__noinline int on_compare(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
   struct reading *r = the_reading();
-  if (!w || !r || !set_flow_scene(&sc, w))
+  if (!w || !r || !open_flow_scene(&sc, w, f))
     return drop(REASON_RACE);
   if (w->why || r->best != w->flow.rule)
     return close_checked(skb, w, REASON_FORGED);

@@ -129,16 +129,21 @@ static __always_inline void unclaim(struct scene *sc) {
     free_node(sc->pool, node);
 }
 
-/* set_flow_scene() of a flow whose slot is claimed. False: the flow has ended, and the slot is free. */
-static __always_inline bool set_claimed_scene(struct scene *sc, struct work *w) {
+/* open_flow_scene() of a flow whose slot is claimed. False: the flow has ended, and the slot is free. */
+static __always_inline bool open_claimed_scene(struct scene *sc, struct work *w, struct flow *f) {
   sc->w = w;
+  sc->flow = f;
   if (!open_scene(sc, w->flow.room))
     return false;
-  sc->flow = find_by_key(&flows, &w->key);
-  if (sc->flow)
+  if (f && f->id == w->flow.id)
     return true;
   unclaim(sc);
   return false;
+}
+
+/* What concerns a flow, with the slot that is claimed, if its request is in one. */
+static __always_inline bool open_request_scene(struct scene *sc, struct work *w, struct flow *f) {
+  return w->grown ? open_claimed_scene(sc, w, f) : open_flow_scene(sc, w, f);
 }
 
 /* Has the stack not find the request in a slot too old. */
@@ -243,9 +248,9 @@ static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u
 }
 
 /* The request of w->flow, which is in the table, begins with this segment, or goes on. */
-__noinline int on_turn(struct __sk_buff *skb, struct work *w) {
+__noinline int on_turn(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   int fate = admit(skb, &sc);

@@ -88,9 +88,9 @@ static __always_inline int pass_on(struct scene *sc) {
 
 /* Bytes that the stack has not got of a request in service that is watched. Those beyond others would have it
  * make a socket without these, if it has not made one when they must have come. */
-__noinline int on_body(struct __sk_buff *skb, struct work *w) {
+__noinline int on_body(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 end = w->s.seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);
@@ -134,9 +134,9 @@ static __always_inline int on_early(struct __sk_buff *skb, struct scene *sc) {
 }
 
 /* Bytes behind those that are known of the request in service. */
-__noinline int on_served(struct __sk_buff *skb, struct work *w) {
+__noinline int on_served(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_followed_scene(&sc, w))
+  if (!w || !open_followed_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 next = w->flow.next, flags = w->flow.flags;
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
@@ -259,9 +259,9 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
 
 /* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
  * before, for whatever reason, these are what the server will read, and must say the same. */
-__noinline int on_again(struct __sk_buff *skb, struct work *w) {
+__noinline int on_again(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_followed_scene(&sc, w) || is_lenient(&sc))
+  if (!w || !open_followed_scene(&sc, w, f) || is_lenient(&sc))
     return STEP_BODY_ALONE;
   find_socket(skb, &w->key, &w->socket);
   if (!takes_data(&w->socket) && w->socket.state != BPF_TCP_LISTEN)
@@ -329,15 +329,15 @@ static __always_inline void expect_answer(struct flow *f, __u32 ack) {
 }
 
 /* The next request of a connection. */
-__noinline int on_next_request(struct __sk_buff *skb, struct work *w) {
+__noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 next = w->flow.next;
   if (has_moved(&sc))
     return move(&sc);
-  if (!is_lenient(&sc))
-    sc.flow->unread_since = 0; /* all is known again */
+  if (!is_lenient(&sc) && f->id == w->flow.id)
+    f->unread_since = 0; /* all is known again */
   forget_slot(&sc);
   w->now = bpf_ktime_get_ns();
   /* If it is the first, which has come twice at once, it is that still. */
@@ -384,9 +384,9 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
 }
 
 /* Bytes behind those of the last request, which is over. */
-__noinline int on_idle(struct __sk_buff *skb, struct work *w) {
+__noinline int on_idle(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_followed_scene(&sc, w))
+  if (!w || !open_followed_scene(&sc, w, f))
     return TCX_NEXT;
   if (reclassify(skb, &sc))
     return STEP_NEXT;
@@ -395,9 +395,9 @@ __noinline int on_idle(struct __sk_buff *skb, struct work *w) {
 }
 
 /* The next request of a connection begins, of the class that its connection has. */
-__noinline int on_next(struct __sk_buff *skb, struct work *w) {
+__noinline int on_next(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 next = w->flow.next, seq = w->s.seq;
   if (before(next, seq) && was_passed_by(skb, w))
@@ -414,9 +414,9 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w) {
 }
 
 /* The body goes on of a request that has paused: it takes its turn again. */
-__noinline int on_paused(struct __sk_buff *skb, struct work *w) {
+__noinline int on_paused(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_followed_scene(&sc, w))
+  if (!w || !open_followed_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 seq = w->s.seq, end = seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);

@@ -37,9 +37,9 @@ __noinline int is_hello_again(struct __sk_buff *skb, struct work *w) {
 }
 
 /* Data of a connection that does not wait. */
-__noinline int on_stream(struct __sk_buff *skb, struct work *w) {
+__noinline int on_stream(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   __u32 seq = w->s.seq, end = seq + w->s.length;
   find_socket(skb, &w->key, &w->socket);

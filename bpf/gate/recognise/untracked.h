@@ -109,9 +109,8 @@ static __always_inline int on_empty_close(struct __sk_buff *skb, struct work *w)
 
 /* A reset of a connection whose request was released, and which the stack has not made a socket of: it
  * dropped the request, and its client does not send it again. There is no socket whose end would say so. */
-__noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
-  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
-  if (!f)
+__noinline int on_early_reset(struct __sk_buff *skb, struct work *w, struct flow *f) {
+  if (!w || !f)
     return TCX_NEXT;
   w->flow = *f;
   w->now = bpf_ktime_get_ns();
@@ -130,13 +129,12 @@ __noinline int on_early_reset(struct __sk_buff *skb, struct work *w) {
 
 /* An acknowledgement on a connection whose request was let in and has not been answered. If the stack has not
  * made a socket of it, the request is what it is to make one of. */
-__noinline int on_early_ack(struct __sk_buff *skb, struct work *w) {
+__noinline int on_early_ack(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
-  if (!f)
+  if (!w || !f)
     return TCX_NEXT;
   w->flow = *f;
-  if (!set_flow_scene(&sc, w) || is_lenient(&sc))
+  if (!open_flow_scene(&sc, w, f) || is_lenient(&sc))
     return TCX_NEXT;
   find_socket(skb, &w->key, &w->socket);
   if (!is_opening(&w->socket, &w->flow))
@@ -198,9 +196,9 @@ static __always_inline bool may_go_on(const struct scene *sc) {
 
 /* Of a connection it is not known any more where its next request begins: it is ended. If bytes have passed
  * while nothing was held back, it goes on as one that is older than the gate. */
-__noinline int on_unfollowed(struct __sk_buff *skb, struct work *w) {
+__noinline int on_unfollowed(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   bool lenient = is_lenient(&sc);
   if (!lenient && !may_go_on(&sc))

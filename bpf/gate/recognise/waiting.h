@@ -15,9 +15,8 @@ static __always_inline bool is_forged(struct __sk_buff *skb, struct work *w, con
 }
 
 /* A segment whose client gives up a request that waits, by FIN or RST. */
-__noinline int on_give_up(struct __sk_buff *skb, struct work *w) {
-  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
-  struct slot *slot = f ? slot_of(w->flow.node) : NULL;
+__noinline int on_give_up(struct __sk_buff *skb, struct work *w, struct flow *f) {
+  struct slot *slot = w && f ? slot_of(w->flow.node) : NULL;
   if (!slot)
     return TCX_DROP;
   if (!checksum_holds(skb, w))
@@ -89,9 +88,9 @@ static __always_inline bool continues(const struct work *w, __u32 end) {
 
 /* A request begins of whose head this is a piece. The gate puts the pieces together in a slot,
  * and acknowledges them: a client may send one only when it knows that the last has arrived. */
-__noinline int on_gather(struct __sk_buff *skb, struct work *w) {
+__noinline int on_gather(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_DROP;
   int fate;
   w->keep = w->s.length;
@@ -127,9 +126,9 @@ static __always_inline int reject_whole(struct __sk_buff *skb, struct scene *sc,
 
 /* The head of the request of w->flow has ended with this segment, which makes its slot w->grown
  * bytes long: takes its turn. */
-__noinline int on_gathered(struct __sk_buff *skb, struct work *w) {
+__noinline int on_gathered(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_claimed_scene(&sc, w))
+  if (!w || !open_claimed_scene(&sc, w, f))
     return drop(REASON_RACE);
   __u32 node = w->flow.node;
   struct slot *slot = slot_of(node);
@@ -292,9 +291,9 @@ static __always_inline int more_of_rest(struct __sk_buff *skb, struct scene *sc,
 }
 
 /* A further segment of a flow whose request is in a slot. */
-__noinline int on_waiting(struct __sk_buff *skb, struct work *w) {
+__noinline int on_waiting(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  if (!w || !open_flow_scene(&sc, w, f))
     return TCX_DROP;
   const struct segment *s = &w->s;
   struct slot *slot = slot_of(w->flow.node);

@@ -197,7 +197,7 @@ int bench_rules(struct __sk_buff *skb) {
   if (!bench_classify(skb, w) || !bench_scan(skb, w))
     return bench_end(false);
   w->why = read_rules(skb, w);
-  return bench_end(apply_rules(w) == STEP_TURN && w->flow.rule != NO_MATCH);
+  return bench_end(apply_rules(w, find_by_key(&flows, &w->key)) == STEP_TURN && w->flow.rule != NO_MATCH);
 }
 
 /* The frame's length says which of two rooms. */
