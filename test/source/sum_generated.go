@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "21b35df186a85406ad229b94e4321a94"
+const compiled = "cc6eb7a7ce81e4ef35010ab12d86921c"
