@@ -144,7 +144,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		return 0, SignalIdle
 	}
 	if !was {
-		c.search.begin(s, &c.est, &c.inside, c.config)
+		c.search.begin(s, &c.est, &c.inside, c.config, c.bound.probes.on)
 	}
 	c.search.observe(s, &c.est, &c.inside, c.config)
 	return c.search.limit(), c.search.signal

@@ -86,3 +86,33 @@ func TestPlacesWithoutWork(t *testing.T) {
 		}
 	}
 }
+
+// TestIdlersLookLikeAQueue has a server that keeps up, and clients that leave requests there on which nobody works. As
+// many are in service as ever, as where clients queue that ask again at once. To see whether they do must cost
+// nobody much.
+func TestIdlersLookLikeAQueue(t *testing.T) {
+	for _, idlers := range []int{10, 50, 300} {
+		run := func(c *Controller) (goodput, p99 float64) {
+			begun := 0
+			w := newWorld(&server{cores: 2, request: func(r *rand.Rand) []stage {
+				if begun++; begun <= idlers {
+					return []stage{{delay, 1000}}
+				}
+				return []stage{{onCPU, 0.0005}, {delay, 0.05}}
+			}}, 5)
+			w.controller, w.decided = c, trace(w)
+			w.loop(idlers)
+			w.run(0.1)
+			w.loop(idlers + 8)
+			w.open(gold, func() float64 { return 20 })
+			w.run(1)
+			return w.measure(30)
+		}
+		free, p99 := run(nil)
+		got, p := run(New(Config{QueueSize: 4096}))
+		t.Logf("%d idlers: %.0f/s of %.0f/s, gold's p99 %.1f ms of %.1f ms", idlers, got, free, 1e3*p, 1e3*p99)
+		if got < 0.95*free || p > p99+0.3 {
+			t.Errorf("%d idlers: %.0f/s of %.0f/s, gold's p99 %.1f ms of %.1f ms", idlers, got, free, 1e3*p, 1e3*p99)
+		}
+	}
+}

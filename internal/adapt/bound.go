@@ -20,6 +20,7 @@ type binding struct {
 	slow   float64 // seconds for which requests have waited inside the server
 	waits  float64 // share of the last second in which requests waited
 	crowd  float64 // requests in service when it began
+	probes prober
 }
 
 // used tells whether the limit of a sample was reached, so that a request that waits does so
@@ -29,9 +30,12 @@ func used(s *Sample) bool {
 }
 
 func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
+	b.probes.step(s, e, q, b.active)
 	if b.active {
 		if float64(s.InService+s.Waiting) < min(q.target(0, s)*q.rate, b.crowd)/2 {
-			*b = binding{} // they may as well wait inside
+			b.end() // they may as well wait inside
+		} else if f.vain {
+			b.end()
 		} else if f.trial <= f.base { // with more let in to try it, that none waits says nothing
 			b.leave(s)
 		}
@@ -52,9 +56,15 @@ func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 		b.slow = 0
 	}
 	if b.run >= enterFor || b.slow >= slowFor-1e-9 || (b.run > 0 || b.slow > 0) && paging(s) {
-		*b = binding{active: true, waits: 1, crowd: float64(s.InService)}
+		*b = binding{active: true, waits: 1, crowd: float64(s.InService), probes: b.probes}
+	} else if b.probes.due() {
+		*b = binding{active: true, waits: 1, probes: b.probes}
+		b.probes.begin()
 	}
 }
+
+// end lets requests be held no more.
+func (b *binding) end() { *b = binding{probes: b.probes} }
 
 // queuesInside tells whether what waits inside the server takes longer than it should.
 func queuesInside(s *Sample, e *estimator, q *inside) bool {
@@ -87,7 +97,7 @@ func (b *binding) leave(s *Sample) {
 	}
 	b.waits += (now - b.waits) * (1 - math.Exp(-s.Span.Seconds()/leaveFor))
 	if b.waits < 0.5 {
-		*b = binding{}
+		b.end()
 	}
 }
 

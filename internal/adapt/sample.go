@@ -3,6 +3,7 @@
 package adapt
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -85,4 +86,12 @@ func (h *Histogram) Count() (n uint64) {
 		n += b
 	}
 	return n
+}
+
+// within returns the sum of all durations, in seconds, of which each counts for so many at the most.
+func (h *Histogram) within(most float64) (sum float64) {
+	for i, b := range h.Buckets {
+		sum += float64(b) * min(math.Ldexp(1.5, i)/1e6, most)
+	}
+	return sum
 }

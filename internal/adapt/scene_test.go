@@ -238,3 +238,22 @@ func TestNeighbour(t *testing.T) {
 		})
 	}
 }
+
+// TestBusyNeighbour has others compute on the processors of processes that a front hides: that all is busy must not
+// lower the limit to what would be enough if it were them.
+func TestBusyNeighbour(t *testing.T) {
+	run := func(limit int, c *Controller) (goodput, p99 float64) {
+		v := fronted(8, 0.0002, 0.02, 1)()
+		v.others = 1
+		w := newWorld(v, 17)
+		w.limit, w.controller, w.decided, w.noTasks = limit, c, trace(w), true
+		w.open(gold, func() float64 { return 10 })
+		w.loop(64)
+		w.run(2)
+		return w.measure(10)
+	}
+	most, _ := run(0, nil)
+	if got, p99 := run(0, New(Config{QueueSize: 4096})); got < 0.9*most {
+		t.Errorf("%.0f/s of %.0f/s, gold's p99 %.1f ms", got, most, 1e3*p99)
+	}
+}

@@ -5,43 +5,45 @@ package adapt
 import "math"
 
 const (
-	busyEnough  = 0.965 // utilisation that a limit must keep up
-	busyFully   = 0.985 // utilisation from which on a lower limit may do
-	busyHardly  = 0.955 // utilisation below which processors are not what requests wait for
-	idlePlain   = 0.85  // utilisation below which a lower limit has plainly left processors idle
-	busyAbout   = 0.85  // utilisation of the sample with which overload begins that means the same
-	lossAllow   = 0.025 // share of throughput that a lower limit may cost
-	drained     = 32.0  // requests in service per core from which on a server is drained
-	lossFar     = 0.1   // the same, of one far lower, at first
-	lossMost    = 0.04  // the same, of all lower limits together: busy processors may do less with each request
-	regain      = 0.015 // share of throughput that a higher limit has to bring where that was lost
-	peakAfter   = 0.6   // of the patience for a trial, for how long a base must have been seen to compare it with others
-	peakSpan    = 120.0 // seconds over which the most that a base has brought is forgotten
-	regretAt    = 0.15  // seconds of the base before which it is not
-	regretFor   = 2.0   // seconds after which a base that was lowered is taken to be enough
-	lowFor      = 60.0  // seconds for which a base that was not enough after all bounds what is tried
-	leastFor    = 2.0   // seconds for which a trial that left processors idle bounds what is tried
-	lowShare    = 1.5   // the least that is tried then, as a multiple of it
-	crowd       = 2.0   // requests in service per core of which most must wait for something else
-	queueMost   = 5.0   // the same, that may queue for processors without these being busy all the time
-	gainShare   = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
-	gainFar     = 0.2   // the same, of a limit far higher
-	pauseFirst  = 1.0   // seconds until a trial that failed is made again, the first time
-	pauseMost   = 32.0  // the same, at the most
-	jumpAfter   = 60.0  // seconds after a change of the server in which times in service before it are not gone by
-	idleAfter   = 1.5   // seconds of the base after which those in service that do not leave are seen
-	idleNothing = 0.1   // utilisation at which nothing is done
-	stallFor    = 0.15  // seconds of that for which a trial goes on
-	idleSoon    = 0.3   // the same, where nothing is done meanwhile
-	idleLeast   = 0.9   // how many they must be, besides
-	stuckMost   = 1.0   // seconds to wait for those above the limit to leave
-	pagedFor    = 60.0  // seconds for which a limit at which the server paged is not tried
-	idleShare   = 0.6   // of the utilisation before, what is left of it if the server waits for something else now
-	sure        = 1.5   // standard errors by which a trial that is ended early must be clear
-	surer       = 2.5   // the same, of one that raises the limit: there are many looks at it
-	trialMost   = 2.0   // seconds that a trial takes at the most
-	trialSlow   = 8.0   // the same, of a server that completes few
-	trialCount  = 300.0 // completions that a trial waits for beyond trialMost
+	busyEnough   = 0.965 // utilisation that a limit must keep up
+	busyFully    = 0.985 // utilisation from which on a lower limit may do
+	busyHardly   = 0.955 // utilisation below which processors are not what requests wait for
+	idlePlain    = 0.85  // utilisation below which a lower limit has plainly left processors idle
+	busyAbout    = 0.85  // utilisation of the sample with which overload begins that means the same
+	lossAllow    = 0.025 // share of throughput that a lower limit may cost
+	drainedFor   = 0.15  // seconds in which the server shows what it does when it has drained
+	drainedLeast = 0.5   // of what it did before, below which it has drained too far
+	drainFrom    = 32.0  // requests in service per core from which on a server is drained
+	lossFar      = 0.1   // the same, of one far lower, at first
+	lossMost     = 0.04  // the same, of all lower limits together: busy processors may do less with each request
+	regain       = 0.015 // share of throughput that a higher limit has to bring where that was lost
+	peakAfter    = 0.6   // of the patience for a trial, for how long a base must have been seen to compare it with others
+	peakSpan     = 120.0 // seconds over which the most that a base has brought is forgotten
+	regretAt     = 0.15  // seconds of the base before which it is not
+	regretFor    = 2.0   // seconds after which a base that was lowered is taken to be enough
+	lowFor       = 60.0  // seconds for which a base that was not enough after all bounds what is tried
+	leastFor     = 2.0   // seconds for which a trial that left processors idle bounds what is tried
+	lowShare     = 1.5   // the least that is tried then, as a multiple of it
+	crowd        = 2.0   // requests in service per core of which most must wait for something else
+	queueMost    = 5.0   // the same, that may queue for processors without these being busy all the time
+	gainShare    = 0.15  // of what a higher limit would bring if nothing queued, what it has to bring
+	gainFar      = 0.2   // the same, of a limit far higher
+	pauseFirst   = 1.0   // seconds until a trial that failed is made again, the first time
+	pauseMost    = 32.0  // the same, at the most
+	jumpAfter    = 60.0  // seconds after a change of the server in which times in service before it are not gone by
+	idleAfter    = 1.5   // seconds of the base after which those in service that do not leave are seen
+	idleNothing  = 0.1   // utilisation at which nothing is done
+	stallFor     = 0.15  // seconds of that for which a trial goes on
+	idleSoon     = 0.3   // the same, where nothing is done meanwhile
+	idleLeast    = 0.9   // how many they must be, besides
+	stuckMost    = 1.0   // seconds to wait for those above the limit to leave
+	pagedFor     = 60.0  // seconds for which a limit at which the server paged is not tried
+	idleShare    = 0.6   // of the utilisation before, what is left of it if the server waits for something else now
+	sure         = 1.5   // standard errors by which a trial that is ended early must be clear
+	surer        = 2.5   // the same, of one that raises the limit: there are many looks at it
+	trialMost    = 2.0   // seconds that a trial takes at the most
+	trialSlow    = 8.0   // the same, of a server that completes few
+	trialCount   = 300.0 // completions that a trial waits for beyond trialMost
 )
 
 // The directions of a trial.
@@ -63,6 +65,7 @@ type search struct {
 	nothing float64    // seconds for which a lower limit has let nothing be done
 	stuck   float64    // seconds for which more than the limit have been in service
 	ref     tally      // what the base does
+	above   int        // the fewest that were in service then; 0: no more than the limit
 	recent  tally      // the same, over a shorter time
 	acc     tally      // what the trial does
 	step    [2]float64 // next step, as the logarithm of a factor
@@ -82,18 +85,22 @@ type search struct {
 	roomy   bool
 	doubted bool    // a higher limit has failed while processors were busy
 	quick   float64 // mean time in service where it was shortest of late, seconds; 0: not known
+	probing bool    // nobody waits yet: whether they should is what is tried
+	vain    bool    // it has shown that they should not
+	far     bool    // one far below the base has been tried, or other signals say how many are enough
 	near    bool    // a limit as high as the processors would allow has failed
 	peak    float64 // completions per second, the most that a base has brought of late
 	// The base before it was lowered, and for how many seconds it has been lower.
 	before, lowered float64
 	low, lowAgo     float64 // the highest base that was not enough after all, 0: none of late; seconds since then
 	noise           dispersion
+	drained         tally   // of when it had drained
 	draining        float64 // in service, while it drains to show how much of it is enough; 0: it does not
 	pool            bool    // the server takes so many requests at once and no more
 }
 
-func (f *search) begin(s *Sample, e *estimator, q *inside, c Config) {
-	*f = search{signal: SignalModel, noise: f.noise}
+func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing bool) {
+	*f = search{signal: SignalModel, noise: f.noise, far: true}
 	if s.Cores > 0 && s.use() >= busyAbout*s.Cores && e.brief.t > briefly/2 {
 		f.peak = e.brief.rate()
 	}
@@ -109,20 +116,21 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config) {
 		f.base = knee
 		if s.use() < busyAbout*s.Cores { // they may wait for something else yet
 			f.base++
+			f.far = false
 		}
 		if idle := e.long.idle(); idle > max(knee/2, 2) {
 			f.base += idle // they will stay, and use nothing
 		}
 	case s.Cores > 0 && s.use() >= busyHardly*s.Cores:
 		// What is in service drains, if it is much, and shows with how much of it they are still busy.
-		f.base, f.signal = n, SignalCPU
-		if n > drained*s.Cores {
+		f.base, f.signal, f.far = n, SignalCPU, false
+		if n > drainFrom*s.Cores {
 			f.base, f.draining = s.Cores, n
 		}
 	case e.queues(s, inflation):
-		f.base = min(n, e.little(s))
+		f.base, f.far = min(n, e.little(s)), false
 	default:
-		f.base = n
+		f.base, f.far = n, false
 	}
 	f.base = max(math.Ceil(max(f.base, min(n, e.left))-0.1), float64(c.Floor))
 	if c.Ceiling > 0 {
@@ -140,6 +148,9 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config) {
 	}
 	if s.Waiting == 0 && s.use() < busyAbout*s.Cores { // they queue for something that is not seen
 		f.near, f.due[up], f.step[down] = true, pauseFirst, math.Log(2)
+	}
+	if f.probing = probing; probing {
+		f.ref = e.brief.tally
 	}
 }
 
@@ -191,6 +202,9 @@ func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 		return
 	}
 	if !f.settled(s) {
+		if f.stays() {
+			f.reject(s, 0)
+		}
 		return
 	}
 	if f.trial > 0 {
@@ -233,7 +247,7 @@ func (f *search) jump(s *Sample, e *estimator, q *inside, c Config) bool {
 	to := f.base
 	if taken := q.taken(); taken > 0 {
 		to = math.Round(taken) + 1
-	} else if f.ref.utilisation(s) < busyHardly && e.queues(s, inflation) {
+	} else if f.far && f.ref.utilisation(s) < busyHardly && e.queues(s, inflation) {
 		to = math.Ceil(min(e.little(s), f.base/1.5))
 	}
 	if to >= f.base || !f.try(to, s, c) {
@@ -244,7 +258,7 @@ func (f *search) jump(s *Sample, e *estimator, q *inside, c Config) bool {
 }
 
 // drain ends the draining of a server when its processors are no longer busy: what was in service
-// before that was enough.
+// before that was enough; or when the server does clearly less.
 func (f *search) drain(s *Sample) {
 	switch {
 	case s.use() < busyHardly*s.Cores:
@@ -252,8 +266,16 @@ func (f *search) drain(s *Sample) {
 	case float64(s.InService) > f.base:
 		f.draining = float64(s.InService)
 		return
+	default: // others may keep them busy
+		if f.drained.add(s); f.drained.t < drainedFor-1e-9 {
+			return
+		}
+		if f.drained.rate() < drainedLeast*f.peak {
+			f.base = math.Ceil(f.draining)
+			f.forget()
+		}
 	}
-	f.draining = 0
+	f.draining, f.drained = 0, tally{}
 }
 
 // settled tells whether a sample shows what the limit does: those above it have left, and those
@@ -262,7 +284,10 @@ func (f *search) settled(s *Sample) bool {
 	f.settle -= s.Span.Seconds()
 	limit := float64(f.limit())
 	if float64(s.InService) <= limit && s.MeanInService <= 1.02*limit+0.1 {
-		f.stuck = 0
+		f.stuck, f.above = 0, 0
+	} else if f.above == 0 || s.InService < f.above { // they leave
+		f.stuck, f.above = 0, s.InService
+		return false
 	} else if f.stuck += s.Span.Seconds(); f.stuck < stuckMost {
 		return false
 	}
@@ -296,7 +321,7 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 		return
 	}
 	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
-	if u < busyHardly && f.pooled(q) {
+	if u < busyHardly && (f.pooled(q) || u >= 0 && f.reach(s, q, c)) {
 		return
 	}
 	switch {

@@ -52,6 +52,10 @@ func (f *search) ramp() float64 { return min(1, 1.2*f.ref.in/max(f.ref.served, 1
 func (f *search) judge(s *Sample, q *inside) {
 	u, was := f.acc.utilisation(s), f.ref.utilisation(s)
 	gain, se := f.acc.gain(&f.ref, f.noise.index())
+	if f.isFar(was) {
+		f.judgeFar(s, gain, se)
+		return
+	}
 	// What it leaves untaken cannot make it do more, and its processors have enough to do: whatever it completes.
 	plenty := f.dir == down && was >= busyFully && u >= busyFully && q.taken() > 0
 	if f.acc.t < f.enough() {
@@ -132,7 +136,7 @@ func (f *search) judge(s *Sample, q *inside) {
 func (f *search) accept(gain, full float64) {
 	to := f.trial
 	if f.jumps {
-		f.jumps, f.jumpPause = false, 0
+		f.jumps, f.jumpPause, f.far = false, 0, true
 	}
 	f.pause[f.dir], f.due[f.dir] = pauseFirst, 0
 	f.step[f.dir] = min(1.5*f.step[f.dir], math.Log(2))
@@ -152,7 +156,7 @@ func (f *search) accept(gain, full float64) {
 	if to != f.trial {
 		f.ref = tally{}
 	}
-	f.base, f.trial = to, 0
+	f.base, f.trial, f.probing = to, 0, false
 }
 
 // reject returns to the base.
@@ -186,6 +190,7 @@ func (f *search) reject(s *Sample, se float64) {
 			f.least, f.leastAgo = max(f.least, min(f.base, math.Floor(f.trial/u))), 0
 		}
 	}
+	f.vain = f.probing
 	f.trial = 0
 	f.settle = 0.05
 	if d == down {
