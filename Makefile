@@ -127,13 +127,10 @@ fuzz: ## every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 .PHONY: install
-install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual pages, completions, documentation, alert rules
+install: install-docs ## copy what was built below DESTDIR/PREFIX: binary, units, manual pages, completions, documentation, alert rules
 	install -d $(DESTDIR)/etc/narthex
 	install -D -m 755 -t $(ROOT)/bin bin/narthex
 	for section in 1 5 8; do install -D -m 644 -t $(ROOT)/share/man/man$$section packaging/man/*.$$section || exit 1; done
-	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml
-	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/lists examples/lists/*
-	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/pages examples/pages/*
 	install -D -m 644 -t $(ROOT)/share/narthex docs/policy.schema.json
 	install -d $(COMPLETIONS:%=$(ROOT)/share/%) $(ROOT)/lib/systemd/system
 	$(NATIVE) completion bash > $(ROOT)/share/bash-completion/completions/narthex
@@ -141,9 +138,16 @@ install: ## copy what was built below DESTDIR/PREFIX: binary, units, manual page
 	$(NATIVE) completion fish > $(ROOT)/share/fish/vendor_completions.d/narthex.fish
 	for unit in narthex.service narthex@.service; do \
 	  sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit > $(ROOT)/lib/systemd/system/$$unit || exit 1; done
-	for file in README.md CHANGELOG.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
 	for files in prometheus grafana kubernetes; do \
 	  install -D -m 644 -t $(ROOT)/share/narthex/$$files packaging/$$files/* || exit 1; done
+
+.PHONY: install-docs
+install-docs:
+	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples examples/*.yaml examples/agent.py
+	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/lists examples/lists/*
+	install -D -m 644 -t $(ROOT)/share/doc/narthex/examples/pages examples/pages/*
+	for file in README.md CHANGELOG.md SECURITY.md $(wildcard docs/*.* docs/*/*.*); do install -D -m 644 $$file $(ROOT)/share/doc/narthex/$$file || exit 1; done
+	scripts/loose-links $(ROOT)/share/doc/narthex
 
 .PHONY: uninstall
 uninstall: ## remove what install put there
