@@ -401,6 +401,9 @@ func (e *engine) apply(next *enforceable, snap netif.Snapshot, plan netif.Plan) 
 		default: // there is an earlier change that the pulse has not seen
 		}
 	}
+	if errors.As(err, new(*TakenError)) {
+		return err // attachments that are gone were another's to remove, and their pins may be another's by now
+	}
 	now := e.dp.Attachments()
 	e.logAttachments(now)
 	e.attachments = now

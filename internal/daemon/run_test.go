@@ -644,6 +644,30 @@ func TestRunSizesTheWaitingRooms(t *testing.T) {
 	}
 }
 
+// A daemon whose instance was taken does not look after attachments: those that are gone it would remove, with pins that
+// are another's by then.
+func TestTakenInstanceKeepsItsPins(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	if _, err := SeizeLock(m.dir, cfg.Instance); err != nil {
+		t.Fatal(err)
+	}
+	looked := m.kernel.Looked()
+	if _, err := r.client.Reload(t.Context(), api.ReloadRequest{}); err == nil {
+		t.Error("it has reloaded what is another's")
+	}
+	if now := m.kernel.Looked(); now != looked {
+		t.Errorf("it looked after attachments %d times", now-looked)
+	}
+	if err := unix.Kill(os.Getpid(), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; !errors.As(err, new(*TakenError)) {
+		t.Errorf("the daemon ended with %v", err)
+	}
+}
+
 // A daemon whose instance was taken ends, and leaves alone what is another's by then.
 func TestInstanceIsTaken(t *testing.T) {
 	m := newMachine(t, "eth0")

@@ -29,6 +29,7 @@ type Kernel struct {
 	pool      datapath.PoolUse
 	opened    datapath.Config
 	ticks     int
+	looked    int // how often attachments were looked at, which removes those that are gone
 	end       []string
 	reader    *reader // who listens to events
 	listened  int     // how often somebody began to
@@ -126,6 +127,13 @@ func (k *Kernel) Journal(instance string) map[string]string {
 	return maps.Clone(k.instances[instance].journal)
 }
 
+// Looked returns how often attachments were looked at.
+func (k *Kernel) Looked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.looked
+}
+
 // Refuse makes attaching to an interface fail, or no longer if err is nil.
 func (k *Kernel) Refuse(name string, err error) {
 	k.mu.Lock()
@@ -180,6 +188,7 @@ func (p *Path) Apply(s datapath.State) error {
 func (p *Path) Attachments() []datapath.Attachment {
 	p.kernel.mu.Lock()
 	defer p.kernel.mu.Unlock()
+	p.kernel.looked++
 	var all []datapath.Attachment
 	for _, t := range p.state.Targets {
 		all = append(all, datapath.Attachment{Name: t.Name, Index: t.Index, Mode: datapath.ModeNative})
