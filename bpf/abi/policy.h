@@ -259,7 +259,8 @@ struct room_config {
   __u32 classes; /* bit: slot of a class in rank */
   struct rank rank[MAX_RANKS];
   __u16 member[MAX_MEMBERS]; /* of a pool: slot + 1 of the rooms in it; 0 behind the last */
-  __u8 spare[64];            /* 0 */
+  __u32 requests;            /* of a connection; 0: as many as it likes */
+  __u8 spare[60];            /* 0 */
 };
 
 #define ROOM_CELLS 8

@@ -50,6 +50,7 @@ struct flow {
   __u32 progressed; /* 2^20 ns: when that was last another than before */
   struct http_answer reply; /* to its last request. Written by who sees the server's bytes, and when a request
                                takes its turn */
+  __u32 asked;              /* requests that have taken their turn */
   __u32 ifindex;            /* on which it came */
   __u32 line;               /* that pays for its request in service; 0: none */
   __u32 owner;              /* of that line: the upper bits of line_set.way */
@@ -143,6 +144,7 @@ static __always_inline void retract(struct room *r, struct flow *f, bool half_op
   if (leave(r, f->class, f->epoch))
     class_of(r, f->class)->paused++;
   f->state = FLOW_IDLE;
+  f->asked--;
   f->reply = (struct http_answer){.state = ANSWER_ENDS, .read = f->answer};
   f->next = f->body = f->start;
   f->flags = half_open ? FLOW_NEW | (f->flags & FLOW_COOKIE) : 0;

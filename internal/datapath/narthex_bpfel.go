@@ -209,10 +209,10 @@ type narthexFlow struct {
 		At     uint8
 		State  uint8
 	}
+	Asked   uint32
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
-	_       [4]byte
 	Head    narthexHttpHead
 }
 
@@ -726,7 +726,8 @@ const (
 	narthexReasonREASON_PARKED        narthexReason = 39
 	narthexReasonREASON_NO_SOCKET     narthexReason = 40
 	narthexReasonREASON_STALLED       narthexReason = 41
-	narthexReasonREASON_LEN           narthexReason = 42
+	narthexReasonREASON_REQUESTS      narthexReason = 42
+	narthexReasonREASON_LEN           narthexReason = 43
 )
 
 type narthexRefusal struct {
@@ -837,7 +838,8 @@ type narthexRoomConfig struct {
 	Classes     uint32
 	Rank        [16]narthexRank
 	Member      [32]uint16
-	Spare       [64]uint8
+	Requests    uint32
+	Spare       [60]uint8
 }
 
 type narthexRoots struct {

@@ -67,7 +67,7 @@ var protocols = map[policy.Protocol]narthexProtocol{
 func isStrict(t *policy.Tables, service int) bool {
 	room := &t.Services[service].Room
 	bounded := slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 })
-	return room.Limit > 0 || bounded || room.Ruled
+	return room.Limit > 0 || bounded || room.Ruled || room.Requests > 0
 }
 
 func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
@@ -85,6 +85,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Proxies:     flag(t.Services[service].Trusted != (policy.Roots{})),
 		Protocol:    uint8(protocols[from.Protocol]),
 		H2c:         flag(from.H2C == policy.H2CPass),
+		Requests:    uint32(from.Requests),
 		Adaptive:    flag(from.Adaptive),
 		Reserves:    flag(hasReserve(t)),
 	}

@@ -66,6 +66,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_PARKED:        "parked",
 	narthexReasonREASON_NO_SOCKET:     "no_socket",
 	narthexReasonREASON_STALLED:       "stalled",
+	narthexReasonREASON_REQUESTS:      "requests",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -25,6 +25,7 @@ const (
 	maxInterfaceBytes = 15               // IFNAMSIZ less the NUL
 	leastStall        = 200 * time.Millisecond
 	mostStall         = 10 * time.Minute
+	mostRequests      = 1_000_000_000 // of a connection
 )
 
 // DefaultMaxService is when a request that did not leave service is given up for lost,
@@ -99,6 +100,8 @@ func (d *decoder) room(key string, n *yaml.Node, s *Service) {
 		s.TrustedProxies = values(d, n, key, parseRange)
 	case "h2c":
 		scalar(d, n, key, &s.H2C, parseH2C)
+	case "requests_per_connection":
+		scalar(d, n, key, &s.Requests, parseInt(1, mostRequests))
 	case "socket_mark":
 		scalar(d, n, key, &s.SocketMark, parseMark)
 	case "mode":
@@ -134,8 +137,10 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 	if s.ServiceEnds == EndFirstByte || s.ServiceEnds == EndLastByte {
 		d.warnf(position(seen["service_ends"]), `service_ends: %s is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.ServiceEnds, s.Protocol)
 	}
-	if n := seen["h2c"]; n != nil {
-		d.errorAt(n, `"h2c" is about HTTP, and this is a %s service; remove it`, s.Protocol)
+	for _, key := range []string{"h2c", "requests_per_connection"} {
+		if n := seen[key]; n != nil {
+			d.errorAt(n, `%q is about HTTP, and this is a %s service; remove it`, key, s.Protocol)
+		}
 	}
 }
 

@@ -63,6 +63,9 @@ func (s *Service) describeH2C(b io.Writer) {
 		h2c := map[H2C]string{H2CReject: "is answered 400", H2CPass: "counts as one request until its connection closes"}[s.H2C]
 		fmt.Fprintf(b, "  HTTP/2 without TLS %s\n", h2c)
 	}
+	if s.Requests > 0 {
+		fmt.Fprintf(b, "  a connection may ask %d requests; the GET or HEAD after that ends it\n", s.Requests)
+	}
 }
 
 // unit is what takes its turn at a service.

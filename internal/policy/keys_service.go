@@ -55,6 +55,10 @@ var serviceForm = form{
 			doc: "HTTP/2 without TLS, of http services. reject: answered 400. pass: one request until its connection closes.",
 		},
 		{
+			name: "requests_per_connection", value: whole(1, mostRequests), defText: "as many as it likes", examples: []any{100},
+			doc: "Requests that a connection of an http service may ask. The GET or HEAD after the last ends it.",
+		},
+		{
 			name: "socket_mark", value: markValue(), defText: "none", examples: []any{256},
 			doc: "SO_MARK of accepted sockets of the most important class; one more for each class that follows. Decimal or 0x and hexadecimal.",
 		},

@@ -42,6 +42,7 @@ type ServiceMeaning struct {
 	OverRate       *AnswerMeaning   `json:"over_rate,omitempty"` // who is over a rate of a request rule; absent: reset
 	TrustedProxies []string         `json:"trusted_proxies,omitempty"`
 	H2C            H2C              `json:"h2c"`
+	Requests       int              `json:"requests_per_connection,omitempty"` // absent: as many as it likes
 	Mode           string           `json:"mode"`
 	WaitingRoom    bool             `json:"waiting_room"`          // something bounds its requests in service
 	SocketMark     uint32           `json:"socket_mark,omitempty"` // of the most important class
@@ -237,7 +238,7 @@ func (s *Service) meaning() ServiceMeaning {
 		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(),
 		TargetSeconds: s.Concurrency.target().Seconds(), ServiceEnds: s.ServiceEnds,
 		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
-		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Mode: "enforce", SocketMark: s.SocketMark,
+		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Requests: s.Requests, Mode: "enforce", SocketMark: s.SocketMark,
 	}
 	if s.Shadow {
 		m.Mode = "shadow"

@@ -57,6 +57,35 @@ func TestRoomKeepAlive(t *testing.T) {
 	}
 }
 
+// Clients whose connections are ended after so many requests lose none: they ask again on another.
+func TestRoomRequestsPerConnection(t *testing.T) {
+	t.Parallel()
+	for _, server := range roomServers {
+		if server.name == "python-1.0" {
+			continue
+		}
+		t.Run(server.name, func(t *testing.T) {
+			s := sharedScene(t, plain, false)
+			server.start(s)
+			r := s.enforce(roomPolicy{service: "concurrency: 4, requests_per_connection: 2"})
+			url := "http://" + s.to.String() + testnet.File
+			args := []string{"-sS", "--max-time", "30", "--interface", s.addr(bronze).String(), "-w", "%{http_code} %{num_connects}\n"}
+			for range 6 {
+				args = append(args, "-o", "/dev/null", url)
+			}
+			out, err := s.client.Command("curl", args...).CombinedOutput()
+			if want := strings.Repeat("200 1\n200 0\n", 3); err != nil || string(out) != want {
+				t.Errorf("curl: %q, error %v, want %q", out, err, want)
+			}
+			r.await(0, 0)
+			if got := r.class(bronze); got.Admitted != 6 {
+				t.Errorf("%+v, want 6 admitted", got)
+			}
+			r.calm()
+		})
+	}
+}
+
 // A connection that has been served goes to the end of the queue with its next request.
 func TestRoomKeepAliveOrder(t *testing.T) {
 	t.Parallel()

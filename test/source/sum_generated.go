@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "cc6eb7a7ce81e4ef35010ab12d86921c"
+const compiled = "64488c5108c8b45f707904829f2590c6"

@@ -67,6 +67,7 @@ static __always_inline void note_turn(struct flow *f, const struct work *w) {
     return;
   f->answer = w->flow.answer;
   f->reply = w->flow.reply;
+  f->asked++;
 }
 
 /* Lets the request of w->flow into service at once. Under the lock. */

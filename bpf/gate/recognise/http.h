@@ -328,6 +328,18 @@ static __always_inline void expect_answer(struct flow *f, __u32 ack) {
   f->reply = (struct http_answer){.state = lost ? ANSWER_UNKNOWN : ANSWER_HEAD, .read = f->answer};
 }
 
+/* Whether the connection has had as many requests as the policy allows, and the next is one that its client
+ * repeats by itself on another connection: a GET or HEAD (RFC 9110, 9.2.2). Others are let in, for they would
+ * be lost. */
+static __always_inline bool has_asked_enough(struct __sk_buff *skb, const struct scene *sc) {
+  const struct work *w = sc->w;
+  __u32 most = sc->config->requests;
+  __u8 first = 0;
+  if (!most || w->flow.asked < most || w->flow.state != FLOW_IDLE)
+    return false;
+  return !bpf_skb_load_bytes(skb, w->s.data, &first, 1) && (first == 'G' || first == 'H');
+}
+
 /* The next request of a connection. */
 __noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
@@ -336,6 +348,11 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flo
   __u32 next = w->flow.next;
   if (has_moved(&sc))
     return move(&sc);
+  if (has_asked_enough(skb, &sc)) {
+    if (!sc.config->shadow)
+      return close_checked(skb, w, REASON_REQUESTS);
+    count_reason(REASON_REQUESTS, true, true);
+  }
   if (!is_lenient(&sc) && f->id == w->flow.id)
     f->unread_since = 0; /* all is known again */
   forget_slot(&sc);

@@ -113,10 +113,10 @@ type BenchFlow struct {
 		At     uint8
 		State  uint8
 	}
+	Asked   uint32
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
-	_       [4]byte
 	Head    BenchHttpHead
 }
 

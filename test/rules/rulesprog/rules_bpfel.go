@@ -109,10 +109,10 @@ type RulesFlow struct {
 		At     uint8
 		State  uint8
 	}
+	Asked   uint32
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
-	_       [4]byte
 	Head    struct {
 		_      structs.HostLayout
 		Length uint64
