@@ -95,7 +95,7 @@ type Service struct {
 	rejectNamed    reference // where Reject is one of Policy.Answers
 	TrustedProxies []Range
 	H2C            H2C
-	Requests       int // that a connection may ask; 0: as many as it likes
+	Requests       int    // that a connection may ask; 0: as many as it likes
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
 	Shadow         bool   // decide and count, change nothing
 	Overload       Overload

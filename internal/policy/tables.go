@@ -95,7 +95,7 @@ type RoomTable struct {
 	H2C    H2C
 	// Requests is how many a connection may ask; 0: as many as it likes.
 	Requests int
-	Mark   uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
+	Mark     uint32 // SO_MARK of accepted sockets is this plus the index of the class; 0: it is not set
 	// Followed says that what the service's connections carry is looked at and counted, whether
 	// or not anybody can have to wait; else it is policed by its SYNs alone.
 	Followed bool
