@@ -47,7 +47,7 @@ func (p *prober) step(s *Sample, e *estimator, q *inside, active bool) {
 		return
 	}
 	p.on = false
-	idle := s.Cores == 0 || s.use() < busyHardly*s.Cores
+	idle := s.Wanted == 0 || s.use() < busyHardly*s.Cores // else others may be what keeps processors busy
 	enough := q.in >= max(probeLeast, s.Cores) && e.brief.served >= farFewest && q.in > probeTime*leastTarget*q.rate
 	if s.Waiting > 0 || !idle || !enough || p.varied > closedLoop*p.chance {
 		p.seen = 0
@@ -89,7 +89,7 @@ func plenty(a *tally) bool {
 
 // isFar tells whether a limit is tried that is so far below the base that what it brings tells where the knee is.
 func (f *search) isFar(was float64) bool {
-	return f.dir == down && !f.jumps && was < busyHardly && f.trial <= f.base/2
+	return f.dir == down && !f.jumps && (was < busyHardly || f.probing) && f.trial <= f.base/2
 }
 
 // stays tells whether what is above a lower limit does not leave, as it would if it queued: nobody has to wait for it.

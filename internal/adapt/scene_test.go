@@ -240,20 +240,27 @@ func TestNeighbour(t *testing.T) {
 }
 
 // TestBusyNeighbour has others compute on the processors of processes that a front hides: that all is busy must not
-// lower the limit to what would be enough if it were them.
+// lower the limit to what would be enough if it were them, nor keep it from being lowered.
 func TestBusyNeighbour(t *testing.T) {
-	run := func(limit int, c *Controller) (goodput, p99 float64) {
-		v := fronted(8, 0.0002, 0.02, 1)()
-		v.others = 1
-		w := newWorld(v, 17)
-		w.limit, w.controller, w.decided, w.noTasks = limit, c, trace(w), true
-		w.open(gold, func() float64 { return 10 })
-		w.loop(64)
-		w.run(2)
-		return w.measure(10)
-	}
-	most, _ := run(0, nil)
-	if got, p99 := run(0, New(Config{QueueSize: 4096})); got < 0.9*most {
-		t.Errorf("%.0f/s of %.0f/s, gold's p99 %.1f ms", got, most, 1e3*p99)
+	for i, clients := range []int{16, 64, 200, 16, 64, 200} {
+		after := 0.3 * float64(i/3) // when some times in service are known already, of requests that queued
+		run := func(limit int, c *Controller) (goodput, p50 float64) {
+			v := fronted(8, 0.0002, 0.02, 1)()
+			w := newWorld(v, 17)
+			w.limit, w.controller, w.decided, w.noTasks = limit, c, trace(w), true
+			w.after(after, func() { v.others = 1 })
+			w.open(gold, func() float64 { return 10 })
+			w.loop(clients)
+			w.run(3)
+			goodput, _ = w.measure(10)
+			return goodput, percentile(w.latencies, 0.5)
+		}
+		most, slow := run(0, nil)
+		_, quick := run(9, nil)
+		got, p50 := run(0, New(Config{QueueSize: 4096}))
+		t.Logf("%d clients: %.0f/s of %.0f/s, gold's median %.1f ms, of %.1f ms at a limit of 9 and %.1f ms at none", clients, got, most, 1e3*p50, 1e3*quick, 1e3*slow)
+		if got < 0.9*most || p50 > 1.5*quick {
+			t.Errorf("%d clients: %.0f/s of %.0f/s, gold's median %.1f ms, of %.1f ms at a limit of 9", clients, got, most, 1e3*p50, 1e3*quick)
+		}
 	}
 }

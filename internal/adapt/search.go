@@ -110,6 +110,8 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 	case paging(s):
 		f.paged = n
 		f.base, f.signal = min(n/2, max(knee, s.Cores)), SignalMemory
+	case probing:
+		f.base, f.far = n, false
 	case q.taken() > 0 && q.taken()+1 < n:
 		f.base, f.signal = q.taken()+1, SignalTaken
 	case s.Cores > 0 && knee > 0 && (s.use() >= busyAbout*s.Cores || flooded(s, e)):
@@ -321,7 +323,7 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 		return
 	}
 	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
-	if u < busyHardly && (f.pooled(q) || u >= 0 && f.reach(s, q, c)) {
+	if (u < busyHardly || f.probing) && (f.pooled(q) || u >= 0 && f.reach(s, q, c)) {
 		return
 	}
 	switch {
