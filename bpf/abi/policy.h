@@ -117,7 +117,7 @@ struct rule {
     struct request_guard request; /* of a request rule: none leads to it by a guard */
   };
   __u64 interval;  /* ns for one token */
-  __u64 tolerance; /* ns: interval × (burst − 1) */
+  __u64 tolerance; /* ns: interval × (burst − 1); BY_PLACES: places */
   __u64 id;        /* tells this rule's per-source buckets from any other's, ever */
   __u32 slot;      /* index into rule_counts; its bucket is twice as far in rule_buckets, and one by the id */
   __u32 limits;    /* cell of the first limit, or of a limit the next, as struct rule; 0: there is none */
@@ -126,13 +126,23 @@ struct rule {
   __u8 per_source; /* 0: one bucket for the rule, in rule_buckets; 1: per source prefix */
   __u8 bits_v4;    /* length of that prefix */
   __u8 bits_v6;
-  __u8 when;  /* enum when */
-  __u8 paced; /* 1: interval and tolerance are those of its pace, for as long as that holds; one bucket */
-  __u8 key;   /* of a request rule: field + 1 whose values have a bucket each; 0: sources have */
+  __u8 when; /* enum when */
+  __u8 by;   /* enum limit_by */
+  __u8 key;  /* of a request rule: field + 1 whose values have a bucket each; 0: sources have */
+};
+
+/* What a rule, or a limit, goes by. */
+enum limit_by {
+  BY_RATE = 0,
+  BY_PACE = 1,   /* interval and tolerance are those of its pace, for as long as that holds; one bucket */
+  BY_PLACES = 2, /* so many at once; no bucket */
 };
 
 /* Limits of a rule at most, with the rate beside them. */
 #define MAX_LIMITS 9
+
+/* Of these, those that are BY_PLACES. */
+#define MAX_PLACES 4
 
 /* The rate of a rule that user space sets by what it sees of the server. */
 struct pace {

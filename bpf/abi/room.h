@@ -69,8 +69,9 @@ struct ghost {
   __u32 epoch; /* in which it entered service */
   __u32 line;  /* that pays for it, as in struct flow */
   __u32 owner;
-  __u32 pad;   /* 0 */
-  __u64 since; /* ns: in service since */
+  __u32 pad;    /* 0 */
+  __u64 since;  /* ns: in service since */
+  __u64 places; /* as in struct flow */
 };
 
 /* What user space has decided for a service, by what it sees of the server. */
@@ -191,6 +192,11 @@ struct line_set {
 
 #define LINE_USE 0xfffff
 
+/* Places that limits have given, by whom they are of: as lines, with bits of a hash and how many. Who gives
+ * one back needs no lock. */
+#define PLACE_SETS 8192
+#define PLACES (PLACE_SETS * LINE_WAYS) /* the number of one is 16 bits; 0 is none */
+
 #define MAX_SLOTS 65535     /* a power of two less one: a mask */
 #define MAX_SLOT_SIZE 16064 /* what bpf_skb_change_tail() makes of a packet at most */
 
@@ -208,6 +214,7 @@ struct pool {
   __u32 ghosts;                   /* entries of the map; not under the lock, but atomically */
   struct line_set set[LINE_SETS];
   struct line line[LINE_SETS * LINE_WAYS]; /* each guarded by its room */
+  struct line_set place[PLACE_SETS];
   struct node_link link[MAX_SLOTS + 1];
 };
 

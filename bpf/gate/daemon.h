@@ -53,13 +53,29 @@ static __always_inline int gate_steer(struct __sk_buff *skb) {
   return TCX_NEXT;
 }
 
+/* Gives back the places of limits that a request has which is taken for lost. */
+__noinline int forget_places(struct work *w) {
+  struct scene sc;
+  struct flow *f = w ? find_by_key(&flows, &w->key) : NULL;
+  if (!f || !open_scene(&sc, f->room))
+    return 0;
+  __u64 now = bpf_ktime_get_ns(), longest = sc.config->epoch * EPOCHS;
+  bpf_spin_lock(&sc.room->lock);
+  if (f->id && f->state == FLOW_SERVED && elapsed(f->since, now) >= longest)
+    return_places(sc.pool, f);
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
 /* In place of a frame there is a flow's key: forgets the flow if its connection is no more. */
 static __always_inline int gate_sweep(struct __sk_buff *skb) {
   struct work *w = enter_run();
   if (!w)
     return TCX_NEXT;
-  if (!bpf_skb_load_bytes(skb, 0, &w->key, sizeof(w->key)))
+  if (!bpf_skb_load_bytes(skb, 0, &w->key, sizeof(w->key))) {
     forget_old(skb, w);
+    forget_places(w);
+  }
   leave_run();
   return TCX_NEXT;
 }

@@ -93,6 +93,7 @@ static __always_inline void look_at_answer(struct room *r, struct pool *p, struc
     end_service(r, p, f, now);
   } else if (f->ends == END_AUTO && !found->progressed && found->written != found->acked) {
     pause(r, p, f, now);
+    return_places(p, f);
     f->state = FLOW_IDLE;
   }
 }
@@ -188,7 +189,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
     if (found->gap)
       pause(r, p, f, now);
     else
-      retract(r, f, found->half_open);
+      retract(r, p, f, found->half_open);
   }
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, p, f, found, now);

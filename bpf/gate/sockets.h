@@ -42,7 +42,13 @@ static __always_inline void socket_key(struct flow_key *k, const struct sock *sk
   key_address(k->local, &c->skc_v6_rcv_saddr);
 }
 
-/* The client has reset the connection of a request in service, which goes on being counted. */
+/* Whether the server works on the flow's request, or waits for its body. */
+static __always_inline bool has_request(const struct flow *f) {
+  return f->state == FLOW_SERVED || (f->state == FLOW_PAUSED && f->places);
+}
+
+/* The client has reset the connection of a request in service, which goes on being counted; of one that has
+ * paused, by limits alone. */
 static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
@@ -51,17 +57,23 @@ static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) 
   struct ghost g = {.room = f->room};
   bool haunts = false;
   bpf_spin_lock(&r->lock);
-  if (f->id == id && f->state == FLOW_SERVED) {
+  if (f->id == id && has_request(f)) {
     g.class = f->class;
-    g.epoch = f->epoch;
+    g.epoch = f->state == FLOW_SERVED ? f->epoch : r->epoch - EPOCHS;
     g.line = f->line;
     g.owner = f->owner;
     g.since = f->since;
+    g.places = f->places;
+    f->places = 0;
     f->state = FLOW_IDLE;
     haunts = true;
   }
   bpf_spin_unlock(&r->lock);
-  if (haunts && !bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY))
+  if (!haunts)
+    return;
+  if (bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY))
+    leave_places(p, g.places);
+  else
     __sync_fetch_and_add(&p->ghosts, 1);
 }
 
@@ -103,7 +115,7 @@ static __always_inline void follow_change(void *ctx, const struct flow_key *key,
   bool served = f->state == FLOW_SERVED; /* else the server has no request, or has answered it */
   if (served && closes)
     end_with_server(f, id);
-  else if (served && has_failed(sk))
+  else if (has_request(f) && has_failed(sk))
     leave_ghost(f, id, bpf_get_socket_cookie(ctx));
   if (!closes)
     delete_flow(key, f, NULL, id, bpf_ktime_get_ns());

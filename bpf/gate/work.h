@@ -138,6 +138,7 @@ struct work {
       from; /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
   /* Each function that uses these sets them first, or says that its caller has. */
   __u64 now;
+  __u64 places;            /* that limits have given to the request: in apply_rule() */
   struct http_chunk chunk; /* bytes at hand */
   __u32 used;              /* bytes up to the head's end: behind follow() */
   struct {

@@ -177,7 +177,7 @@ __noinline __s64 debt_of(const struct rule *r, const struct packet *p, __u64 val
  * it: from then on what others have taken is not on top of it, and would be given back in its place. So the
  * clock is read behind the bucket's time, which must not have changed when the token is back. */
 __noinline int give_back(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
-  if (!r || !p)
+  if (!r || !p || r->by == BY_PLACES)
     return 0;
   __u32 index = bucket_index(r);
   __u64 tag = 0;
@@ -215,7 +215,7 @@ __noinline int take_paced(const struct rule *r, __u64 now) {
 static __always_inline int police(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
   if (r->per_source)
     return take_per_source(r, p, value, now);
-  if (r->paced)
+  if (r->by == BY_PACE)
     return take_paced(r, now);
   __u32 index = bucket_index(r);
   __u64 *time = bpf_map_lookup_elem(&rule_buckets, &index);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Limits of one rule: every one must have a token, and none is spent unless all have. A list of cells in the
- * form of rules; a rate beside them is the last. */
+/* Limits of one rule: every one must have a token, or a place, and none is spent unless all have. A list of
+ * cells in the form of rules; a rate beside them is the last. */
 #pragma once
 #include "observe/counters.h"
 #include "policy/bucket.h"
 #include "policy/image.h"
+#include "room/places.h"
 
 /* Hashes of what a request has of the fields that buckets go by. */
 struct keys {
@@ -27,8 +28,27 @@ static __always_inline const struct rule *rule_at(struct image *im, __u32 cell) 
   return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
 }
 
-__noinline int take_limit(const struct rule *r, const struct packet *p, __u64 value, __u64 now) {
-  return r && p ? police(r, p, value, now) : FAULT;
+/* Takes a place of those that the packet's source, or a value, may have at once under the limit: of one that
+ * is for all, those of the rule. */
+static __always_inline int take_at_once(const struct rule *r, const struct packet *p, __u64 value,
+                                        __u64 *places) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  if (!places || !secret)
+    return FAULT;
+  int number = take_place(source_tag(r, p, r->per_source ? value : 1, secret), r->tolerance);
+  if (number < 0)
+    return number == PLACE_NONE ? EMPTY : CROWDED;
+  *places = *places << PLACE_BITS | (__u32)number;
+  return TAKEN;
+}
+
+/* Takes a token, or a place, of the rule's, or limit's. */
+__noinline int take_limit(const struct rule *r, const struct packet *p, __u64 value, __u64 now,
+                          __u64 *places) {
+  if (!r || !p)
+    return FAULT;
+  return r->by == BY_PLACES ? take_at_once(r, p, value, places) : police(r, p, value, now);
 }
 
 static __always_inline bool is_refused(int taken) { return taken != TAKEN && taken != FAULT; }
@@ -45,9 +65,10 @@ static __always_inline void return_tokens(struct image *im, const struct packet 
   }
 }
 
-/* Takes a token of each of the limits from a cell on, in the image of a generation. */
+/* Takes a token, or a place, of each of the limits from a cell on, in the image of a generation. Places are
+ * the caller's, to give back. */
 static __always_inline int take_tokens(const struct packet *p, const struct keys *keys, __u32 first,
-                                       __u32 generation, __u64 now) {
+                                       __u32 generation, __u64 now, __u64 *places) {
   struct image im;
   const struct header *h = open_image(&im);
   if (!h || im.generation != generation)
@@ -57,7 +78,7 @@ static __always_inline int take_tokens(const struct packet *p, const struct keys
     const struct rule *r = rule_at(&im, cell);
     if (!r)
       return FAULT;
-    int taken = take_limit(r, p, key_of(keys, r), now);
+    int taken = take_limit(r, p, key_of(keys, r), now, places);
     if (is_refused(taken)) {
       __u32 slot = r->slot;
       if (r->action == ACTION_POLICE)

@@ -9,6 +9,7 @@
 #include "parse/tls.h"
 #include "room/epochs.h"
 #include "room/lists.h"
+#include "room/places.h"
 
 /* Changed under the lock of its room by who finds there the id it knows: an entry that was
  * deleted can be another connection's at once. */
@@ -54,6 +55,7 @@ struct flow {
   __u32 ifindex;            /* on which it came */
   __u32 line;               /* that pays for its request in service; 0: none */
   __u32 owner;              /* of that line: the upper bits of line_set.way */
+  __u64 places;             /* that limits have given to its request; see leave_places() */
   union {                   /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;
@@ -130,19 +132,29 @@ static __always_inline void pay(struct room *r, struct pool *p, struct flow *f, 
   f->line = 0;
 }
 
-/* Ends the service of the flow's request. Under the lock. */
+/* Gives back the places that limits have given to the flow's request. Under the lock. */
+static __always_inline void return_places(struct pool *p, struct flow *f) {
+  leave_places(p, f->places);
+  f->places = 0;
+}
+
+/* Ends the service of the flow's request. What is no HTTP has the places of limits until its connection ends:
+ * rules decide on it once. Under the lock. */
 static __always_inline void end_service(struct room *r, struct pool *p, struct flow *f, __u64 now) {
   if (leave(r, f->class, f->epoch))
     count_service(class_of(r, f->class), elapsed(f->since, now));
   pay(r, p, f, now);
+  if (f->protocol == PROTOCOL_HTTP)
+    return_places(p, f);
   f->state = FLOW_IDLE;
 }
 
 /* Has the flow's request, which the stack has dropped, take its turn as if it had not come, when it
  * comes again. Under the lock. */
-static __always_inline void retract(struct room *r, struct flow *f, bool half_open) {
+static __always_inline void retract(struct room *r, struct pool *p, struct flow *f, bool half_open) {
   if (leave(r, f->class, f->epoch))
     class_of(r, f->class)->paused++;
+  return_places(p, f);
   f->state = FLOW_IDLE;
   f->asked--;
   f->reply = (struct http_answer){.state = ANSWER_ENDS, .read = f->answer};
@@ -170,6 +182,7 @@ static __always_inline void close_flow(struct room *r, struct pool *p, struct fl
     end_service(r, p, f, now);
   if (f->state == FLOW_HELD)
     class_of(r, f->class)->gave_up++;
+  return_places(p, f);
   f->state = FLOW_IDLE;
 }
 

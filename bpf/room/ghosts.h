@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Requests in service whose client has reset the connection: the server still works on them. */
 #pragma once
+#include "room/places.h"
 #include "room/epochs.h"
 
 /* Key: cookie of the server's socket. Written when the socket is reset, deleted when the socket ends, its
@@ -25,4 +26,5 @@ static __always_inline void end_ghost(const struct ghost *g) {
     class_of(r, g->class)->served++;
   charge(class_of(r, g->class), p, g->line, g->owner, elapsed(g->since, now));
   bpf_spin_unlock(&r->lock);
+  leave_places(p, g->places);
 }

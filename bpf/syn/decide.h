@@ -66,7 +66,7 @@ static __always_inline bool is_shed(struct image *im, const struct header *h, co
 
 /* Takes tokens for a SYN from the limits from a cell on. */
 __noinline int take_for_syn(const struct packet *p, __u32 cell, __u32 generation, __u64 now) {
-  return p ? take_tokens(p, NULL, cell, generation, now) : FAULT;
+  return p ? take_tokens(p, NULL, cell, generation, now, NULL) : FAULT;
 }
 
 static __always_inline void decide_by_rule(struct decision *d, const struct packet *p, __u32 generation,

@@ -229,7 +229,11 @@ func withAnswer(answer string) string {
 // printLimits says what each of the limits of a rule has left.
 func printLimits(b *strings.Builder, limits []api.LimitDecision) {
 	for i, l := range limits {
-		fmt.Fprintf(b, "  limit %d: %s per %s%s\n", i+1, rateText(l.Rate, l.Burst), l.Per, bucketText(l.Bucket, l.Burst))
+		left := bucketText(l.Bucket, l.Burst)
+		if l.AtOnce > 0 {
+			left = placesText(l.Bucket, l.AtOnce)
+		}
+		fmt.Fprintf(b, "  limit %d: %s per %s%s\n", i+1, limitText(l.Rate, l.Burst, l.AtOnce), l.Per, left)
 	}
 }
 
@@ -314,6 +318,14 @@ func of(n, limit int) string {
 
 // bucketText says what is in the bucket. A new one is full, but for a source that inherits
 // another's debt.
+// placesText says how many of the places are taken that there are at once.
+func placesText(places *api.BucketStatus, most uint32) string {
+	if places == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%.0f now)", float64(most)-places.Tokens)
+}
+
 func bucketText(bucket *api.BucketStatus, burst uint32) string {
 	if bucket == nil || burst == 0 {
 		return ""

@@ -130,7 +130,7 @@ func printRules(b *strings.Builder, title string, rules []api.RuleStatus, all bo
 		}
 		t.add(row...)
 		for i, l := range r.Limits {
-			t.add(fmt.Sprintf("  limit %d", i+1), rateText(l.Rate, l.Burst), l.Per, "-", "-", strconv.FormatUint(l.Refused, 10), "-")
+			t.add(fmt.Sprintf("  limit %d", i+1), limitText(l.Rate, l.Burst, l.AtOnce), l.Per, "-", "-", strconv.FormatUint(l.Refused, 10), "-")
 		}
 	}
 	b.WriteString("\n")
@@ -190,6 +190,14 @@ func rateText(rate string, burst uint32) string {
 		return rate
 	}
 	return fmt.Sprintf("%s burst %d", rate, burst)
+}
+
+// limitText says what one of the limits of a rule is.
+func limitText(rate string, burst, atOnce uint32) string {
+	if atOnce > 0 {
+		return fmt.Sprintf("%d at once", atOnce)
+	}
+	return rateText(rate, burst)
 }
 
 func dash(s string) string {

@@ -40,7 +40,7 @@ func (a *asked) ask(rule string) error {
 		if err != nil {
 			return err
 		}
-		a.said = append(a.said, api.LimitDecision{Rate: l.Rate.String(), Burst: uint32(l.Burst), Per: l.Per.Word(), Bucket: b})
+		a.said = append(a.said, api.LimitDecision{Rate: rateOf(l), Burst: uint32(l.Burst), AtOnce: uint32(l.AtOnce), Per: l.Per.Word(), Bucket: b})
 	}
 	if !a.rate.IsSet() {
 		return nil

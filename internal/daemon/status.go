@@ -208,7 +208,7 @@ func (f *enforceable) rule(table string, now rateNow, r ruled, limits []policy.B
 		s.Class = f.policy.ClassName(r.class)
 	}
 	for i, l := range limits {
-		s.Limits = append(s.Limits, api.LimitStatus{Rate: l.Rate.String(), Burst: uint32(l.Burst), Per: l.Per.Word()})
+		s.Limits = append(s.Limits, api.LimitStatus{Rate: rateOf(l), Burst: uint32(l.Burst), AtOnce: uint32(l.AtOnce), Per: l.Per.Word()})
 		if i < len(refused) {
 			s.Limits[i].Refused = refused[i]
 		}
@@ -223,6 +223,14 @@ func (f *enforceable) rule(table string, now rateNow, r ruled, limits []policy.B
 		s.Overridden = s.Overridden || overrides(o.Path, table, r.name)
 	}
 	return s
+}
+
+// rateOf is the rate of one of the limits of a rule; empty: it has none.
+func rateOf(l policy.Bound) string {
+	if l.AtOnce > 0 {
+		return ""
+	}
+	return l.Rate.String()
 }
 
 // nthLimits returns what the limits of a rule have refused.

@@ -111,7 +111,8 @@ func clientText(p netip.Prefix) string {
 type tokenRule struct {
 	of, name string
 	per      policy.Per
-	burst    uint32
+	burst    uint32 // tokens; of places, how many there may be at once
+	atOnce   bool   // it has places and no bucket
 	read     func(netip.Addr) (datapath.Bucket, error)
 	fill     func(netip.Addr) (bool, error)
 }
@@ -147,7 +148,7 @@ func tokensOf(rate tokenRule, action policy.Action, interval time.Duration, auto
 		add(rate, datapath.RateOf)
 	}
 	for i, l := range limits {
-		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst}, i)
+		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst + l.AtOnce, atOnce: l.AtOnce > 0}, i)
 	}
 	return all
 }

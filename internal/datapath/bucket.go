@@ -53,7 +53,7 @@ func level(arrival, now, interval uint64, burst uint32) Bucket {
 // carryLevel returns the theoretical arrival time at which a rule's bucket goes on in a
 // new form: with as many tokens as it had, up to its new depth.
 func (o *objects) carryLevel(slot uint32, old, want *narthexRuleSlot) (uint64, error) {
-	if old.PerSource != 0 || want.PerSource != 0 || old.Interval == 0 || want.Interval == 0 {
+	if old.PerSource != 0 || want.PerSource != 0 || old.Interval == 0 || want.Interval == 0 || old.Interval == atOnceInterval || want.Interval == atOnceInterval {
 		return 0, nil
 	}
 	var arrival uint64
@@ -116,8 +116,11 @@ func (in *Instance) bucket(r *narthexRule, burst uint32, from netip.Addr, value 
 	if err != nil {
 		return Bucket{}, err
 	}
-	if r.Paced != 0 {
+	switch r.By {
+	case uint8(narthexLimitByBY_PACE):
 		return in.pacedBucket(r, t)
+	case uint8(narthexLimitByBY_PLACES):
+		return in.places(r, from, value)
 	}
 	if r.PerSource == 0 {
 		var arrival uint64

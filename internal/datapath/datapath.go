@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -73,7 +74,8 @@ type Instance struct {
 	answersAt uint32 // their offset
 	listsAt   int    // which table of lists is in force; 0: none has been
 
-	pool *narthexPool // for Pool to read into, kept since it takes megabytes
+	pool         *narthexPool // for Pool to read into, kept since it takes megabytes
+	placesLooked time.Time    // when it was last looked for places of limits that are to be given back
 }
 
 // ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or

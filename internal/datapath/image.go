@@ -215,7 +215,7 @@ func (l *layout) writeLimits(im *image, r *narthexRule, key ruleKey, limits []po
 		limit := ruleCell(boundLimit(&limits[i]), -1, l.slots, l.slots.byRule[key.limit(i)])
 		limit.Key = uint8(limits[i].Key)
 		l.limits++
-		if i+1 < len(limits) || own.Interval != 0 || own.Paced != 0 {
+		if i+1 < len(limits) || own.Interval != 0 || own.By != 0 {
 			limit.Limits = uint32(l.limits)
 		}
 		put(im, l.limits-1, limit)
@@ -325,7 +325,7 @@ func (l *layout) writeRules(im *image) {
 
 func connectionCell(from *policy.RuleTable, s *slots) *narthexRule {
 	r := ruleCell(connectionLimit(from), from.Class, s, s.byRule[connectionKey(from)])
-	r.When, r.Paced = uint8(whens[from.When]), flag(from.Auto.On)
+	r.When, r.By = uint8(whens[from.When]), byPace(from.Auto)
 	return r
 }
 
@@ -335,6 +335,9 @@ var whens = map[policy.When]narthexWhen{
 	policy.WhenRejecting: narthexWhenWHEN_REJECTING,
 	policy.WhenFlooded:   narthexWhenWHEN_FLOODED,
 }
+
+// byPace is what a rule goes by that has a rate.
+func byPace(auto policy.AutoRate) uint8 { return flag(auto.On) * uint8(narthexLimitByBY_PACE) }
 
 func ruleCell(l limit, class int, s *slots, slot uint32) *narthexRule {
 	r := &narthexRule{
@@ -347,6 +350,9 @@ func ruleCell(l limit, class int, s *slots, slot uint32) *narthexRule {
 	if l.action == policy.ActionPolice {
 		f := l.form()
 		r.Interval, r.Tolerance = f.Interval, f.Interval*uint64(max(f.Burst, 1)-1)
+		if l.atOnce > 0 {
+			r.By, r.Interval, r.Tolerance = uint8(narthexLimitByBY_PLACES), 0, uint64(l.atOnce)
+		}
 		r.PerSource, r.BitsV4, r.BitsV6 = f.PerSource, f.BitsV4, f.BitsV6
 	}
 	return r

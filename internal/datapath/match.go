@@ -151,7 +151,7 @@ func (m *matchImage) field(f *policy.MatchField) *narthexMatchField {
 
 func requestCell(from *policy.RequestRule, s *slots) *narthexRule {
 	r := ruleCell(requestLimit(from), from.Class, s, s.byRule[requestKey(from)])
-	r.When, r.Paced, r.Key = uint8(whens[from.When]), flag(from.Auto.On), uint8(from.Key)
+	r.When, r.By, r.Key = uint8(whens[from.When]), byPace(from.Auto), uint8(from.Key)
 	return r
 }
 

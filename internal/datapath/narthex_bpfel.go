@@ -213,6 +213,7 @@ type narthexFlow struct {
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
+	Places  uint64
 	Head    narthexHttpHead
 }
 
@@ -227,14 +228,15 @@ type narthexFlowKey struct {
 }
 
 type narthexGhost struct {
-	_     structs.HostLayout
-	Room  uint32
-	Class uint32
-	Epoch uint32
-	Line  uint32
-	Owner uint32
-	Pad   uint32
-	Since uint64
+	_      structs.HostLayout
+	Room   uint32
+	Class  uint32
+	Epoch  uint32
+	Line   uint32
+	Owner  uint32
+	Pad    uint32
+	Since  uint64
+	Places uint64
 }
 
 type narthexGuard struct {
@@ -289,6 +291,14 @@ type narthexLearned struct {
 	Class uint32
 	Pad   uint32
 }
+
+type narthexLimitBy uint32
+
+const (
+	narthexLimitByBY_RATE   narthexLimitBy = 0
+	narthexLimitByBY_PACE   narthexLimitBy = 1
+	narthexLimitByBY_PLACES narthexLimitBy = 2
+)
 
 type narthexListCounts struct {
 	_       structs.HostLayout
@@ -506,6 +516,10 @@ type narthexPool struct {
 		Turn    uint32
 		Most    uint32
 		Pad     uint32
+	}
+	Place [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
@@ -863,7 +877,7 @@ type narthexRule struct {
 	BitsV4    uint8
 	BitsV6    uint8
 	When      uint8
-	Paced     uint8
+	By        uint8
 	Key       uint8
 }
 
@@ -1073,8 +1087,9 @@ type narthexWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Now   uint64
-	Chunk struct {
+	Now    uint64
+	Places uint64
+	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
 		Behind [32]uint8
@@ -1276,6 +1291,7 @@ const (
 	narthexVarBtfEvent            = "btf_event"
 	narthexVarBtfEventKind        = "btf_event_kind"
 	narthexVarBtfFair             = "btf_fair"
+	narthexVarBtfLimitBy          = "btf_limit_by"
 	narthexVarBtfListPage         = "btf_list_page"
 	narthexVarBtfMatch            = "btf_match"
 	narthexVarBtfMatchEntry       = "btf_match_entry"
@@ -1424,6 +1440,7 @@ type narthexVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
@@ -1582,6 +1599,7 @@ type narthexVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`

@@ -231,8 +231,8 @@ func (in *Instance) fillLimit(rule ruleKey, limits []policy.LimitTable, limit in
 }
 
 func (o *objects) fill(r *narthexRule, from netip.Addr) (bool, error) {
-	if r.Paced != 0 {
-		return false, nil // what it has it is given every moment
+	if r.By != uint8(narthexLimitByBY_RATE) {
+		return false, nil // what it has it is given every moment, or by who ends
 	}
 	if r.PerSource == 0 {
 		if err := o.RuleBuckets.Put(bucketIndex(r.Slot, r.Id), uint64(0)); err != nil {

@@ -146,11 +146,8 @@ func (in *Instance) Pool() (PoolUse, error) {
 		return PoolUse{}, errors.New("instance is closed")
 	}
 	o := in.objects
-	if in.pool == nil {
-		in.pool = new(narthexPool)
-	}
-	if err := o.Pool.Lookup(zero, in.pool); err != nil {
-		return PoolUse{}, fmt.Errorf("reading the slots in use: %w", err)
+	if err := in.readPool(); err != nil {
+		return PoolUse{}, err
 	}
 	flows, err := countKeys[narthexFlowKey, narthexFlow](o.Flows)
 	if err != nil {
@@ -166,17 +163,25 @@ func (in *Instance) Pool() (PoolUse, error) {
 
 // countKeys counts the entries of a hash map.
 func countKeys[K, V any](m *ebpf.Map) (n int, err error) {
+	err = eachEntry(m, func(*K, *V) { n++ })
+	return n, err
+}
+
+// eachEntry goes through the entries of a hash map.
+func eachEntry[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
 	const batch = 512
 	keys, values := make([]K, batch), make([]V, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		read, err := m.BatchLookup(&cursor, keys, values, nil)
-		n += read
+		for i := range read {
+			visit(&keys[i], &values[i])
+		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return n, nil
+			return nil
 		}
 		if err != nil {
-			return 0, fmt.Errorf("counting the entries of map %s: %w", m, err)
+			return fmt.Errorf("reading the entries of map %s: %w", m, err)
 		}
 	}
 }
@@ -199,6 +204,9 @@ func (in *Instance) tick() error {
 		return nil
 	}
 	if err := runOn(in.objects.NarthexGateTick, skbContext{Ifindex: uint32(in.gates[0].index)}); err != nil {
+		return err
+	}
+	if err := in.returnPlaces(); err != nil {
 		return err
 	}
 	return in.objects.destroyStalled()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -62,6 +63,7 @@ type limit struct {
 	interval time.Duration
 	burst    uint32
 	per      policy.Per
+	atOnce   uint32 // in place of a bucket; 0: there is one
 }
 
 // key is the slot's of one of the limits of a rule.
@@ -73,12 +75,14 @@ func (k ruleKey) limit(i int) ruleKey {
 func (k ruleKey) isLimit() bool { return k.kind >= firstLimit }
 
 func boundLimit(l *policy.LimitTable) limit {
-	return limit{policy.ActionPolice, l.Interval, l.Burst, l.Per}
+	return limit{policy.ActionPolice, l.Interval, l.Burst, l.Per, l.AtOnce}
 }
 
-func connectionLimit(r *policy.RuleTable) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
+func connectionLimit(r *policy.RuleTable) limit {
+	return limit{r.Action, r.Interval, r.Burst, r.Per, 0}
+}
 
-func requestLimit(r *policy.RequestRule) limit { return limit{r.Action, r.Interval, r.Burst, r.Per} }
+func requestLimit(r *policy.RequestRule) limit { return limit{r.Action, r.Interval, r.Burst, r.Per, 0} }
 
 // ruleOwners lists the rules of both tables, each followed by its limits.
 func ruleOwners(t *policy.Tables) []owner {
@@ -174,11 +178,17 @@ func (l limit) form() (f narthexRuleSlot) {
 		return f
 	}
 	f.Interval, f.Burst = uint64(l.interval), l.burst
+	if l.atOnce > 0 {
+		f.Interval, f.Burst = atOnceInterval, l.atOnce
+	}
 	if l.per != policy.PerRule {
 		f.PerSource, f.BitsV4, f.BitsV6, f.Key = 1, uint8(l.per.V4), uint8(l.per.V6), keyHash(l.per.Key)
 	}
 	return f
 }
+
+// atOnceInterval is in place of the interval in the slot of a limit that has places and no bucket.
+const atOnceInterval = math.MaxUint64
 
 // keyHash tells what has a bucket for each of its values from anything else; 0: nothing has.
 func keyHash(key policy.PerKey) uint64 {
@@ -272,6 +282,9 @@ func (o *objects) writeSlot(w *slotWrite) error {
 // long as before, or until the tokens of a smaller burst are back. Under a higher rate it
 // would be kept out longer than the rule says: its buckets start anew.
 func keepsSources(old, want *narthexRuleSlot) bool {
+	if old.Interval == atOnceInterval || want.Interval == atOnceInterval { // places that are taken are given back to whom they are of
+		return old.Interval == want.Interval && old.PerSource == want.PerSource && sameSharers(old, want)
+	}
 	return old.PerSource == 1 && want.PerSource == 1 && sameSharers(old, want) && want.Interval >= old.Interval
 }
 

@@ -50,15 +50,8 @@ func (in *Instance) Sweep() error {
 		return fmt.Errorf("looking for connections that have ended: %w", err)
 	}
 	for i := range old {
-		frame := make([]byte, 64)
-		copy(frame, unsafe.Slice((*byte)(unsafe.Pointer(&old[i])), unsafe.Sizeof(old[i])))
-		ctx := skbContext{Ifindex: on[i]}
-		_, err := in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame, Context: ctx})
-		if errors.Is(err, unix.ENODEV) { // no socket is on what is no more
-			_, err = in.objects.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame})
-		}
-		if err != nil {
-			return fmt.Errorf("forgetting a connection: %w", err)
+		if err := in.objects.sweep(&old[i], on[i]); err != nil {
+			return err
 		}
 	}
 	if in.applied.Tables == nil {
@@ -68,4 +61,18 @@ func (in *Instance) Sweep() error {
 		return err
 	}
 	return in.objects.trimGatePorts(in.applied.Tables.Services, ports)
+}
+
+// sweep forgets a connection that came on an interface, if its end was missed.
+func (o *objects) sweep(key *narthexFlowKey, on uint32) error {
+	frame := make([]byte, 64)
+	copy(frame, unsafe.Slice((*byte)(unsafe.Pointer(key)), unsafe.Sizeof(*key)))
+	_, err := o.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame, Context: skbContext{Ifindex: on}})
+	if errors.Is(err, unix.ENODEV) { // no socket is on what is no more
+		_, err = o.NarthexGateSweep.Run(&ebpf.RunOptions{Data: frame})
+	}
+	if err != nil {
+		return fmt.Errorf("forgetting a connection: %w", err)
+	}
+	return nil
 }

@@ -175,6 +175,7 @@ type Bound struct {
 	Rate     Rate
 	Burst    int  // tokens
 	BurstSet bool // Burst was given; else it follows from Rate
+	AtOnce   int  // so many at once, in place of a rate; 0: it is a rate
 	Per      Per
 
 	burstAt, perAt Pos // of the keys, if they are there

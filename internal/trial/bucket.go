@@ -38,7 +38,7 @@ func newBuckets() *buckets {
 // connectionBuckets are all that a SYN takes a token of under a rule.
 func connectionBuckets(rule int, c *policy.Connection, from netip.Addr) []bucket {
 	all := []bucket{newBucket(sourceKey{rule: rule}, c.Rate.Rate, c.Burst, c.Per, from, "")}
-	for i, l := range c.Limits {
+	for i, l := range c.Limits { // of those at once the rate is none: when what arrives will end is not known
 		all = append(all, newBucket(sourceKey{rule: rule, limit: i + 1}, l.Rate, l.Burst, l.Per, from, ""))
 	}
 	return all

@@ -27,6 +27,7 @@ type policer struct {
 	ID        uint64
 	Interval  uint64 // ns
 	Burst     uint64
+	AtOnce    uint64 // so many at once, in place of a bucket; 0: it is a bucket
 	PerSource bool
 	Bits4     int
 	Bits6     int
@@ -43,6 +44,9 @@ func (p policer) cell() C.struct_rule {
 	}
 	if p.PerSource {
 		r.per_source = 1
+	}
+	if p.AtOnce > 0 {
+		r.by, r.interval, r.tolerance = C.BY_PLACES, 0, C.__u64(p.AtOnce)
 	}
 	return r
 }
@@ -71,14 +75,17 @@ func police(p policer, addr netip.Addr, now uint64) bool {
 	return C.native_police(&rule, &packet, C.__u64(now)) != 0
 }
 
-// takeAll is take_tokens() of bpf/policy/limits.h: whether there was a token of each of the limits.
-func takeAll(limits []policer, addr netip.Addr, now uint64) bool {
+// takeAll is take_tokens() of bpf/policy/limits.h: whether there was a token or a place of each of the limits, and
+// what gives the places back.
+func takeAll(limits []policer, addr netip.Addr, now uint64) (taken bool, leave func()) {
 	cells, packet := make([]C.struct_rule, len(limits)), from(addr)
 	for i, l := range limits {
 		cells[i] = l.cell()
 		cells[i].slot = C.__u32(i)
 	}
-	return C.native_take_limits(&cells[0], C.__u32(len(cells)), &packet, C.__u64(now)) != 0
+	var places C.__u64
+	taken = C.native_take_limits(&cells[0], C.__u32(len(cells)), &packet, C.__u64(now), &places) != 0
+	return taken, func() { C.native_leave_places(places) }
 }
 
 // refusedBy is how often the i-th limit was the one that had none.

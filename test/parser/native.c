@@ -18,9 +18,12 @@ static struct counts refused[TEST_LIMITS];
 static struct page limits_page;
 static int limits_image; /* by its address */
 static struct secret secret;
+static struct pool places_pool;
 static struct source_set sets[TEST_SETS];
 
 static __u64 test_clock(void) { return clock; }
+
+static long no_lock(struct bpf_spin_lock *lock) { return !lock; }
 
 static void *test_lookup(void *map, const void *key) {
   __u32 index = *(const __u32 *)key;
@@ -30,6 +33,8 @@ static void *test_lookup(void *map, const void *key) {
     return index <= test_mask ? &sets[index] : NULL;
   if (map == (void *)&rule_buckets)
     return index < 2 * (TEST_LIMITS + 1) ? &rule_times[index] : NULL;
+  if (map == (void *)&pool)
+    return &places_pool;
   if (map == (void *)&policy_image)
     return &limits_image;
   if (map == (void *)&limits_image)
@@ -54,6 +59,8 @@ void native_buckets_reset(__u32 n, __u32 ways, __u64 key0, __u64 key1) {
   test_mask = n - 1;
   test_ways = ways;
   bpf_ktime_get_ns = test_clock;
+  bpf_spin_lock = bpf_spin_unlock = no_lock;
+  __builtin_memset(places_pool.place, 0, sizeof(places_pool.place));
   __builtin_memset(rule_times, 0, sizeof(rule_times));
   __builtin_memset(refused, 0, sizeof(refused));
   secret = (struct secret){{key0, key1}};
@@ -64,15 +71,21 @@ int native_police(const struct rule *r, const struct packet *p, __u64 now) {
   return police(r, p, 0, now) == TAKEN;
 }
 
-int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now) {
+int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now, __u64 *places) {
   clock = now;
   limits_page.cell[0].header.generation = 1;
   for (__u32 i = 0; i < n; i++) {
     limits_page.cell[i + 1].rule = limits[i];
     limits_page.cell[i + 1].rule.limits = i + 1 < n ? i + 2 : 0;
   }
-  return take_tokens(p, NULL, 1, 1, now) == TAKEN;
+  *places = 0;
+  if (take_tokens(p, NULL, 1, 1, now, places) == TAKEN)
+    return 1;
+  leave_places(&places_pool, *places);
+  return 0;
 }
+
+void native_leave_places(__u64 places) { leave_places(&places_pool, places); }
 
 __u64 native_refused(__u32 limit) { return refused[limit].dropped; }
 

@@ -25,9 +25,10 @@ int native_police(const struct rule *r, const struct packet *p, __u64 now);
 /* Limits that a test has at most. */
 #define TEST_LIMITS 8
 
-/* Whether the packet gets a token of each of the limits, which have slots by their numbers; and what each has
- * refused. */
-int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now);
+/* Whether the packet gets a token or a place of each of the limits, which have slots by their numbers, and
+ * the places; and what each has refused. */
+int native_take_limits(const struct rule *limits, __u32 n, const struct packet *p, __u64 now, __u64 *places);
+void native_leave_places(__u64 places);
 __u64 native_refused(__u32 limit);
 __u64 native_source_tag(const struct rule *r, const struct packet *p);
 struct source_set *native_source_set(__u64 tag);

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "64488c5108c8b45f707904829f2590c6"
+const compiled = "d0509d6ba01d058b02fc5717f3655ace"

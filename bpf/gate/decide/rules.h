@@ -177,17 +177,41 @@ static __always_inline const struct rule *rule_of(struct scene *sc, const struct
 /* What a rule comes to. */
 enum ruling { RULING_GO, RULING_PASS, RULING_REJECT, RULING_DROP, RULING_BLOCKED };
 
-/* Takes tokens for the request from the limits from a cell on. */
+/* Makes places the flow's that limits have given to its request, in place of those that it has. */
+static __always_inline void keep_places(struct scene *sc, __u64 places) {
+  struct flow *f = sc->flow;
+  bpf_spin_lock(&sc->room->lock);
+  if (f->id == sc->w->flow.id) {
+    __u64 had = f->places;
+    f->places = places;
+    places = had;
+  }
+  bpf_spin_unlock(&sc->room->lock);
+  leave_places(sc->pool, places);
+}
+
+/* Takes tokens and places for the request from the limits from a cell on. */
 __noinline int take_for_request(struct work *w, __u32 cell, __u32 generation) {
+  struct scene sc;
   const struct reading *r = the_reading();
-  return w && r ? take_tokens(&w->from, &r->keys, cell, generation, w->now) : FAULT;
+  if (!w || !r || !set_flow_scene(&sc, w))
+    return FAULT;
+  if (sc.flow->places) /* it was decided on before, and has come again */
+    keep_places(&sc, 0);
+  w->places = 0;
+  int taken = take_tokens(&w->from, &r->keys, cell, generation, w->now, &w->places);
+  if (is_refused(taken))
+    leave_places(sc.pool, w->places);
+  else if (w->places)
+    keep_places(&sc, w->places);
+  return taken;
 }
 
 /* Takes a token for the request. */
 static __always_inline int ruling_by_rate(const struct rule *rule, struct work *w, __u64 value,
                                           __u32 generation) {
   int taken = rule->limits ? take_for_request(w, rule->limits, generation)
-                           : take_limit(rule, &w->from, value, w->now);
+                           : take_limit(rule, &w->from, value, w->now, &w->places);
   if (!is_refused(taken))
     return RULING_GO;
   if (rule->request.over != OVER_DEMOTE)

@@ -171,7 +171,7 @@ static __always_inline int begin_anew(struct __sk_buff *skb, struct scene *sc) {
     return drop(REASON_FORGED);
   bpf_spin_lock(&r->lock);
   if (is_as_seen(f, &w->flow) && f->state == FLOW_SERVED && f->next == w->next)
-    retract(r, f, half_open);
+    retract(r, sc->pool, f, half_open);
   bpf_spin_unlock(&r->lock);
   return drop(REASON_RACE);
 }

@@ -369,18 +369,20 @@ type RequestDecision struct {
 
 // LimitStatus is one of the limits of a rule.
 type LimitStatus struct {
-	Rate    string `json:"rate"` // such as 50/s
-	Burst   uint32 `json:"burst"`
-	Per     string `json:"per"`     // who shares a bucket
-	Refused uint64 `json:"refused"` // what found no token in it, since the instance was loaded; those asked before it had one
+	Rate    string `json:"rate,omitempty"` // such as 50/s
+	Burst   uint32 `json:"burst,omitempty"`
+	AtOnce  uint32 `json:"at_once,omitempty"` // in place of a rate: how many there may be at once
+	Per     string `json:"per"`               // who shares a bucket, or so many at once
+	Refused uint64 `json:"refused"`           // what found no token in it, or no place, since the instance was loaded; those asked before it had one
 }
 
 // LimitDecision is what one of the limits of a rule would say.
 type LimitDecision struct {
-	Rate   string        `json:"rate"`
-	Burst  uint32        `json:"burst"`
+	Rate   string        `json:"rate,omitempty"`
+	Burst  uint32        `json:"burst,omitempty"`
+	AtOnce uint32        `json:"at_once,omitempty"` // in place of a rate
 	Per    string        `json:"per"`
-	Bucket *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon
+	Bucket *BucketStatus `json:"bucket,omitempty"` // live; absent without a daemon. With at_once its tokens are the places left
 }
 
 // BucketStatus is the level of a token bucket at this moment.

@@ -117,6 +117,7 @@ type BenchFlow struct {
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
+	Places  uint64
 	Head    BenchHttpHead
 }
 
@@ -131,14 +132,15 @@ type BenchFlowKey struct {
 }
 
 type BenchGhost struct {
-	_     structs.HostLayout
-	Room  uint32
-	Class uint32
-	Epoch uint32
-	Line  uint32
-	Owner uint32
-	Pad   uint32
-	Since uint64
+	_      structs.HostLayout
+	Room   uint32
+	Class  uint32
+	Epoch  uint32
+	Line   uint32
+	Owner  uint32
+	Pad    uint32
+	Since  uint64
+	Places uint64
 }
 
 type BenchHttpHead struct {
@@ -246,6 +248,10 @@ type BenchPool struct {
 		Turn    uint32
 		Most    uint32
 		Pad     uint32
+	}
+	Place [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
@@ -608,8 +614,9 @@ type BenchWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Now   uint64
-	Chunk struct {
+	Now    uint64
+	Places uint64
+	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
 		Behind [32]uint8
@@ -841,6 +848,7 @@ const (
 	BenchVarBtfEvent            = "btf_event"
 	BenchVarBtfEventKind        = "btf_event_kind"
 	BenchVarBtfFair             = "btf_fair"
+	BenchVarBtfLimitBy          = "btf_limit_by"
 	BenchVarBtfListPage         = "btf_list_page"
 	BenchVarBtfMatch            = "btf_match"
 	BenchVarBtfMatchEntry       = "btf_match_entry"
@@ -1006,6 +1014,7 @@ type BenchVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.VariableSpec `ebpf:"btf_match_entry"`
@@ -1167,6 +1176,7 @@ type BenchVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`
 	BtfMatchEntry   *ebpf.Variable `ebpf:"btf_match_entry"`

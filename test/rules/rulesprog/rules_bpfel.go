@@ -113,6 +113,7 @@ type RulesFlow struct {
 	Ifindex uint32
 	Line    uint32
 	Owner   uint32
+	Places  uint64
 	Head    struct {
 		_      structs.HostLayout
 		Length uint64
@@ -188,6 +189,10 @@ type RulesPool struct {
 		Turn    uint32
 		Most    uint32
 		Pad     uint32
+	}
+	Place [8192]struct {
+		_   structs.HostLayout
+		Way [8]uint64
 	}
 	Link [65536]struct {
 		_     structs.HostLayout
@@ -523,8 +528,9 @@ type RulesWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Now   uint64
-	Chunk struct {
+	Now    uint64
+	Places uint64
+	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
 		Behind [32]uint8

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"narthex/internal/policy"
+)
+
+// placeUse are the bits of a way that count; the others say whose it is.
+const placeUse = 1<<20 - 1
+
+// places reads how many places a source has left under a limit, or a value, as if they were tokens.
+func (in *Instance) places(r *narthexRule, from netip.Addr, value string) (Bucket, error) {
+	o := in.objects
+	if !o.hasGate() {
+		return Bucket{Tokens: float64(r.Tolerance)}, nil
+	}
+	var secret narthexSecret
+	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
+		return Bucket{}, fmt.Errorf("reading the secret: %w", err)
+	}
+	if err := in.readPool(); err != nil {
+		return Bucket{}, err
+	}
+	tag := placeTag(r, from, value, secret.Key)
+	for _, way := range in.pool.Place[tag>>32%uint64(len(in.pool.Place))].Way {
+		if n := way & placeUse; n > 0 && (way^tag)&^placeUse == 0 {
+			return Bucket{Known: true, Tokens: float64(r.Tolerance) - float64(n)}, nil
+		}
+	}
+	return Bucket{Known: r.PerSource == 0, Tokens: float64(r.Tolerance)}, nil
+}
+
+// placeTag is whose place take_at_once() of bpf/policy/limits.h takes.
+func placeTag(r *narthexRule, from netip.Addr, value string, key [2]uint64) uint64 {
+	switch {
+	case r.PerSource == 0:
+		return siphash13(key, r.Id, 1, 1) | 1
+	case value != "":
+		return siphash13(key, r.Id, ValueHash(value, key), 1) | 1
+	}
+	return sourceTag(r, from, key)
+}
+
+// readPool reads the memory of the waiting rooms into in.pool. The caller holds in.mu.
+func (in *Instance) readPool() error {
+	if in.pool == nil {
+		in.pool = new(narthexPool)
+	}
+	if err := in.objects.Pool.Lookup(zero, in.pool); err != nil {
+		return fmt.Errorf("reading the memory of the waiting rooms: %w", err)
+	}
+	return nil
+}
+
+// returnEvery is how often it is looked for places to be given back.
+const returnEvery = time.Second
+
+// returnPlaces has requests give their places back that were in service for longer than max_service: nobody has
+// seen their end. The caller holds in.mu.
+func (in *Instance) returnPlaces() error {
+	if in.applied.Tables == nil || !hasPlaces(in.applied.Tables) || time.Since(in.placesLooked) < returnEvery {
+		return nil
+	}
+	in.placesLooked = time.Now()
+	least := time.Hour
+	for _, s := range in.applied.Tables.Services {
+		least = min(least, s.Room.Queue.MaxService)
+	}
+	t, err := now()
+	if err != nil {
+		return err
+	}
+	var late []narthexFlowKey
+	err = eachEntry(in.objects.Flows, func(key *narthexFlowKey, f *narthexFlow) {
+		if f.Places != 0 && t > f.Since && t-f.Since >= uint64(least) {
+			late = append(late, *key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for i := range late {
+		if err := in.objects.sweep(&late[i], uint32(in.gates[0].index)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasPlaces reports whether a limit of a rule is of what there is at once.
+func hasPlaces(t *policy.Tables) bool {
+	is := func(l policy.LimitTable) bool { return l.AtOnce > 0 }
+	return slices.ContainsFunc(t.Rules, func(r policy.RuleTable) bool { return slices.ContainsFunc(r.Limits, is) }) ||
+		slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return slices.ContainsFunc(r.Limits, is) })
+}
