@@ -164,7 +164,7 @@ func (p *proxy) atom(words []string) *atom {
 		a.err = err
 		return a
 	}
-	fetch, arg := fetchOf(words[0])
+	fetch, arg := fetchOf(asRead(words[0]))
 	switch {
 	case fetch == "src" && f.method == "":
 		a.from, a.err = addresses(values)
@@ -178,6 +178,17 @@ func (p *proxy) atom(words []string) *atom {
 		a.match, a.err = said(fetch, arg, f, values)
 	}
 	return a
+}
+
+// asRead leaves out the converters of a host that do what Narthex does: compare it without port and case.
+func asRead(text string) string {
+	fetch, converters, _ := strings.Cut(text, ",")
+	for one := range strings.SplitSeq(converters, ",") {
+		if !strings.HasSuffix(strings.ToLower(fetch), "hdr(host)") || one != "host_only" && one != "lower" {
+			return text
+		}
+	}
+	return fetch
 }
 
 // fetchOf parts name(argument). Converters are not known.

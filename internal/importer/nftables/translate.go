@@ -103,7 +103,7 @@ func (t *translator) inline(rules []*rule, outer *rule, depth int) []*rule {
 		}
 		if to := t.set.byName[r.target]; to != nil {
 			t.reached[to] = true
-			out = append(out, t.inline(to.rules, &both, depth+1)...)
+			out = append(out, t.inline(overs(to.rules), &both, depth+1)...)
 		}
 		if both.leaves {
 			both.verdict = "return"
@@ -111,6 +111,31 @@ func (t *translator) inline(rules []*rule, outer *rule, depth int) []*rule {
 		}
 	}
 	return scoped(out)
+}
+
+// overs puts a drop of what is beyond a rate in the place of a return within it that a drop of all else follows.
+func overs(rules []*rule) []*rule {
+	var out []*rule
+	for i := 0; i < len(rules); i++ {
+		r := rules[i]
+		if i+1 < len(rules) && r.limit != nil && !r.limit.over && r.verdict == "return" && r.matchesAll() {
+			if next := rules[i+1]; next.verdict == "drop" && next.limit == nil && next.matchesAll() && next.family == r.family {
+				both, l := *r, *r.limit
+				l.over = true
+				both.limit, both.verdict = &l, "drop"
+				out = append(out, &both)
+				i++
+				continue
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// matchesAll reports whether a rule asks for nothing but its rate.
+func (r *rule) matchesAll() bool {
+	return !r.other && r.iif == "" && len(r.ports) == 0 && len(r.daddr) == 0 && len(r.from) == 0 && !r.fresh && !r.old && r.unknown == ""
 }
 
 // under adds what a jump to the rule's chain asks for.
