@@ -133,6 +133,10 @@ func tableText(t api.Table) string {
 		fmt.Fprintf(&b, "%s\n", api.TableBuckets)
 		rows := newTable("rule", "of", ">tokens", ">burst", ">full in")
 		for _, k := range t.Buckets {
+			if k.AtOnce > 0 {
+				rows.add(k.Rule, k.Of, fmt.Sprintf("%.0f left", k.Tokens), fmt.Sprintf("%d at once", k.AtOnce), "-")
+				continue
+			}
 			rows.add(k.Rule, k.Of, fmt.Sprintf("%.1f", k.Tokens), fmt.Sprint(k.Burst), secondsText(k.FullIn))
 		}
 		rows.printIndented(&b)

@@ -111,8 +111,8 @@ func clientText(p netip.Prefix) string {
 type tokenRule struct {
 	of, name string
 	per      policy.Per
-	burst    uint32 // tokens; of places, how many there may be at once
-	atOnce   bool   // it has places and no bucket
+	burst    uint32
+	atOnce   uint32 // places, in place of a bucket
 	read     func(netip.Addr) (datapath.Bucket, error)
 	fill     func(netip.Addr) (bool, error)
 }
@@ -148,7 +148,7 @@ func tokensOf(rate tokenRule, action policy.Action, interval time.Duration, auto
 		add(rate, datapath.RateOf)
 	}
 	for i, l := range limits {
-		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst + l.AtOnce, atOnce: l.AtOnce > 0}, i)
+		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst, atOnce: l.AtOnce}, i)
 	}
 	return all
 }
@@ -175,7 +175,7 @@ func (e *engine) buckets(from string, source netip.Prefix) ([]api.TableBucket, e
 		if from != "" && !b.Known {
 			continue
 		}
-		t := api.TableBucket{Rule: r.name, Of: r.of, Burst: r.burst, Tokens: b.Tokens, FullIn: b.Full.Seconds()}
+		t := api.TableBucket{Rule: r.name, Of: r.of, Burst: r.burst, AtOnce: r.atOnce, Tokens: b.Tokens, FullIn: b.Full.Seconds()}
 		if from != "" {
 			t.Per = r.per.String()
 		}

@@ -102,6 +102,15 @@ func TestRulesAtOnce(t *testing.T) {
 		a.wants(http.StatusOK)
 		other.wants(http.StatusOK)
 		c.comesTo(gold, 1, 1)
+		for _, from := range []string{"", c.addr(gold).String()} {
+			args := []string{"table", "list", "buckets"}
+			if from != "" {
+				args = append(args, from)
+			}
+			if table := must(t, c.command(args...)...); !strings.Contains(table, "at once") || !strings.Contains(table, " left") {
+				t.Errorf("the table of %q says:\n%s", from, table)
+			}
+		}
 		a.get("/wait?for=c") // the next on a connection that is kept
 		c.comesTo(gold, 2, 2)
 		c.refuses(gold, "/")

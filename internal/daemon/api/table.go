@@ -49,6 +49,7 @@ type TableBucket struct {
 	Of     string  `json:"of"`            // connections or requests
 	Per    string  `json:"per,omitempty"` // what there is a bucket for each of
 	Burst  uint32  `json:"burst"`
+	AtOnce uint32  `json:"at_once,omitempty"` // in place of a burst: so many places there are at once, and tokens are those left
 	Tokens float64 `json:"tokens"`
 	FullIn float64 `json:"full_in_seconds"`
 }
