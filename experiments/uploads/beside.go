@@ -20,6 +20,9 @@ func (b suite) beside(ctx context.Context) (figures []bench.Figure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.lab.Close()) }()
+	if err := st.receive(); err != nil {
+		return nil, err
+	}
 	for _, size := range []int{30_000, 1_000_000} {
 		f, err := st.beside(ctx, size)
 		figures = append(figures, f...)

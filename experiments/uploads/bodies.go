@@ -51,6 +51,9 @@ func (b suite) bodies(ctx context.Context) (figures []bench.Figure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.lab.Close()) }()
+	if err := st.receive(); err != nil {
+		return nil, err
+	}
 	for _, c := range bodiesCases() {
 		if !strings.Contains(c.String(), *named) {
 			continue
