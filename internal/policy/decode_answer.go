@@ -110,7 +110,7 @@ func (d *decoder) answerFits(seen map[string]*yaml.Node, act string, over Over) 
 	case n == nil:
 	case act == "drop" || act == "pass":
 		d.errorAt(n, `"action: %s" says nothing, so "answer" has no effect; remove one of the two`, act)
-	case act == "" && seen["rate"] == nil:
+	case act == "" && seen["rate"] == nil && seen["limits"] == nil:
 		d.errorAt(n, `"answer" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: reject", or remove it`)
 	case act == "" && (over == OverDemote || over == OverDrop):
 		d.errorAt(n, `"over: %s" says nothing, so "answer" has no effect; remove one of the two`, over)

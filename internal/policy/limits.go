@@ -104,7 +104,7 @@ func (d *decoder) limit(n *yaml.Node, ofRequests bool) Bound {
 	if seen == nil {
 		return b
 	}
-	d.rateOrPlaces(n, seen)
+	d.rateOrPlaces(n, seen, ofRequests)
 	d.burstFits(seen, b.Rate, b.Burst)
 	for at, key := range map[*Pos]*yaml.Node{&b.burstAt: seen["burst"], &b.perAt: seen["per"]} {
 		if key != nil {
@@ -118,10 +118,14 @@ func (d *decoder) limit(n *yaml.Node, ofRequests bool) Bound {
 }
 
 // rateOrPlaces reports a limit that is neither of a rate nor of what there is at once, or both.
-func (d *decoder) rateOrPlaces(n *yaml.Node, seen map[string]*yaml.Node) {
+func (d *decoder) rateOrPlaces(n *yaml.Node, seen map[string]*yaml.Node, ofRequests bool) {
+	wanted := "a number of tokens, as 100/s"
+	if ofRequests {
+		wanted += "; or at_once, as 4"
+	}
 	switch at := seen["at_once"]; {
 	case at == nil:
-		d.required(n, "a limit", seen, "rate", "a number of tokens, as 100/s; or at_once, as 4")
+		d.required(n, "a limit", seen, "rate", wanted)
 	case seen["rate"] != nil:
 		d.errorAt(at, `"at_once" beside "rate" in one limit; make two limits of it, [{rate: …}, {at_once: …}]: a request needs both`)
 	case seen["burst"] != nil:
