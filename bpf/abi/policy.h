@@ -243,6 +243,7 @@ enum pool_order {
 struct room_config {
   __u64 max_wait;    /* ns */
   __u64 epoch;       /* ns: max_service / EPOCHS */
+  __u64 target;      /* ns: the same while overload lasts; max_wait: likewise */
   __u32 limit;       /* requests in service at once; 0: unlimited */
   __u32 queue_size;  /* requests that wait at once */
   __u32 mark;        /* SO_MARK of accepted sockets is this plus the rank; 0: it is not set */
@@ -270,7 +271,7 @@ struct room_config {
   struct rank rank[MAX_RANKS];
   __u16 member[MAX_MEMBERS]; /* of a pool: slot + 1 of the rooms in it; 0 behind the last */
   __u32 requests;            /* of a connection; 0: as many as it likes */
-  __u8 spare[60];            /* 0 */
+  __u8 spare[52];            /* 0 */
 };
 
 #define ROOM_CELLS 8

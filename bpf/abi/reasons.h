@@ -81,5 +81,6 @@ enum reject {
   REJECT_DROPPED = 11,  /* the same, by a reset */
   REJECT_BLOCKED = 12,  /* its client, behind a trusted proxy, is blocked */
   REJECT_COMPLEX = 13,  /* it has more patterns at once than are followed */
+  REJECT_TARGET = 14,   /* it had waited for the queue's target while overload lasted */
   REJECT_LEN
 };

@@ -50,6 +50,8 @@ struct class_room {
   __u32 told;         /* of those that wait, likewise */
   __u16 above;        /* slot + 1 of the room that has counted them; 0: none */
   __u16 pad;          /* 0 */
+  __u64 late;         /* ns: since when the one that waits longest has waited for the target; 0: it has not */
+  __u64 lasts;        /* ~0: it has for long, and the target bounds how long anybody waits; or 0 */
   __u64 paused;       /* times that a request left service because the stack had not got it, or its body */
   __u64 rejected[16]; /* by enum reject */
   __u64 wait_sum;     /* ns */
@@ -115,12 +117,14 @@ struct room {
   __u32 untold;      /* bit: class slot of which the room above may not know all */
   __u32 charged;     /* of all classes */
   __u32 told;
-  __u32 left;      /* requests that left service lately */
-  __u64 took;      /* ns that their places were in use for, and those of others meanwhile */
-  __u64 accounted; /* ns: when charged was last another */
-  __u64 used;      /* ns of place in all */
-  __u64 due;       /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
-                      shares there is beside it that of its members: */
+  __u32 left;         /* requests that left service lately */
+  __u32 late_classes; /* bit: class slot whose `late` is not 0 */
+  __u32 pad;          /* 0 */
+  __u64 took;         /* ns that their places were in use for, and those of others meanwhile */
+  __u64 accounted;    /* ns: when charged was last another */
+  __u64 used;         /* ns of place in all */
+  __u64 due; /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
+                shares there is beside it that of its members: */
   __u64 at;
   struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */

@@ -162,7 +162,8 @@ __noinline int expel(__u32 slot) {
   bpf_spin_lock(&sc.room->lock);
   __u32 node = overdue_node(sc.room, sc.pool, sc.config, now);
   if (node && !link_of(sc.pool, node)->busy)
-    make_due(sc.room, sc.pool, node, REJECT_MAX_WAIT);
+    make_due(sc.room, sc.pool, node,
+             is_overdue(sc.pool, sc.config->max_wait, node, now) ? REJECT_MAX_WAIT : REJECT_TARGET);
   bpf_spin_unlock(&sc.room->lock);
   return 0;
 }
@@ -190,6 +191,33 @@ __noinline int look_at_next(__u32 slot, __u32 classes) {
   return found;
 }
 
+/* Looks whether overload lasts in a class of a room. */
+__noinline int note_waits(__u32 slot, __u32 class) {
+  struct scene sc;
+  if (!open_scene(&sc, slot))
+    return 0;
+  struct class_room *q = class_of(sc.room, class);
+  __u64 now = bpf_ktime_get_ns();
+  bpf_spin_lock(&sc.room->lock);
+  __u32 node = oldest(q, sc.pool);
+  note_waited(q, sc.config->target, node ? now - link_of(sc.pool, node)->since : 0, now);
+  sc.room->late_classes &= ~bit_of(class);
+  sc.room->late_classes |= any_of(q->late) << (class & (CLASS_SLOTS - 1));
+  bpf_spin_unlock(&sc.room->lock);
+  return 0;
+}
+
+/* The same in all that have anybody waiting, or had. */
+__noinline int note_all_waits(__u32 slot) {
+  struct room *r = room_of(slot);
+  if (!r)
+    return 0;
+  for (__u32 i = 0; i < CLASS_SLOTS; i++)
+    if ((r->waiting_classes | r->late_classes) & bit_of(i))
+      note_waits(slot, i);
+  return 0;
+}
+
 /* `chosen`: where the room is in a pool, the class + 1 of which a release is due; 0: none. */
 __noinline int what_is_due(__u32 slot, __u32 chosen) {
   struct scene sc;
@@ -198,6 +226,8 @@ __noinline int what_is_due(__u32 slot, __u32 chosen) {
   struct room *r = sc.room;
   __u64 now = bpf_ktime_get_ns();
   __u32 jiffies = bpf_jiffies64();
+  if (sc.config->target < sc.config->max_wait)
+    note_all_waits(slot);
   lock_current(&sc, slot, now);
   bool overdue = overdue_node(r, sc.pool, sc.config, now);
   __u32 among = sc.config->above ? bits_of(chosen) : ~0U;

@@ -77,6 +77,23 @@ static __always_inline bool is_overdue(struct pool *p, __u64 max_wait, __u32 nod
   return (__s64)(now - link_of(p, node)->since) >= (__s64)max_wait;
 }
 
+/* Finds out whether overload lasts in a class, of which the one that waits longest has waited for so long: it
+ * does when that has been more than the target for as long as that, until it is less than half of it. While
+ * who has waited for the target goes, it stays near. */
+static __always_inline void note_waited(struct class_room *q, __u64 target, __u64 waited, __u64 now) {
+  if (waited < target / 2)
+    q->late = q->lasts = 0;
+  else if (waited >= target && !q->late)
+    q->late = now;
+  else if (q->late && now - q->late >= target)
+    q->lasts = ~0ULL;
+}
+
+/* How long anybody of a class may wait. */
+static __always_inline __u64 most_wait(const struct class_room *q, const struct room_config *c) {
+  return c->max_wait - ((c->max_wait - c->target) & q->lasts);
+}
+
 /* How long the rest of a head is waited for where none is put together any more. */
 #define LEFT_GATHERING 1000000000ULL
 
@@ -91,7 +108,7 @@ static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const 
   for (__u32 i = 0; i < MAX_RANKS && i < c->ranks; i++) {
     __u32 class = c->rank[i].class;
     __u32 node = r->waiting_classes & bit_of(class) ? oldest(class_of(r, class), p) : 0;
-    if (node && is_overdue(p, c->max_wait, node, now))
+    if (node && is_overdue(p, most_wait(class_of(r, class), c), node, now))
       return node;
   }
   __u32 gone = r->waiting_classes & ~c->classes; /* in the policy no more */

@@ -7,8 +7,9 @@
 //	lone     a client with one connection beside one with 100: requests and latency, of those alone
 //	costs    sources with quick requests beside sources with slow ones: shares of time in service
 //	many     a source with 4 connections beside 250 others with 4 each, all in their own prefixes
+//	target   twice and ten times what the server can do, with a target for waiting and without: who is served waits for how long
 //
-// Each has two variants beside each other: fair by prefix, and in order of arrival (fair: none). Requests take their time
+// The first four have two variants beside each other: fair by prefix, and in order of arrival (fair: none). Requests take their time
 // asleep, so that places are what is scarce. It needs root and two cores: the server has the first, its clients the last.
 package main
 
@@ -33,6 +34,7 @@ func main() {
 		bench.PartOf("lone", suite.lone),
 		bench.PartOf("costs", suite.costs),
 		bench.PartOf("many", suite.many),
+		bench.PartOf("target", suite.target),
 	}}.Main()
 }
 

@@ -67,15 +67,20 @@ func (st *stage) clients(path string, connections int, sources ...int) (load.Clo
 
 // with measures clients while one class of them waits, in an order.
 func (st *stage) with(ctx context.Context, fair string, clients ...bench.Starter) (s *bench.Sample, err error) {
+	return st.under(ctx, warmUp, fmt.Sprintf("concurrency: %d, queue: {max_wait: 20s}", places), fair, clients...)
+}
+
+// under is with for a service of its own kind, after so long.
+func (st *stage) under(ctx context.Context, settle time.Duration, service, fair string, clients ...bench.Starter) (s *bench.Sample, err error) {
 	n, err := st.Enforce(ctx, st.lab.Server, fmt.Sprintf(`version: 1
 services:
-  - {name: web, listen: ["%s"], xdp: off, concurrency: %d, queue: {max_wait: 20s}}
+  - {name: web, listen: ["%s"], xdp: off, %s}
 classes:
   - {name: all, priority: 1, fair: %s}
-`, bench.Web(st.lab), places, fair))
+`, bench.Web(st.lab), service, fair))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	return st.Once(ctx, warmUp, length(), clients...)
+	return st.Once(ctx, settle, length(), clients...)
 }

@@ -17,7 +17,7 @@ type Sample struct {
 	Entered   uint64        `json:"entered"`  // requests that entered service, at once or after they had waited
 	Held      uint64        `json:"held"`     // requests that had to wait
 	Served    uint64        `json:"served"`   // requests that left service
-	Rejected  uint64        `json:"rejected"` // requests that were refused for want of room: queue_full, displaced, max_wait
+	Rejected  uint64        `json:"rejected"` // requests that were refused for want of room: queue_full, displaced, max_wait, target
 	Lost      uint64        `json:"lost"`     // requests that left service without their end being seen; part of Served
 	InService int           `json:"in_service"`
 	// MeanInService is the mean over time of requests in service, where it is known. If it is

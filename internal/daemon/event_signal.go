@@ -12,7 +12,7 @@ import (
 
 // roomReasons are those for which somebody is turned away who could have been served, had there
 // been more room in service.
-var roomReasons = []string{"queue_full", "displaced", "max_wait", "shed"}
+var roomReasons = []string{"queue_full", "displaced", "max_wait", "target", "shed"}
 
 // signalOf says what the limit of an event's service was and what had set it, if that is why it
 // happened or tells more of it: somebody waits or is turned away for want of room, or in overload.

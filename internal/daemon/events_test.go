@@ -172,7 +172,7 @@ func TestWrongEventFilters(t *testing.T) {
 		`"192.0.2" is neither an address nor a prefix: write it like 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32`:      {From: "192.0.2"},
 		`"fe80::1%eth0" is neither an address nor a prefix: write it like 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32`: {From: "fe80::1%eth0"},
 		`there is no reason "none": use one of blocked, closed, complex, contended, displaced, dropped, extension, fragment, h2c, ` +
-			`malformed, max_wait, no_flow, no_server, no_slot, queue_full, rule, shed, sources, syn_data, syn_flags, too_large, vlan_tags`: {Reason: "none"},
+			`malformed, max_wait, no_flow, no_server, no_slot, queue_full, rule, shed, sources, syn_data, syn_flags, target, too_large, vlan_tags`: {Reason: "none"},
 	} {
 		err := r.client.Events(t.Context(), f, func() { t.Error("it began") }, nil)
 		var told *api.Error

@@ -13,7 +13,7 @@ import (
 )
 
 // roomRejects are the rejections for want of room.
-var roomRejects = rejectsNamed("queue_full", "displaced", "max_wait", "no_slot", "no_flow")
+var roomRejects = rejectsNamed("queue_full", "displaced", "max_wait", "target", "no_slot", "no_flow")
 
 func rejectsNamed(names ...string) (list []int) {
 	for r := range datapath.RejectLen {

@@ -27,7 +27,7 @@ func TestSample(t *testing.T) {
 	for _, r := range roomRejects {
 		rejected += 2 << r
 	}
-	if len(roomRejects) != 5 {
+	if len(roomRejects) != 6 {
 		t.Fatalf("rejections for want of room: %v", roomRejects)
 	}
 	s := &steered{

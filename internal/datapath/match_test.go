@@ -127,7 +127,7 @@ func TestMatchImage(t *testing.T) {
 	for i, f := range want.Fields {
 		checkField(t, im, at[narthexMatchField](im, m.Fields, uint32(i)), f, want.Lengths)
 	}
-	got.Fields, got.Lengths, got.Rules = want.Fields, want.Lengths, want.Rules
+	got.Fields, got.Lengths, got.Rules, got.Fair = want.Fields, want.Lengths, want.Rules, want.Fair
 	if !reflect.DeepEqual(*got, want) {
 		t.Error("tables in the image differ")
 	}

@@ -55,6 +55,8 @@ type narthexClassRoom struct {
 	Told       uint32
 	Above      uint16
 	Pad        uint16
+	Late       uint64
+	Lasts      uint64
 	Paused     uint64
 	Rejected   [16]uint64
 	WaitSum    uint64
@@ -771,7 +773,8 @@ const (
 	narthexRejectREJECT_DROPPED    narthexReject = 11
 	narthexRejectREJECT_BLOCKED    narthexReject = 12
 	narthexRejectREJECT_COMPLEX    narthexReject = 13
-	narthexRejectREJECT_LEN        narthexReject = 14
+	narthexRejectREJECT_TARGET     narthexReject = 14
+	narthexRejectREJECT_LEN        narthexReject = 15
 )
 
 type narthexRequestGuard struct {
@@ -813,6 +816,8 @@ type narthexRoom struct {
 	Charged        uint32
 	Told           uint32
 	Left           uint32
+	LateClasses    uint32
+	Pad            uint32
 	Took           uint64
 	Accounted      uint64
 	Used           uint64
@@ -827,6 +832,7 @@ type narthexRoomConfig struct {
 	_           structs.HostLayout
 	MaxWait     uint64
 	Epoch       uint64
+	Target      uint64
 	Limit       uint32
 	QueueSize   uint32
 	Mark        uint32
@@ -853,7 +859,7 @@ type narthexRoomConfig struct {
 	Rank        [16]narthexRank
 	Member      [32]uint16
 	Requests    uint32
-	Spare       [60]uint8
+	Spare       [52]uint8
 }
 
 type narthexRoots struct {

@@ -63,6 +63,7 @@ var rejectNames = [RejectLen]string{
 	"dropped",    // the same, by a reset
 	"blocked",    // its client, behind a trusted proxy, is blocked by a rule
 	"complex",    // more patterns match it at once than are followed
+	"target",     // it had waited for the queue's target while overload lasted
 }
 
 func (r Reject) String() string { return rejectNames[r] }

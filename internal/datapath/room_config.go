@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {
 	configs := make([]narthexRoomConfig, len(s.services))
 	for i := range configs {
 		configs[i] = narthexRoomConfig{
-			MaxWait: uint64(leftoverWait), Epoch: epochLength(policy.DefaultMaxService),
+			MaxWait: uint64(leftoverWait), Target: uint64(leftoverWait), Epoch: epochLength(policy.DefaultMaxService),
 		}
 	}
 	for i := range t.Services {
@@ -70,11 +71,14 @@ func isStrict(t *policy.Tables, service int) bool {
 	return room.Limit > 0 || bounded || room.Ruled || room.Requests > 0
 }
 
+// roomConfig returns what a service's waiting room goes by. Nobody is to be served who has waited for more than the
+// target, so who waits goes a little before that.
 func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 	from := &t.Services[service].Room
 	c := narthexRoomConfig{
 		MaxWait:     uint64(from.Queue.MaxWait),
 		Epoch:       epochLength(from.Queue.MaxService),
+		Target:      uint64(cmp.Or(from.Queue.Target-from.Queue.Target/8, from.Queue.MaxWait)),
 		Limit:       uint32(from.Limit),
 		QueueSize:   uint32(from.Queue.Size),
 		Mark:        from.Mark,

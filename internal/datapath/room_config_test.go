@@ -52,7 +52,7 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 			Protocol: []policy.Protocol{policy.HTTP, policy.TLS, policy.TCP}[r.IntN(3)],
 			H2C:      []policy.H2C{policy.H2CReject, policy.H2CPass}[r.IntN(2)],
 			Limit:    r.IntN(2) * r.IntN(1_000_000),
-			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour)))},
+			Queue:    policy.Queue{Size: r.IntN(65_537), MaxWait: time.Duration(r.Int64N(int64(time.Minute))), MaxService: time.Second + time.Duration(r.Int64N(int64(time.Hour))), Target: time.Duration(r.IntN(2) * r.IntN(1_000_000))},
 			Ends:     []policy.ServiceEnd{policy.EndAuto, policy.EndFirstByte, policy.EndLastByte, policy.EndClose}[r.IntN(4)],
 			Reject:   policy.Answer{Status: 503},
 			Mark:     r.Uint32N(0xffffffef),
@@ -134,6 +134,13 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 		c.Epoch != epochLength(from.Room.Queue.MaxService) || c.Mark != from.Room.Mark || (c.Shadow == 1) != from.Shadow ||
 		narthexServiceEnd(c.Ends) != serviceEnds[from.Room.Ends] || (c.Strict == 1) != strict || (c.Adaptive == 1) != from.Room.Adaptive {
 		t.Errorf("service %+v has %+v", from, c)
+	}
+	bound := from.Room.Queue.MaxWait
+	if target := from.Room.Queue.Target; target > 0 {
+		bound = target - target/8
+	}
+	if c.Target != uint64(bound) {
+		t.Errorf("service %+v has %d for a target", from, c.Target)
 	}
 	wantProtocol := map[policy.Protocol]narthexProtocol{policy.HTTP: 0, policy.TLS: 1, policy.TCP: 2}[from.Room.Protocol]
 	if narthexProtocol(c.Protocol) != wantProtocol || (c.H2c == 1) != (from.Room.H2C == policy.H2CPass) {

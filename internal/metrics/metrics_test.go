@@ -211,6 +211,7 @@ requests_rejected_total{reason="no_server"} 0
 requests_rejected_total{reason="no_slot"} 0
 requests_rejected_total{reason="queue_full"} 5
 requests_rejected_total{reason="rule"} 0
+requests_rejected_total{reason="target"} 0
 requests_rejected_total{reason="too_large"} 0
 requests_released_total 30
 requests_served_total 84

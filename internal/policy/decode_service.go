@@ -35,7 +35,7 @@ const DefaultMaxService = 60 * time.Second
 func (d *decoder) service(n *yaml.Node) Service {
 	s := Service{
 		Pos: position(n), XDP: XDPAuto, Protocol: HTTP, ServiceEnds: EndAuto, H2C: H2CReject,
-		Queue: Queue{defaultQueueSize, defaultMaxWait, DefaultMaxService},
+		Queue: Queue{Size: defaultQueueSize, MaxWait: defaultMaxWait, MaxService: DefaultMaxService},
 	}
 	rejectAt := (*yaml.Node)(nil)
 	seen := d.mapping(n, &serviceForm, func(key string, n *yaml.Node) {
@@ -163,6 +163,7 @@ var (
 )
 
 func (d *decoder) queue(n *yaml.Node, q *Queue) {
+	var at Pos // of the target
 	d.mapping(n, &queueForm, func(key string, n *yaml.Node) {
 		switch key {
 		case "size":
@@ -171,8 +172,14 @@ func (d *decoder) queue(n *yaml.Node, q *Queue) {
 			scalar(d, n, key, &q.MaxWait, parseMaxWait)
 		case "max_service":
 			scalar(d, n, key, &q.MaxService, parseMaxService)
+		case "target":
+			scalar(d, n, key, &q.Target, parseMaxWait)
+			at = position(n)
 		}
 	})
+	if q.Target > q.MaxWait {
+		d.errorf(at, "target: %s is more than max_wait, %s; write less, or remove it", span(q.Target), span(q.MaxWait))
+	}
 }
 
 // parseMax reads how many requests of a class may be in service.

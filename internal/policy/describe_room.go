@@ -26,7 +26,11 @@ func (t *Tables) describeRoom(b io.Writer, service int, s *Service) {
 		return
 	}
 	if q := s.Queue; q.Size > 0 {
-		fmt.Fprintf(b, "  up to %d wait, at most %s each, then %s\n", q.Size, span(q.MaxWait), s.Reject)
+		lasting := ""
+		if q.Target > 0 {
+			lasting = fmt.Sprintf(", or %s while overload lasts", span(q.Target))
+		}
+		fmt.Fprintf(b, "  up to %d wait, at most %s each%s, then %s\n", q.Size, span(q.MaxWait), lasting, s.Reject)
 	} else {
 		fmt.Fprintf(b, "  nobody waits: who finds no room gets %s\n", s.Reject)
 	}

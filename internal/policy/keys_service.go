@@ -112,6 +112,10 @@ var queueForm = form{
 			name: "max_service", value: durationValue(), def: span(DefaultMaxService),
 			doc: "After so long a request whose end was not seen is given up for lost, 1s to 1h. Write more than the longest request takes.",
 		},
+		{
+			name: "target", value: durationValue(), defText: "none", examples: []any{"500ms"},
+			doc: "While overload lasts, who has waited for so long is rejected, 1ms to max_wait, so that those who are served have not: in each class for itself.",
+		},
 	},
 }
 

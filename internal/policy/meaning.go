@@ -55,6 +55,7 @@ type QueueMeaning struct {
 	Size       int     `json:"size"`
 	MaxWait    float64 `json:"max_wait_seconds"`
 	MaxService float64 `json:"max_service_seconds"`
+	Target     float64 `json:"target_seconds,omitempty"` // while overload lasts
 }
 
 // OverloadMeaning is when the levels of overload begin and end.
@@ -237,7 +238,7 @@ func (s *Service) meaning() ServiceMeaning {
 		Name: s.Name, Line: s.Pos.Line, Listen: words(s.Listen), Interfaces: s.Interfaces, XDP: s.XDP,
 		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(),
 		TargetSeconds: s.Concurrency.target().Seconds(), ServiceEnds: s.ServiceEnds,
-		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds()},
+		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds(), s.Queue.Target.Seconds()},
 		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Requests: s.Requests, Mode: "enforce", SocketMark: s.SocketMark,
 	}
 	if s.Shadow {

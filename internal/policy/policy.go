@@ -136,6 +136,7 @@ type Queue struct {
 	Size       int // requests that wait at once
 	MaxWait    time.Duration
 	MaxService time.Duration // after which a request that did not end is given up for lost
+	Target     time.Duration // for which nobody waits longer while overload lasts; 0: there is none
 }
 
 // Class is a level of priority.

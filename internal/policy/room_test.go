@@ -43,9 +43,9 @@ func compiled(t *testing.T, text string) *Tables {
 
 // TestRoomTables compiles everything that the data path needs to know of a waiting room.
 func TestRoomTables(t *testing.T) {
-	usual := Queue{4096, 5 * time.Second, time.Minute}
+	usual := Queue{4096, 5 * time.Second, time.Minute, 0}
 	want := []RoomTable{
-		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second}, EndClose, Answer{Status: 429}, H2CReject, 0, 0x100, true, false, false, 0, 0, 0, Overload{}, 0, 0},
+		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second, 0}, EndClose, Answer{Status: 429}, H2CReject, 0, 0x100, true, false, false, 0, 0, 0, Overload{}, 0, 0},
 		{HTTP, 0, usual, EndAuto, Answer{Reset: true}, H2CPass, 0, 0, true, false, true, 1, 0, 0, Overload{}, 0, 0},
 		{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0},
 		{TLS, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0},
@@ -160,7 +160,7 @@ func TestOverrideRoom(t *testing.T) {
 	type sets [][2]string
 	shop := func(tables *Tables) any { return tables.Services[0].Room.Limit }
 	mail := func(tables *Tables) any { return tables.Services[2].Room }
-	usual := Queue{4096, 5 * time.Second, time.Minute}
+	usual := Queue{4096, 5 * time.Second, time.Minute, 0}
 	queue := func(tables *Tables) any { return tables.Services[0].Room.Queue }
 	stall := func(tables *Tables) any { return tables.Classes[3].Stall }
 	bronze := func(tables *Tables) any { return [2]int{tables.Classes[2].Reserve, tables.Classes[2].Max} }
@@ -175,11 +175,11 @@ func TestOverrideRoom(t *testing.T) {
 		{sets{{"services.shop.concurrency", "auto"}}, shop, 0},
 		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, true, false, false, 0, 0, 0, Overload{}, 0, 0}},
 		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0}},
-		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute}, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0}},
+		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute, 0}, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0}},
 		{sets{{"classes.mob.stall", "250ms"}}, stall, 250 * time.Millisecond},
 		{sets{{"classes.mob.stall", "none"}}, stall, time.Duration(0)},
-		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second}},
-		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour}},
+		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second, 0}},
+		{sets{{"services.shop.queue.max_wait", "250ms"}, {"services.shop.queue.max_service", "1h"}}, queue, Queue{100, 250 * time.Millisecond, time.Hour, 0}},
 		{sets{{"classes.bronze.max", "8"}}, bronze, [2]int{20, 8}},
 		{sets{{"classes.bronze.max", "8"}, {"classes.bronze.max", "none"}}, bronze, [2]int{20, 0}},
 		{sets{{"classes.bronze.reserve", "90%"}}, bronze, [2]int{90, 0}},

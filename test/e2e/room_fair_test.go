@@ -150,3 +150,22 @@ func TestRoomFairByValueQueueFull(t *testing.T) {
 	}
 	r.calm()
 }
+
+// While overload lasts who has waited for the target is told so; who comes when it is over may wait again.
+func TestRoomTarget(t *testing.T) {
+	t.Parallel()
+	r, first := fairRoom(t, roomPolicy{service: "queue: {target: 200ms}"})
+	low := r.queueFrom(1, "/low", 1)
+	high := r.queue(gold, "/high", 2)
+	low.isRejected()
+	high.isRejected()
+	r.letGo("first")
+	first.wants(http.StatusOK)
+	for _, w := range []who{gold, bronze} {
+		if got := r.class(w).Rejected; got["target"] != 1 || len(got) != 1 {
+			t.Errorf("class %v: rejected %v", w, got)
+		}
+	}
+	r.wasAsked("/wait?for=first")
+	r.calm()
+}

@@ -224,6 +224,7 @@ func newPolicy(d *dice, cfg *config) {
 	p.rejection = [512]C.char{}
 	p.generation++
 	r.max_wait = u64(of(d, 200, 1000, 5000) * millisecond)
+	r.target = u64(of(d, 50*millisecond, int(r.max_wait), int(r.max_wait)))
 	r.epoch = longEpoch
 	if forget && d.in(4) {
 		r.epoch = u64(of(d, 100, 1000, 10000) * millisecond)

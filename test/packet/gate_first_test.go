@@ -378,6 +378,13 @@ func TestGateRejectsWaiting(t *testing.T) {
 		c.drops(c.says(get), waits.and(known))
 		answered(c, r.outwaits(t, gone.and(rejects("max_wait"), change{"waiting": -1})))
 	})
+	t.Run("target", func(t *testing.T) {
+		r, _ := g.busy(t, "queue: {target: 1ms, max_wait: 60s}")
+		c := r.client(t)
+		c.drops(c.says(get), waits.and(known))
+		r.outwaits(t, change{}) // it has waited for the target, but not for long
+		answered(c, r.outwaits(t, gone.and(rejects("target"), change{"waiting": -1})))
+	})
 	t.Run("displaced", func(t *testing.T) {
 		r, first := g.busy(t, "queue: {size: 1}")
 		low, high := r.client(t), r.clientAt(t, highBase)

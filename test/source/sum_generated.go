@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d0509d6ba01d058b02fc5717f3655ace"
+const compiled = "fe8c6534cfc222bedba1ac316dcd5c22"

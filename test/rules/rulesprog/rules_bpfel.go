@@ -368,6 +368,8 @@ type RulesRoom struct {
 	Charged        uint32
 	Told           uint32
 	Left           uint32
+	LateClasses    uint32
+	Pad            uint32
 	Took           uint64
 	Accounted      uint64
 	Used           uint64
@@ -411,6 +413,8 @@ type RulesRoom struct {
 		Told       uint32
 		Above      uint16
 		Pad        uint16
+		Late       uint64
+		Lasts      uint64
 		Paused     uint64
 		Rejected   [16]uint64
 		WaitSum    uint64
