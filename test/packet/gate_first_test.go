@@ -414,6 +414,7 @@ func TestGateMemoryIsShared(t *testing.T) {
 	const slots, spare = 64, 64 / 32
 	g := smallGate(t, slots, 2*slots)
 	r, first := g.busy(t, "queue: {max_wait: 60s}") // until then nobody makes room
+	ofOnePlace(slots)
 	var low []*client
 	for range slots - spare {
 		c := r.client(t)

@@ -383,6 +383,14 @@ func (r *room) clientAt(t *testing.T, base string, change ...func(*testnet.PeerC
 	return c
 }
 
+// ofOnePlace has the next n clients be of one IPv4 /24, which take turns in one line.
+func ofOnePlace(n int) {
+	a := netip.MustParseAddr(lowBase).As4()
+	if at := (int(a[3]) + int(peers.Load()) + 1) % 256; at+n > 256 {
+		peers.Add(uint32(256 - at))
+	}
+}
+
 // says is the next segment of the client, with data.
 func (c *client) says(data string) testnet.Segment {
 	return testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, PSH: true, Window: 500, Payload: []byte(data)}
