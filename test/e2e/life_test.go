@@ -78,7 +78,10 @@ func TestKilledDaemonIsAdopted(t *testing.T) {
 	if got := tries(t, lab, 5); got != 2 {
 		t.Errorf("%d connected with the two tokens left", got)
 	}
-	in.counted("others", datapath.Counts{Passed: 10, Dropped: 3})
+	// A client whose SYN is dropped may send it again before it gives up.
+	if got := in.rule("others"); got.Passed != 10 || got.Dropped < 3 {
+		t.Errorf("rule \"others\" counted %+v, want 10 passed and at least 3 dropped", got)
+	}
 }
 
 // While one daemon is killed and the next one adopts, again and again, no SYN passes that
