@@ -316,8 +316,6 @@ func of(n, limit int) string {
 	return fmt.Sprintf("%d of %d", n, limit)
 }
 
-// bucketText says what is in the bucket. A new one is full, but for a source that inherits
-// another's debt.
 // placesText says how many of the places are taken that there are at once.
 func placesText(places *api.BucketStatus, most uint32) string {
 	if places == nil {
@@ -326,6 +324,8 @@ func placesText(places *api.BucketStatus, most uint32) string {
 	return fmt.Sprintf(" (%.0f now)", float64(most)-places.Tokens)
 }
 
+// bucketText says what is in the bucket. A new one is full, but for a source that inherits
+// another's debt.
 func bucketText(bucket *api.BucketStatus, burst uint32) string {
 	if bucket == nil || burst == 0 {
 		return ""

@@ -223,7 +223,6 @@ front  enforce  limit 5  in service 5  waiting 2 of 4096
 	}
 }
 
-// The widest line that names of usual length can make.
 // A class of which only unreadable heads came has its rejections shown.
 func TestRejectedBeforeItArrived(t *testing.T) {
 	if unused(api.RoomClassStatus{Rejected: map[string]uint64{"malformed": 1}}) {
@@ -234,6 +233,7 @@ func TestRejectedBeforeItArrived(t *testing.T) {
 	}
 }
 
+// The widest line that names of usual length can make.
 func TestWaitingRoomsFitTheScreen(t *testing.T) {
 	most := uint64(1<<63 - 1)
 	d := api.Durations{Count: most, P50: 3599.9, P99: 3599.9}

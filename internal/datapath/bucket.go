@@ -161,10 +161,7 @@ func (o *objects) findSource(r *narthexRule, from netip.Addr, value string) (ind
 	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
 		return 0, -1, fmt.Errorf("reading the secret: %w", err)
 	}
-	tag := sourceTag(r, from, secret.Key)
-	if value != "" {
-		tag = siphash13(secret.Key, r.Id, ValueHash(value, secret.Key), 1) | 1
-	}
+	tag := sourceTag(r, from, value, secret.Key)
 	var set narthexSourceSet
 	index = uint32(tag>>32) & (o.SourceSets.MaxEntries() - 1)
 	if err := o.SourceSets.Lookup(index, &set); err != nil {
@@ -173,8 +170,11 @@ func (o *objects) findSource(r *narthexRule, from netip.Addr, value string) (ind
 	return index, slices.IndexFunc(set.Way[:], func(s narthexSource) bool { return s.Tag == tag }), nil
 }
 
-// sourceTag is source_tag() of bpf/policy/bucket.h.
-func sourceTag(r *narthexRule, from netip.Addr, key [2]uint64) uint64 {
+// sourceTag is source_tag() of bpf/policy/bucket.h, by a value if there is one, and else by a source.
+func sourceTag(r *narthexRule, from netip.Addr, value string, key [2]uint64) uint64 {
+	if value != "" {
+		return siphash13(key, r.Id, ValueHash(value, key), 1) | 1
+	}
 	k := policy.NewKey(from, 0)
 	high, low := k[0]&maskHigh(int(r.BitsV4)), ^uint64(0)
 	if !from.Unmap().Is4() {

@@ -38,13 +38,10 @@ func (in *Instance) places(r *narthexRule, from netip.Addr, value string) (Bucke
 
 // placeTag is whose place take_at_once() of bpf/policy/limits.h takes.
 func placeTag(r *narthexRule, from netip.Addr, value string, key [2]uint64) uint64 {
-	switch {
-	case r.PerSource == 0:
+	if r.PerSource == 0 { // the rule's
 		return siphash13(key, r.Id, 1, 1) | 1
-	case value != "":
-		return siphash13(key, r.Id, ValueHash(value, key), 1) | 1
 	}
-	return sourceTag(r, from, key)
+	return sourceTag(r, from, value, key)
 }
 
 // readPool reads the memory of the waiting rooms into in.pool. The caller holds in.mu.
@@ -93,9 +90,8 @@ func (in *Instance) returnPlaces() error {
 	return nil
 }
 
-// hasPlaces reports whether a limit of a rule is of what there is at once.
+// hasPlaces reports whether a limit of a request rule is of what there is at once.
 func hasPlaces(t *policy.Tables) bool {
 	is := func(l policy.LimitTable) bool { return l.AtOnce > 0 }
-	return slices.ContainsFunc(t.Rules, func(r policy.RuleTable) bool { return slices.ContainsFunc(r.Limits, is) }) ||
-		slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return slices.ContainsFunc(r.Limits, is) })
+	return slices.ContainsFunc(t.RequestRules(), func(r policy.RequestRule) bool { return slices.ContainsFunc(r.Limits, is) })
 }

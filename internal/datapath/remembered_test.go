@@ -99,7 +99,7 @@ func TestFillBucket(t *testing.T) {
 	cell := connectionCell(&in.applied.Tables.Rules[0], in.slots)
 	var set narthexSourceSet // the only one
 	for i, a := range []netip.Addr{one, two} {
-		set.Way[3+i] = narthexSource{Tag: sourceTag(cell, a, secret.Key), Time: at + 5*cell.Interval}
+		set.Way[3+i] = narthexSource{Tag: sourceTag(cell, a, "", secret.Key), Time: at + 5*cell.Interval}
 	}
 	nettest.Check(t, in.objects.SourceSets.Put(zero, &set))
 	use(t, in, ruleKey{connectionRule, "all"}, 5)

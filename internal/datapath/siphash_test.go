@@ -44,7 +44,7 @@ func TestSourceTag(t *testing.T) {
 		{"2001:db8:1:2:3:4:5:6", 32, 128, 0xf0c76c3fe722f663},
 	} {
 		r := &narthexRule{Id: 0x300000001, BitsV4: v.bitsV4, BitsV6: v.bitsV6}
-		if got := sourceTag(r, netip.MustParseAddr(v.from), key); got != v.want {
+		if got := sourceTag(r, netip.MustParseAddr(v.from), "", key); got != v.want {
 			t.Errorf("the tag of %s under /%d, /%d is %#x, not %#x", v.from, v.bitsV4, v.bitsV6, got, v.want)
 		}
 	}
