@@ -595,6 +595,24 @@ func TestGateCookies(t *testing.T) {
 	}
 }
 
+// Of a connection with a cookie that was ended here no socket tells that: what its client sends again is no
+// new request.
+func TestGateRejectsCookies(t *testing.T) {
+	g := newGate(t)
+	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	for _, base := range []string{lowBase, v6Base} {
+		t.Run(base, func(t *testing.T) {
+			r, _ := g.busy(t, "queue: {max_wait: 1ms}")
+			c := r.clientAt(t, base)
+			c.drops(c.says(get), waits.and(known))
+			told := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
+			r.outwaits(t, change{"slots": -1, "flows": -1, "waiting": -1}.and(rejects("max_wait"))).is(t, tcxRedirect, told)
+			c.send(c.says(get), dropsFor("farewell")).is(t, tcxRedirect, told)
+		})
+	}
+}
+
 // Connections older than the gate: where the server spoke last, or nobody has, a request begins, and nothing else
 // passes. What is sent again passes, and bytes that others come before, or come with others again, do not.
 func TestGateStrangers(t *testing.T) {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "fe8c6534cfc222bedba1ac316dcd5c22"
+const compiled = "9cce31762c751fe544954e98bbe40642"

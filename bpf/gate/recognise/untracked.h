@@ -153,9 +153,11 @@ static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc,
     return begins ? STEP_FIRST_REQUEST : TCX_NEXT;
   if (s->flags & TCP_RST)
     return TCX_NEXT;
-  if (!cookie && (s->seq != sock->sequence || s->ack != sock->answer)) {
+  /* Of a connection with a cookie no socket tells that it was ended. */
+  if (cookie || s->seq != sock->sequence || s->ack != sock->answer) {
     int verdict = answer_closed(skb, w, 0);
-    return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
+    if (verdict != TCX_NEXT || !cookie)
+      return verdict == TCX_NEXT ? drop(REASON_FORGED) : verdict;
   }
   w->flow.flags |= FLOW_NEW | (cookie ? FLOW_COOKIE : 0);
   w->crowded = sock->crowded;
