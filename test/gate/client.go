@@ -267,6 +267,7 @@ func (w *world) toClient(o *out, frame []byte) {
 	c.acked = max(c.acked, min(acked, len(c.stream)))
 	c.sent = max(c.sent, c.acked)
 	acks := s.end() != s.seq && (w.quiet || w.d.word()%4 != 0)
+	c.owes = !acks && (c.owes || s.end() != s.seq)
 	if acks {
 		defer func() {
 			w.pending = append(w.pending, action{kind: doIn, c: c, s: segment{seq: c.isn + 1 + uint32(c.sent), ack: c.rcv, flags: flagACK, sound: true}})

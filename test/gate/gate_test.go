@@ -34,6 +34,20 @@ func TestRandom(t *testing.T) {
 	}
 }
 
+// TestSameAgain runs an episode alone, and again after others: nothing of those is left.
+func TestSameAgain(t *testing.T) {
+	for n := range uint64(60) {
+		e := Random(7, n, events)
+		first, again := bytes.Buffer{}, bytes.Buffer{}
+		e.Run(&first)
+		Random(7, n+1, events).Run(nil)
+		e.Run(&again)
+		if !bytes.Equal(first.Bytes(), again.Bytes()) {
+			t.Fatalf("episode %d differs after another", n)
+		}
+	}
+}
+
 // TestSanitized does the same with the source compiled such that it stops at what C leaves
 // undefined, and at memory that is not its own.
 func TestSanitized(t *testing.T) {

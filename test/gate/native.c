@@ -1020,6 +1020,9 @@ static long k_tcp_check_syncookie(void *sk, void *ip, __u32 ip_size, struct tcph
   return bpf_ntohl(tcp->ack_seq) - 1 == want ? 0 : -KERNEL_ENOENT;
 }
 
+/* The cookies of sockets that tell sockops of their states. */
+static __u64 telling[MOST_SOCKETS];
+
 /* What sockops is called with. */
 static struct bpf_sock_ops socket_call;
 
@@ -1047,11 +1050,12 @@ static __u64 k_get_netns_cookie(void *ctx) {
   return ctx ? NETNS_COOKIE : 0;
 }
 
-/* Of what is told one in EVENT_SAMPLE, in turns. */
+/* How often a number was asked for at random, and a program of the tracepoint was run. */
+static __u32 draws, traces;
+
 static __u32 k_get_prandom_u32(void) {
-  static __u32 turn;
   CALLED();
-  return turn++;
+  return draws++;
 }
 
 static long k_ringbuf_output(void *ring, void *data, __u64 size, __u64 flags) {
@@ -1201,6 +1205,8 @@ void world_open(const struct sizes *s, const struct policy *p) {
   __u32 index = p->port / 64;
   *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
   memset(stored, 0, sizeof(stored));
+  memset(telling, 0, sizeof(telling));
+  draws = traces = left_seat = 0;
 }
 
 static void begin(void) {
@@ -1282,9 +1288,6 @@ void world_sweep(void) {
   take_backlog();
 }
 
-/* The cookies of sockets that tell sockops of their states. */
-static __u64 telling[MOST_SOCKETS];
-
 static bool tells(__u32 socket) {
   return telling[socket] && telling[socket] == the_world.socket[socket].cookie;
 }
@@ -1292,9 +1295,8 @@ static bool tells(__u32 socket) {
 /* Runs the programs that hear of sockets by the tracepoint; the first of them misses some changes, as it does
  * where it would run within itself. */
 static void trace_state(__u32 socket, int state) {
-  static int turn;
   __u64 ctx[3] = {(unsigned long)&kernel_socket(socket)->sk, BPF_TCP_ESTABLISHED, state};
-  if (++turn % 3)
+  if (++traces % 3)
     narthex_sock_state(ctx);
   narthex_sock_missed(ctx);
   checked(TCX_NEXT, "narthex_sock_state");

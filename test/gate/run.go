@@ -395,6 +395,11 @@ func (w *world) conclude(c *conn, d *dice, round int) {
 	if c.state == timeWait {
 		return
 	}
+	if c.owes && !c.reset { // its delayed acknowledgement
+		c.owes = false
+		w.sendIn(c, &segment{seq: c.isn + 1 + uint32(c.sent), ack: c.rcv, flags: flagACK, sound: true}, meta{})
+		w.settle()
+	}
 	switch {
 	case c.broken && c.state == 0:
 		c.reset = true // whether it has got the reset or not

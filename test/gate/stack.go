@@ -74,6 +74,8 @@ func (w *world) toStack(o *out, frame []byte) {
 		w.toListener(c, &s)
 	case c.state == synReceived:
 		w.toRequest(c, &s)
+	case c.state == closed: // no segment finds it any more
+		w.refuse(c, &s)
 	default:
 		w.toSocket(c, &s)
 	}
@@ -98,17 +100,21 @@ func (w *world) toListener(c *conn, s *segment) {
 		w.say(c, segment{seq: c.nxt - 1, ack: c.next, flags: flagSYN | flagACK})
 		return
 	}
-	if s.flags&(flagSYN|flagACK|flagRST) != flagACK {
-		return
-	}
-	if w.native.w.cookies != 0 && w.native.cookie(&c.key, s.seq-1) == s.ack-1 && c.state == 0 && !w.closedListener {
+	if s.flags&(flagSYN|flagACK|flagRST) == flagACK && w.native.w.cookies != 0 && w.native.cookie(&c.key, s.seq-1) == s.ack-1 && c.state == 0 && !w.closedListener {
 		c.receiver = receiver{next: s.seq, nxt: s.ack, una: s.ack, out: c.out[:0], pieces: c.pieces[:0]}
 		c.got, c.more, c.at, c.done = nil, nil, framing{}, 0 // of what the cookie has been before
 		c.begun, c.closing, c.interim, c.tunnel = false, false, false, false
 		w.establish(c, s)
 		return
 	}
-	w.say(c, segment{seq: s.ack, flags: flagRST})
+	w.refuse(c, s)
+}
+
+// refuse answers a segment of no connection.
+func (w *world) refuse(c *conn, s *segment) {
+	if s.flags&(flagSYN|flagACK|flagRST) == flagACK {
+		w.say(c, segment{seq: s.ack, flags: flagRST})
+	}
 }
 
 // toRequest is for a segment of a connection that is not established.

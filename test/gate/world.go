@@ -56,6 +56,7 @@ type conn struct {
 	clock  bool // it has timestamps
 	rcv    uint32
 	heard  []byte // by a client that is honest, since the last answer
+	owes   bool   // it has got bytes that it has not acknowledged
 	ended  bool   // it has got a FIN
 	reset  bool   // it has got an RST, or has sent one
 	open   bool   // there is such a connection at all
