@@ -150,6 +150,9 @@ func printDecision(b *strings.Builder, d api.Decision) {
 	}
 	if d.Room != nil && d.Verdict != "drop" {
 		fmt.Fprintf(b, "  a %s %s\n", unit(d.Room.Protocol), roomText(d))
+		for _, p := range d.Room.Pools {
+			fmt.Fprintf(b, "  %s\n", poolText(p, d.Room.Live))
+		}
 	}
 }
 
@@ -259,6 +262,9 @@ func given(seconds float64) string {
 func roomText(d api.Decision) string {
 	r := d.Room
 	class := cmp.Or(r.Class, d.Class)
+	if !r.Live && len(r.Pools) > 0 && r.Limit == 0 && r.Max == 0 {
+		return "waits while its pool is full"
+	}
 	if !r.Live {
 		return "waits while " + limitsText(r, class)
 	}
@@ -291,6 +297,30 @@ func roomText(d api.Decision) string {
 		text += fmt.Sprintf("; %.0f%% of the SYNs of class %s are let in", 100**r.Kept, d.Class)
 	}
 	return text
+}
+
+// poolText says what pool bounds a service, and what happens when it is full.
+func poolText(p api.PoolDecision, live bool) string {
+	text := "in pool " + p.Name
+	if p.Shares > 0 {
+		text += fmt.Sprintf(", share %d of %d", p.Share, p.Shares)
+	}
+	switch {
+	case live:
+		text += fmt.Sprintf(": %s in service, %d waiting", of(p.InService, p.Limit), p.Waiting)
+	case p.Auto:
+		text += ": as many in service as the server works best with"
+	case p.Limit > 0:
+		text += fmt.Sprintf(": %d in service", p.Limit)
+	}
+	when := "when it is full"
+	if p.Full {
+		when = "it is full"
+	}
+	if p.Shares > 0 {
+		return fmt.Sprintf("%s; %s: %.0f%% of its time in service, and what others leave", text, when, 100*float64(p.Share)/float64(p.Shares))
+	}
+	return fmt.Sprintf("%s; %s: the most important class of all its services goes first", text, when)
 }
 
 // limitsText says when requests wait.

@@ -350,3 +350,59 @@ blocked: /b:3: "x" is not an IP address (for 1m)
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
+
+// Pools say who wants how much, and how much is due to him.
+func TestPoolsText(t *testing.T) {
+	due := func(n float64) *float64 { return &n }
+	var b strings.Builder
+	printPools(&b, []api.ServicePool{
+		{Name: "nginx", Between: "classes", Limit: "8", InService: 8, Waiting: 3, Members: []api.PoolMember{
+			{Name: "web", Share: 1, InService: 2, Served: 1_234_567, Wanted: 2}, {Name: "secure", Share: 1, InService: 6, Waiting: 3, Used: 60.25, Wanted: 9},
+		}},
+		{Name: "bakers", Between: "shares", Pool: "platform", Share: 3, Limit: "9", InService: 9, Waiting: 45, Members: []api.PoolMember{
+			{Name: "bread", Share: 2, InService: 8, Waiting: 40, Served: 10, Used: 3600, Wanted: 48, Due: due(7.5)},
+		}},
+	})
+	want := `
+pool nginx  between classes  limit 8  in service 8  waiting 3
+  MEMBER  SHARE  WANTED  DUE  IN SERVICE  WAITING   SERVED  PLACE-SECONDS
+  web         -       2    -           2        0  1234567            0.0
+  secure      -       9    -           6        3        0           60.2
+
+pool bakers  in pool platform (share 3)  between shares  limit 9  in service 9  waiting 45
+  MEMBER  SHARE  WANTED  DUE  IN SERVICE  WAITING  SERVED  PLACE-SECONDS
+  bread       2      48  7.5           8       40      10         3600.0
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a pool says to a request: which share, and what that means when it is full.
+func TestPoolDecision(t *testing.T) {
+	for want, c := range map[string]struct {
+		p    api.PoolDecision
+		live bool
+	}{
+		"in pool nginx: 3 of 8 in service, 0 waiting; when it is full: the most important class of all its services goes first": {
+			api.PoolDecision{Name: "nginx", Between: "classes", Limit: 8, InService: 3}, true,
+		},
+		"in pool p, share 3 of 4: 9 of 9 in service, 4 waiting; it is full: 75% of its time in service, and what others leave": {
+			api.PoolDecision{Name: "p", Between: "shares", Share: 3, Shares: 4, Limit: 9, InService: 9, Waiting: 4, Full: true}, true,
+		},
+		"in pool p: as many in service as the server works best with; when it is full: the most important class of all its services goes first": {
+			api.PoolDecision{Name: "p", Between: "classes", Auto: true}, false,
+		},
+		"in pool p, share 1 of 2: 9 in service; when it is full: 50% of its time in service, and what others leave": {
+			api.PoolDecision{Name: "p", Between: "shares", Share: 1, Shares: 2, Limit: 9}, false,
+		},
+	} {
+		if got := poolText(c.p, c.live); got != want {
+			t.Errorf("%+v:\n%s\nwant\n%s", c.p, got, want)
+		}
+	}
+	got := roomText(api.Decision{Room: &api.RoomDecision{Pools: []api.PoolDecision{{Name: "p"}}}})
+	if want := "waits while its pool is full"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -38,13 +38,33 @@ func printRooms(b *strings.Builder, s api.Status) {
 // printPools shows what services share the places of.
 func printPools(b *strings.Builder, pools []api.ServicePool) {
 	for _, p := range pools {
-		fmt.Fprintf(b, "\npool %s  between %s  limit %s  in service %d  waiting %d\n", p.Name, p.Between, p.Limit, p.InService, p.Waiting)
-		t := newTable("MEMBER", ">SHARE", ">IN SERVICE", ">WAITING", ">PLACE-SECONDS")
+		in := ""
+		if p.Pool != "" {
+			in = fmt.Sprintf("  in pool %s (share %d)", p.Pool, p.Share)
+		}
+		fmt.Fprintf(b, "\npool %s%s  between %s  limit %s  in service %d  waiting %d\n", p.Name, in, p.Between, p.Limit, p.InService, p.Waiting)
+		t := newTable("MEMBER", ">SHARE", ">WANTED", ">DUE", ">IN SERVICE", ">WAITING", ">SERVED", ">PLACE-SECONDS")
 		for _, m := range p.Members {
-			t.add(m.Name, strconv.Itoa(m.Share), strconv.Itoa(m.InService), strconv.Itoa(m.Waiting), strconv.FormatFloat(m.Used, 'f', 1, 64))
+			t.add(m.Name, shareText(p.Between, m), strconv.Itoa(m.Wanted), dueText(m.Due), strconv.Itoa(m.InService), strconv.Itoa(m.Waiting),
+				amount(m.Served), strconv.FormatFloat(m.Used, 'f', 1, 64))
 		}
 		t.printIndented(b)
 	}
+}
+
+func shareText(between string, m api.PoolMember) string {
+	if between != string(policy.BetweenShares) {
+		return "-"
+	}
+	return strconv.Itoa(m.Share)
+}
+
+// dueText says how many places are due, as far as that is known.
+func dueText(due *float64) string {
+	if due == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*due, 'f', 1, 64)
 }
 
 // unit is what takes its turn at a service.

@@ -84,6 +84,11 @@ func (x Explainer) askRoom(d *api.Decision, service, class int) error {
 	}
 	table := x.Tables.Services[service].Room
 	d.Room = &api.RoomDecision{Protocol: table.Protocol, Limit: table.Limit, Auto: table.Adaptive, Max: x.Tables.Classes[class].Max}
+	if table.Pool > 0 { // the limits of which are told apart
+		own := x.Policy.Services[service].Concurrency
+		d.Room.Limit, d.Room.Auto = own.Limit, false
+		d.Room.Pools = x.poolsOf(service)
+	}
 	if x.Adaptation != nil {
 		steer(d, x.Adaptation(x.Tables.Services[service].Name))
 	}
@@ -100,7 +105,7 @@ func (x Explainer) askRoom(d *api.Decision, service, class int) error {
 	room := nth(rooms, service)
 	own := nth(room.Classes, class)
 	d.Room.Live, d.Room.InService, d.Room.ClassInService, d.Room.Waiting = true, room.InService, own.InService, room.Waiting
-	d.Room.Waits = full(room.InService, d.Room.Limit) || full(own.InService, d.Room.Max) || x.behind(room, class)
+	d.Room.Waits = full(room.InService, d.Room.Limit) || full(own.InService, d.Room.Max) || x.behind(room, class) || x.askPools(d.Room, service, class, rooms)
 	d.Room.Full = d.Room.Waits && room.Waiting+room.Gathering >= table.Queue.Size && !below(room, class)
 	return nil
 }
@@ -110,9 +115,12 @@ func steer(d *api.Decision, a *api.AdaptationStatus) {
 	if a == nil {
 		return
 	}
-	d.Room.Limit, d.Room.Overload = a.Limit, a.Overload
-	if a.Auto {
-		d.Room.SetBy = a.Signal
+	d.Room.Overload = a.Overload
+	if len(d.Room.Pools) == 0 {
+		d.Room.Limit = a.Limit
+		if a.Auto {
+			d.Room.SetBy = a.Signal
+		}
 	}
 	for _, k := range a.Keep {
 		if k.Class == d.Class && k.Share < 1 {

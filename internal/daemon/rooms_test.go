@@ -161,7 +161,7 @@ func TestServiceWithoutAWaitingRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := api.RoomDecision{Protocol: policy.TCP, Limit: 3, Live: true}
-	if room, decision := ask(); room == nil || decision == nil || *decision != want {
+	if room, decision := ask(); room == nil || !cmp.Equal(decision, &want) {
 		t.Errorf("with a limit: room %+v, decision %+v; want %+v", room, decision, want)
 	}
 	r.end()

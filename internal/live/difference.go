@@ -88,6 +88,23 @@ func (d difference) class(of *Service, now *api.RoomClassStatus) Class {
 	return c
 }
 
+func (d difference) pools(s api.Status) []Pool {
+	list := make([]Pool, len(s.Pools))
+	for i := range s.Pools {
+		list[i] = Pool{Name: s.Pools[i].Name, Members: make([]PoolMember, len(s.Pools[i].Members))}
+		for j := range s.Pools[i].Members {
+			now := &s.Pools[i].Members[j]
+			member := PoolMember{Name: now.Name}
+			if was, known := d.last.members[memberKey{s.Pools[i].Name, now.Name}]; known && d.seconds > 0 {
+				member.Served = d.rate(now.Served, was.Served)
+				member.Got = max(now.Used-was.Used, 0) / d.seconds
+			}
+			list[i].Members[j] = member
+		}
+	}
+	return list
+}
+
 // quantiles are of what came since was, or since the oldest if that is too little.
 func quantiles(now, was, oldest api.Durations) Quantiles {
 	d := durationsSince(now, was)

@@ -30,6 +30,7 @@ type Meter struct {
 type moment struct {
 	at       time.Time
 	services map[string]api.Counts
+	members  map[memberKey]*api.PoolMember
 	rules    map[ruleKey]*api.RuleStatus
 	reasons  map[string]datapath.Counts
 	rooms    rooms
@@ -42,6 +43,8 @@ type rooms struct {
 }
 
 type classKey struct{ service, class string }
+
+type memberKey struct{ pool, member string }
 
 type ruleKey struct{ kind, name string }
 
@@ -73,7 +76,7 @@ func (m *Meter) View(now time.Time, s api.Status) View {
 	if len(m.window) > 0 {
 		d.oldest = m.window[0]
 	}
-	v.Services, v.DroppedBy = d.services(s), d.droppedBy()
+	v.Services, v.Pools, v.DroppedBy = d.services(s), d.pools(s), d.droppedBy()
 	v.Rules = d.rules(s)
 	v.Sources = m.sources.Top(now, mostSources)
 	m.matched.note(now, this, last)
@@ -84,7 +87,7 @@ func (m *Meter) View(now time.Time, s api.Status) View {
 
 func momentOf(now time.Time, s api.Status) *moment {
 	m := &moment{
-		at: now, services: map[string]api.Counts{}, rules: map[ruleKey]*api.RuleStatus{}, reasons: s.Reasons,
+		at: now, services: map[string]api.Counts{}, members: map[memberKey]*api.PoolMember{}, rules: map[ruleKey]*api.RuleStatus{}, reasons: s.Reasons,
 		rooms: rooms{now, map[classKey]*api.RoomClassStatus{}},
 	}
 	for i := range s.Services {
@@ -95,6 +98,12 @@ func momentOf(now time.Time, s api.Status) *moment {
 		}
 		for j := range service.Classes {
 			m.rooms.classes[classKey{service.Name, service.Classes[j].Name}] = &service.Classes[j]
+		}
+	}
+	for i := range s.Pools {
+		for j := range s.Pools[i].Members {
+			member := &s.Pools[i].Members[j]
+			m.members[memberKey{s.Pools[i].Name, member.Name}] = member
 		}
 	}
 	for i := range s.Rules {

@@ -53,6 +53,24 @@ func TestRatesAreOfTheInterval(t *testing.T) {
 	}
 }
 
+// What members of a pool had is told in places: their time in service by the time that has passed.
+func TestPoolsHavePlaces(t *testing.T) {
+	status := func(served uint64, used float64) api.Status {
+		return api.Status{Pools: []api.ServicePool{{Name: "p", Members: []api.PoolMember{{Name: "a", Served: served, Used: used}}}}}
+	}
+	var m Meter
+	want := func(at time.Duration, s api.Status, one PoolMember) {
+		t.Helper()
+		one.Name = "a"
+		if diff := cmp.Diff([]Pool{{Name: "p", Members: []PoolMember{one}}}, m.View(start.Add(at), s).Pools); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	want(0, status(100, 50), PoolMember{})
+	want(2*time.Second, status(120, 62), PoolMember{Served: 10, Got: 6})
+	want(3*time.Second, status(2, 1), PoolMember{Served: 2}) // begun anew
+}
+
 func TestACounterThatWentBackHasBegunAnew(t *testing.T) {
 	var m Meter
 	m.View(start, snapshot(api.RoomClassStatus{Arrived: 1000, Rejected: map[string]uint64{"rule": 50}}, syns(500, 0, 0)))

@@ -21,6 +21,7 @@ type View struct {
 	// last minute and those that matched most.
 	Status   api.Status `json:"status"`
 	Services []Service  `json:"services"` // in the order of Status.Services
+	Pools    []Pool     `json:"pools"`    // in the order of Status.Pools
 	Rules    []Rule     `json:"rules"`    // most matches per second first, at most 50
 	Sources  []Source   `json:"sources"`  // most turned away first, at most 20
 	// DroppedBy is SYNs that were dropped without a rule, per second by reason, as in
@@ -43,6 +44,19 @@ type Service struct {
 	Rejected   float64            `json:"rejected_per_second"`
 	RejectedBy map[string]float64 `json:"rejected_by"` // by reason; of those above 0
 	Classes    []Class            `json:"classes"`     // in the order of RoomStatus.Classes
+}
+
+// Pool is how what services share went.
+type Pool struct {
+	Name    string       `json:"name"`
+	Members []PoolMember `json:"members"` // in the order of ServicePool.Members
+}
+
+// PoolMember is how a service or a pool in a pool went.
+type PoolMember struct {
+	Name   string  `json:"name"`
+	Served float64 `json:"served_per_second"`
+	Got    float64 `json:"places"` // that it had, on average
 }
 
 // Class is how a class of a service went. Rates are per second.

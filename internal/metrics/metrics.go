@@ -115,6 +115,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	out.rules(s)
 	out.policy(s)
 	out.rooms(s)
+	out.pools(s)
 	out.put(enforcing, truth(s.Enforcing))
 	out.put(adopted, truth(s.Adopted))
 	out.put(notes, float64(len(s.Notes)))

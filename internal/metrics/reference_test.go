@@ -63,6 +63,8 @@ func TestEveryMetricIsExposed(t *testing.T) {
 			Adaptation: &api.AdaptationStatus{Auto: true, Limit: 1, Ceiling: 1, Keep: keep},
 		}},
 	}
+	due := 1.5
+	status.Pools = []api.ServicePool{{Name: "p", Limit: "8", Members: []api.PoolMember{{Name: "web", Due: &due}}, Classes: []api.PoolClass{{Name: "gold"}}}}
 	status.Reasons = map[string]datapath.Counts{"fragment": {}}
 	body := scrape(t, status)
 	types := map[string]string{}

@@ -173,6 +173,9 @@ func (m *Model) lower() [][]block {
 	} else {
 		parts = [][]block{{m.ruleBlock(m.width)}, {m.sourceBlock(m.width)}}
 	}
+	if pools := m.poolBlock(m.width); len(pools.rows) > 0 {
+		parts = append([][]block{{pools}}, parts...)
+	}
 	if changes := m.changeBlock(m.width); len(changes.rows) > 0 {
 		changes.rows = changes.rows[:min(len(changes.rows), changeRows)]
 		parts = append(parts, []block{changes})

@@ -18,6 +18,8 @@ func helpLines() []string {
 		"  REJECT/s   requests that were turned away",
 		"  WAIT       half and 99 of 100 of those let in had waited at most so long",
 		"  SERV       the same of the time in service",
+		"  WANTS, DUE places that a member of a pool has use for, and due by its share",
+		"  GOT        places that it had on average",
 		"  DROP/s     what a rule dropped, rejected or demoted",
 		"  TURNED/s   SYNs and requests of a client turned away, at least: of a flood",
 		"             only part is counted by client",

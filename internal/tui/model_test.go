@@ -84,6 +84,10 @@ func TestScreens(t *testing.T) {
 	m.opts.ASCII = true
 	golden(t, "ascii-80x24", text(m)+"\n")
 	golden(t, "plain", Plain(overload(5), 100, false))
+	golden(t, "pools", Plain(pooled(5), 80, false))
+	m = screen(80, 24, 0)
+	m.Update(ViewMsg(pooled(3)))
+	golden(t, "pools-80x24", text(m)+"\n")
 }
 
 // Whatever the size, a screen has its lines and no more, and none that is too wide.

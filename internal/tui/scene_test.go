@@ -12,6 +12,25 @@ import (
 // at is the time of the first view, where clocks are in UTC.
 var at = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
+// pooled is the same with services that share places.
+func pooled(second int) live.View {
+	due := func(n float64) *float64 { return &n }
+	v := overload(second)
+	v.Status.Pools = []api.ServicePool{
+		{Name: "platform", Between: "shares", Limit: "12", InService: 12, Waiting: 54, Members: []api.PoolMember{
+			{Name: "shop", Share: 3, InService: 9, Waiting: 45, Wanted: 54, Due: due(9)},
+			{Name: "florist", Share: 1, InService: 3, Waiting: 9, Wanted: 12, Due: due(3)},
+		}},
+		{Name: "nginx", Between: "classes", Limit: "7 (auto)", Adaptation: &api.AdaptationStatus{Auto: true, Limit: 7}, InService: 2,
+			Members: []api.PoolMember{{Name: "web", Share: 1, InService: 2, Wanted: 2}}},
+	}
+	v.Pools = []live.Pool{
+		{Name: "platform", Members: []live.PoolMember{{Name: "shop", Served: 420, Got: 8.9}, {Name: "florist", Served: 31, Got: 3.1}}},
+		{Name: "nginx", Members: []live.PoolMember{{Name: "web", Served: 80, Got: 1.6}}},
+	}
+	return v
+}
+
 // overload is a view of a machine at three in the morning.
 func overload(second int) live.View {
 	classes := func(gold, others int) []api.RoomClassStatus {

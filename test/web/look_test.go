@@ -228,3 +228,20 @@ func TestSurvivesRestart(t *testing.T) {
 	p.text("#announce", "Of 41 s there are no figures")
 	p.picture("again", true)
 }
+
+// TestShowsPools looks at services that share places: who wants, is due and gets how much. Limits of all are
+// that of the pool, not a sum.
+func TestShowsPools(t *testing.T) {
+	s, p, c := show(t, desktop)
+	c.pooled, c.crowd = true, 1
+	s.play(c, 20)
+	p.text("#headline-word", "Overload")
+	p.text("#pools", "platform")
+	p.text("#pools", "limit 24, between shares")
+	p.text("#tiles", "limit 24 of pool platform")
+	if rows := is[int](p, "document.querySelectorAll('#pools tbody tr').length"); rows != 3 {
+		t.Errorf("%d rows of a pool with two members", rows)
+	}
+	p.picture("pools", true)
+	p.clean(s)
+}

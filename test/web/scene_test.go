@@ -23,6 +23,7 @@ const limit = 24
 type scene struct {
 	second int
 	crowd  float64 // 0 calm to 1
+	pooled bool    // the two are in a pool, with shares
 	served map[string]uint64
 }
 
@@ -56,7 +57,27 @@ func (s *scene) next() live.View {
 		}
 	}
 	v.Status = s.status(v)
+	if s.pooled {
+		s.pool(&v)
+	}
 	return v
+}
+
+// pool puts both services into one.
+func (s *scene) pool(v *live.View) {
+	p := api.ServicePool{Name: "platform", Between: "shares", Limit: "24"}
+	of := live.Pool{Name: "platform"}
+	for i, share := range []int{3, 1} {
+		room := v.Status.Services[i].RoomStatus
+		due := float64(min(room.InService+room.Waiting, limit))
+		p.InService, p.Waiting = p.InService+room.InService, p.Waiting+room.Waiting
+		p.Members = append(p.Members, api.PoolMember{
+			Name: v.Services[i].Name, Share: share, InService: room.InService, Waiting: room.Waiting, Served: 1000, Used: 4321,
+			Wanted: room.InService + room.Waiting, Due: &due,
+		})
+		of.Members = append(of.Members, live.PoolMember{Name: v.Services[i].Name, Served: v.Services[i].Served, Got: float64(room.InService)})
+	}
+	v.Status.Pools, v.Pools = []api.ServicePool{p}, []live.Pool{of}
 }
 
 func quantiles(count uint64, p50, p99 float64) live.Quantiles {

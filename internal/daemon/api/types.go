@@ -401,7 +401,9 @@ type RoomDecision struct {
 	Limit int    `json:"limit,omitempty"` // requests in service at once; 0: no limit
 	Auto  bool   `json:"auto,omitempty"`  // the limit sets itself; without a daemon it is not known
 	Max   int    `json:"max,omitempty"`   // the same of its class
-	Live  bool   `json:"live"`            // false: the rest is not known, without a daemon
+	// Pools are those that the service shares places in, the innermost first.
+	Pools []PoolDecision `json:"pools,omitempty"`
+	Live  bool           `json:"live"` // false: the rest is not known, without a daemon
 
 	InService      int  `json:"in_service"`
 	ClassInService int  `json:"class_in_service"`

@@ -35,6 +35,33 @@ export function services(view) {
 
 const away = (n) => ({ text: rate(n), level: n > 0 ? 'bad' : '' });
 
+/** What services share: a row for each pool, and below it one for each member. */
+export function pools(view, chosen) {
+  const all = (view.status.pools ?? []).map((p, i) => [p, view.pools[i]]);
+  const shown = all.filter(([p]) => !chosen || p.members.some((m) => m.name === chosen || all.some(([q]) => q.name === m.name && q.members.some((n) => n.name === chosen))));
+  $('pools-card').hidden = shown.length === 0;
+  if (shown.length === 0) return;
+  const shares = (p) => p.between === 'shares';
+  table($('pools'), {
+    label: 'Pools',
+    columns: ['pool and member', 'share', 'wanted', 'due', 'got', 'in service', 'waiting', 'served/s', 'served in all', 'place-seconds'],
+    rows: shown.flatMap(([p, live]) => [
+      [
+        { text: p.name, note: `${p.pool ? `in ${p.pool}, ` : ''}limit ${p.limit}, between ${p.between}` }, p.share ? count(p.share) : '–',
+        count(sum(p.members, (m) => m.wanted)), '–', rate(sum(live.members, (m) => m.places)), count(p.in_service), waits(p.waiting),
+        rate(sum(live.members, (m) => m.served_per_second)), count(sum(p.members, (m) => m.served)), count(Math.round(sum(p.members, (m) => m.used_seconds))),
+      ],
+      ...p.members.map((m, k) => [
+        { text: `– ${m.name}` }, shares(p) ? count(m.share) : '–', count(m.wanted), m.due === undefined ? '–' : rate(m.due), rate(live.members[k].places),
+        count(m.in_service), waits(m.waiting), rate(live.members[k].served_per_second), count(m.served), count(Math.round(m.used_seconds)),
+      ]),
+    ]),
+  });
+}
+
+const sum = (list, of) => list.reduce((n, one) => n + of(one), 0);
+const waits = (n) => ({ text: count(n), level: n > 0 ? 'busy' : '' });
+
 /** The classes of the services that are looked at. */
 export function classes(view, chosen, order) {
   const several = view.status.services.filter((s) => s.classes).length > 1 && !chosen;

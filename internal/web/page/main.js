@@ -57,6 +57,7 @@ function show() {
   headline(view);
   tileList(tiles(view, state.service));
   details.services(view);
+  details.pools(view, state.service);
   details.classes(view, state.service, order);
   details.rules(view, state.allRules);
   details.sources(view);

@@ -76,8 +76,10 @@ function totals(view) {
   return `${rate(sum((s) => s.served_per_second))}/s served, ${waiting ? `${count(waiting)} waiting` : 'nobody waits'}${away > 0 ? `, ${rate(away)}/s turned away` : ''}`;
 }
 
-// limitOf says what bounds who is in service. Limits of several services do not add up.
-function limitOf(rooms) {
+// limitOf says what bounds who is in service: of services in one pool its limit. Others do not add up.
+function limitOf(rooms, pools) {
+  const shared = rooms.length > 1 && pools.find((p) => !p.pool && rooms.every((s) => within(p, s.name, pools)));
+  if (shared) return `limit ${shared.limit} of pool ${shared.name}`;
   const limits = rooms.map((s) => parseInt(s.limit, 10));
   if (limits.every(Number.isNaN)) return 'no limit';
   if (rooms.length === 1) return `limit ${count(limits[0])}`;
@@ -85,13 +87,15 @@ function limitOf(rooms) {
   return `${full === 0 ? 'none' : count(full)} of ${count(rooms.length)} services at its limit`;
 }
 
+const within = (pool, name, pools) => pool.members.some((m) => m.name === name || pools.some((p) => p.name === m.name && within(p, name, pools)));
+
 /** The tiles: [name, figure, what it is beside, level]. */
 export function tiles(view, chosen) {
   const rated = view.interval_seconds > 0;
   const all = view.status.services.map((s, i) => [s, view.services[i]]).filter(([s]) => !chosen || s.name === chosen);
   const sum = (f) => all.reduce((n, [s, live]) => n + (f(s, live) ?? 0), 0);
   const per = (f) => (rated ? `${rate(sum(f))}` : '–');
-  const limit = limitOf(all.map(([s]) => s).filter((s) => s.classes));
+  const limit = limitOf(all.map(([s]) => s).filter((s) => s.classes), view.status.pools ?? []);
   const signal = all.length === 1 && all[0][0].adaptation?.auto ? `, by ${all[0][0].adaptation.signal}` : '';
   const away = sum((s, live) => live.rejected_per_second);
   const dropped = sum((s, live) => live.syns_dropped_per_second);
