@@ -34,7 +34,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 .PHONY: help
 help: ## list what one can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## make bin/narthex (needs Go alone)
@@ -53,6 +53,10 @@ test: ## all checks: generated files, lint, verifier, all tests, two minutes of 
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory verifier
 	@scripts/test
+
+.PHONY: vulnerabilities
+vulnerabilities: ## known vulnerabilities that our code reaches, in modules and in Go (network)
+	@scripts/vulnerabilities
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, clang-format
