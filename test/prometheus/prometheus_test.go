@@ -22,9 +22,11 @@ import (
 
 // fullPolicy has something of everything that metrics speak of.
 const fullPolicy = `version: 1
+pools: [{name: nginx, concurrency: 8, between: shares}]
 services:
   - {name: shop, listen: "*:80", concurrency: {max: 40}}
   - {name: mail, listen: "*:25", protocol: tcp, concurrency: 2}
+  - {name: blog, listen: "*:81", pool: nginx}
 classes:
   - {name: gold, priority: 1, max: 3}
   - {name: bronze, priority: 2}
@@ -44,7 +46,7 @@ func newFake(t *testing.T) *subject {
 	}}
 	room.Classes[1].Wait.Buckets[20], room.Classes[1].Wait.Sum = 60, time.Minute
 	room.Classes[1].Service.Buckets[12], room.Classes[1].Service.Sum = 70, time.Second
-	kernel.SetRooms(room, room)
+	kernel.SetRooms(room, room, room, room)
 	return newSubject(t, fullPolicy, daemon.Config{
 		Instance: "default",
 		Kernel: daemon.Kernel{
