@@ -497,10 +497,10 @@ func TestCompletion(t *testing.T) {
 		{[]string{"set", "services.web."}, []string{
 			"services.web.mode", "services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
 			"services.web.overload.after", "services.web.overload.calm", "services.web.overload.rejecting", "services.web.overload.flooded",
-			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service", "services.web.queue.target",
 		}},
 		{[]string{"set", "services.web.q"}, []string{
-			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+			"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service", "services.web.queue.target",
 		}},
 		{[]string{"set", "classes."}, []string{"classes.default."}},
 		{[]string{"set", "classes.default."}, []string{"classes.default.reserve", "classes.default.max", "classes.default.stall"}},

@@ -107,7 +107,7 @@ func settable(ctx context.Context, t *target, prefix string) ([]string, cobra.Sh
 var limitsOf = map[string][]string{
 	"connections": {"rate", "burst"},
 	"requests":    {"rate", "burst", "over"},
-	"services":    {"mode", "concurrency", "concurrency.min", "concurrency.max", "concurrency.target", "overload.after", "overload.calm", "overload.rejecting", "overload.flooded", "queue.size", "queue.max_wait", "queue.max_service"},
+	"services":    {"mode", "concurrency", "concurrency.min", "concurrency.max", "concurrency.target", "overload.after", "overload.calm", "overload.rejecting", "overload.flooded", "queue.size", "queue.max_wait", "queue.max_service", "queue.target"},
 	"classes":     {"reserve", "max", "stall"},
 }
 

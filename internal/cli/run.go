@@ -53,6 +53,7 @@ nothing is attached that was not before.`,
 	flags.StringVar(&cfg.ReadGroup, "read-group", "", "group whose members may see everything on the control socket, and change nothing (default root alone)")
 	flags.StringVar(&cfg.WriteGroup, "write-group", "", "group whose members may change limits as well, as \"narthex set\" does (default root alone)")
 	flags.StringVar(&cfg.Refusals, "refusals", "", "keep a sample of refusals in this folder, for \"narthex events --since\"; off: none (default off)")
+	flags.StringVar(&cfg.History, "history", "", "keep seven days of the dashboard's charts in this folder, at most 32 MiB; off: an hour, in memory (default off)")
 	flags.BoolVar(&cfg.ShortAddresses, "short-addresses", false, "keep of refused clients the /24 or /48, not the address")
 	flags.BoolVar(&cfg.Keep, "keep", false, "leave the policy enforced at the end")
 	sizes := addSizes(cmd, &cfg)
@@ -65,6 +66,9 @@ nothing is attached that was not before.`,
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		if cfg.Refusals == "off" {
 			cfg.Refusals = ""
+		}
+		if cfg.History == "off" {
+			cfg.History = ""
 		}
 		if cfg.Policy == "" {
 			return errors.New("no policy is named: use `narthex run --policy FILE`")

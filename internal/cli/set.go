@@ -27,7 +27,7 @@ func setCommand(env Env) *cobra.Command {
     unlimited, or auto to let the limit set itself
   services.NAME.concurrency.min, .concurrency.max and .concurrency.target, of auto
   services.NAME.overload.after, .overload.calm, .overload.rejecting and .overload.flooded
-  services.NAME.queue.size, .queue.max_wait and .queue.max_service
+  services.NAME.queue.size, .queue.max_wait, .queue.max_service and .queue.target
   classes.NAME.reserve and classes.NAME.max
 
 The change outlives the daemon. It ends with the next reload, or with

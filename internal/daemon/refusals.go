@@ -7,9 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -34,12 +31,10 @@ const (
 // refusalLog keeps a sample of refusals in files, so that they can be explained later.
 type refusalLog struct {
 	log   *slog.Logger
-	path  string
 	short bool // addresses are cut to /24 and /48
 
 	mu      sync.Mutex // of the files
-	file    *os.File
-	written int64
+	files   rotating
 	trouble string // that is in the log
 }
 
@@ -51,28 +46,16 @@ func openRefusals(cfg *Config, log *slog.Logger) *refusalLog {
 	if cfg.Refusals == "" {
 		return nil
 	}
-	l := &refusalLog{log: log, path: refusalPath(cfg.Refusals, cfg.Instance), short: cfg.ShortAddresses}
+	l := &refusalLog{log: log, files: rotating{path: refusalPath(cfg.Refusals, cfg.Instance), most: refusalBytes}, short: cfg.ShortAddresses}
 	err := os.MkdirAll(cfg.Refusals, 0o750)
 	if err == nil {
-		err = l.open()
+		err = l.files.open()
 	}
 	if err != nil {
 		log.Warn("refusals are not kept: name another folder with --refusals, or off", "error", err)
 		return nil
 	}
 	return l
-}
-
-func (l *refusalLog) open() (err error) {
-	if l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640); err != nil {
-		return err
-	}
-	info, err := l.file.Stat()
-	if err != nil {
-		return err
-	}
-	l.written = info.Size()
-	return nil
 }
 
 // record keeps what the hub tells, until ctx is done. When it has had its fill it does not listen
@@ -125,7 +108,7 @@ func (l *refusalLog) keep(e api.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		err = l.write(append(line, '\n'))
+		err = l.files.write(append(line, '\n'))
 	}
 	if err != nil && err.Error() != l.trouble {
 		l.trouble = err.Error()
@@ -133,22 +116,10 @@ func (l *refusalLog) keep(e api.Event) {
 	}
 }
 
-func (l *refusalLog) write(line []byte) error {
-	if l.written+int64(len(line)) > refusalBytes {
-		l.file.Close()
-		if err := errors.Join(os.Rename(l.path, l.path+".1"), l.open()); err != nil {
-			return err
-		}
-	}
-	n, err := l.file.Write(line)
-	l.written += int64(n)
-	return err
-}
-
 func (l *refusalLog) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.file.Close()
+	l.files.close()
 }
 
 // shortened cuts a client's address to the prefix that it shares with others.
@@ -168,38 +139,15 @@ func shortened(client string) string {
 	return prefix.String()
 }
 
-// read calls tell with what was kept between two times.
+// read calls tell with what was kept between two times. Lines that a crash has cut are left out.
 func (l *refusalLog) read(from, to time.Time, tell func(api.Event) error) error {
-	for _, path := range []string{l.path + ".1", l.path} {
-		file, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read what was kept of refusals: %w", err)
-		}
-		err = readRefusals(file, from, to, tell)
-		file.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readRefusals leaves out lines that a crash has cut.
-func readRefusals(r io.Reader, from, to time.Time, tell func(api.Event) error) error {
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
+	return l.files.read(func(line []byte) error {
 		var e api.Event
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Time.Before(from) || !to.IsZero() && e.Time.After(to) {
-			continue
+		if json.Unmarshal(line, &e) != nil || e.Time.Before(from) || !to.IsZero() && e.Time.After(to) {
+			return nil
 		}
-		if err := tell(e); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
+		return tell(e)
+	})
 }
 
 // kept reports whether a filter lets through what was kept. Of a client whose address was cut, the

@@ -73,8 +73,8 @@ func TestNoRefusalsAreKept(t *testing.T) {
 
 // The files are bounded, and have no address where none is wanted.
 func TestRefusalFiles(t *testing.T) {
-	l := &refusalLog{path: filepath.Join(t.TempDir(), "a.refusals"), short: true}
-	if err := l.open(); err != nil {
+	l := &refusalLog{files: rotating{path: filepath.Join(t.TempDir(), "a.refusals"), most: refusalBytes}, short: true}
+	if err := l.files.open(); err != nil {
 		t.Fatal(err)
 	}
 	defer l.close()
@@ -83,7 +83,7 @@ func TestRefusalFiles(t *testing.T) {
 	for range 3*refusalBytes/len(line) + 1 {
 		l.keep(e)
 	}
-	for _, path := range []string{l.path, l.path + ".1"} {
+	for _, path := range []string{l.files.path, l.files.path + ".1"} {
 		info, err := os.Stat(path)
 		if err != nil || info.Size() > refusalBytes {
 			t.Errorf("%s: %v, %v", path, info, err)

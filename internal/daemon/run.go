@@ -33,6 +33,7 @@ type Config struct {
 	ReadGroup  string             // whose members may see everything on the control socket; empty: none
 	WriteGroup string             // whose members may change limits as well
 	Refusals   string             // folder in which a sample of refusals is kept; empty: none are
+	History    string             // folder in which what charts show is kept; empty: in memory alone
 	Keep       bool               // leave the policy enforced at the end
 	Without    []datapath.Feature // what the kernel is taken not to have, for tests
 	Sources    int                // per-source buckets; 0, as with the next three, for the default
@@ -78,6 +79,7 @@ type daemon struct {
 	held    []string // capabilities; empty: not known
 
 	refusals *refusalLog // nil: none are kept
+	charts   *chartLog   // nil: they are kept in memory alone
 	past     live.Past
 }
 
@@ -118,6 +120,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	d.refusals = openRefusals(&cfg, d.log)
+	if cfg.Metrics != "" {
+		d.charts = openCharts(&cfg, d.log)
+	}
 	d.confine()
 	memory.spend()() // what starting took
 	return d.serve(ctx)

@@ -48,7 +48,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	beating.Go(func() { d.engine.followLists(following) })
 	d.startServers()
 	if d.metrics != nil && d.cfg.Dashboard != nil {
-		beating.Go(func() { d.remember(following) })
+		beating.Go(func() { d.remember(following.Done()) })
 	}
 	if d.refusals != nil {
 		defer d.refusals.close()
@@ -214,26 +214,10 @@ func (d *daemon) startServers() {
 	if d.metrics != nil {
 		handler := d.cfg.MetricsHandler(d.status)
 		if d.cfg.Dashboard != nil {
-			handler = d.cfg.Dashboard(live.Feed{Watch: d.watch, Past: d.past.Views}, metricsAddress(d.cfg.Metrics), d.cfg.Hosts, handler)
+			handler = d.cfg.Dashboard(live.Feed{Watch: d.watch, Past: d.pastOf}, metricsAddress(d.cfg.Metrics), d.cfg.Hosts, handler)
 		}
 		d.startServer(newMetricsServer(d.withHealth(handler), d.log), newBounded(d.metrics, metricsConnections))
 		d.log.Info("serving metrics", "address", d.metrics.Addr().String())
-	}
-}
-
-// remember keeps how it went in the last hour, for dashboards.
-func (d *daemon) remember(ctx context.Context) {
-	tick := time.NewTicker(live.PastEvery)
-	defer tick.Stop()
-	for {
-		if s, err := d.status(); err == nil {
-			d.past.See(time.Now(), s)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 

@@ -20,7 +20,8 @@ const (
 // Feed is where a dashboard has its figures from.
 type Feed struct {
 	Watch func(context.Context) (<-chan View, error) // views, one a second
-	Past  func() []PastView                          // of the last hour, the oldest first
+	// Past is what is remembered of so much time, at least an hour, the oldest first.
+	Past func(of time.Duration) []PastView
 }
 
 // PastView is what is remembered of a View: what charts show.
@@ -58,18 +59,74 @@ func (p *Past) See(now time.Time, s api.Status) {
 	if v.Interval == 0 {
 		return // there are no rates yet
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.views = append(p.views, Slim(&v))
+	p.views = p.views[max(len(p.views)-pastViews, 0):]
+}
+
+// Begin remembers views from before, the oldest first.
+func (p *Past) Begin(views []PastView) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.views = views[max(len(views)-pastViews, 0):]
+}
+
+// Slim returns of a view what is remembered.
+func Slim(v *View) PastView {
 	slim := PastView{Time: v.Time, Interval: v.Interval, Services: v.Services}
-	for i := range s.Services {
+	for i := range v.Status.Services {
 		one := PastService{}
-		if room := s.Services[i].RoomStatus; room != nil {
-			one = PastService{s.Services[i].Limit, room.InService, make([]struct{}, len(room.Classes))}
+		if room := v.Status.Services[i].RoomStatus; room != nil {
+			one = PastService{v.Status.Services[i].Limit, room.InService, make([]struct{}, len(room.Classes))}
 		}
 		slim.Status.Services = append(slim.Status.Services, one)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.views = append(p.views, slim)
-	p.views = p.views[max(len(p.views)-pastViews, 0):]
+	return slim
+}
+
+// Sound reports whether a view that was read has what charts go by.
+func (v *PastView) Sound() bool {
+	return v.Interval > 0 && !v.Time.IsZero() && len(v.Services) > 0 && len(v.Services) == len(v.Status.Services)
+}
+
+// Thin returns at most so many of the views, in order: of each stretch of time the one in which most were
+// turned away or waited, so that an incident stays visible.
+func Thin(views []PastView, most int) []PastView {
+	if len(views) <= most {
+		return views
+	}
+	from := views[0].Time
+	stretch := views[len(views)-1].Time.Sub(from)/time.Duration(most) + 1
+	var thin []PastView
+	last := time.Duration(-1)
+	for i := range views {
+		at := views[i].Time.Sub(from) / stretch
+		switch {
+		case at != last:
+			thin, last = append(thin, views[i]), at
+		case views[i].worse(&thin[len(thin)-1]):
+			thin[len(thin)-1] = views[i]
+		}
+	}
+	return thin
+}
+
+// worse reports whether more were turned away, or as many, and more waited.
+func (v *PastView) worse(than *PastView) bool {
+	away, waiting := v.trouble()
+	before, waited := than.trouble()
+	return away > before || away == before && waiting > waited
+}
+
+func (v *PastView) trouble() (away float64, waiting int) {
+	for i := range v.Services {
+		away += v.Services[i].Rejected + v.Services[i].SYNsDropped
+		for j := range v.Services[i].Classes {
+			waiting += v.Services[i].Classes[j].Waiting
+		}
+	}
+	return away, waiting
 }
 
 // Views returns what is remembered, the oldest first.

@@ -150,11 +150,14 @@ func setPooled(c *Concurrency) func(string) error {
 	}
 }
 
-// CheckBounds reports overrides that together leave a service no limit to choose, or no order of levels.
+// CheckBounds reports overrides that together leave a service no limit to choose, a target that nobody waits for, or no order of levels.
 func (p *Policy) CheckBounds() error {
 	for i := range p.Services {
 		if c := p.Services[i].Concurrency; c.Max > 0 && c.Min > c.Max {
 			return fmt.Errorf("concurrency of service %q: %w", p.Services[i].Name, errBounds(c.Min, c.Max))
+		}
+		if q := p.Services[i].Queue; q.Target > q.MaxWait {
+			return fmt.Errorf("queue of service %q: target: %s is more than max_wait, %s; set one of them first", p.Services[i].Name, span(q.Target), span(q.MaxWait))
 		}
 		if err := p.Services[i].Overload.check(); err != nil {
 			return fmt.Errorf("overload of service %q: %w", p.Services[i].Name, err)

@@ -151,6 +151,7 @@ func (l *settingList) addService(s *Service) {
 	l.add(fmt.Sprint(q.Size), setTo(&q.Size, parseQueueSize), "services", s.Name, "queue", "size")
 	l.add(span(q.MaxWait), setTo(&q.MaxWait, parseMaxWait), "services", s.Name, "queue", "max_wait")
 	l.add(span(q.MaxService), setTo(&q.MaxService, parseMaxService), "services", s.Name, "queue", "max_service")
+	l.add(orNever(q.Target), setTo(&q.Target, parseOrNone(parseMaxWait)), "services", s.Name, "queue", "target")
 }
 
 // mode returns whether the service's policy is enforced or only tried.

@@ -73,6 +73,31 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// A target of waiting is set, taken away, and no longer than anybody waits.
+func TestOverrideTarget(t *testing.T) {
+	p := parsed(t, overridable)
+	for _, c := range []struct {
+		path, value string
+		want        time.Duration
+		fits        bool
+	}{
+		{"services.web.queue.target", "500ms", 500 * time.Millisecond, true}, {"services.web.queue.max_wait", "400ms", 500 * time.Millisecond, false},
+		{"services.web.queue.max_wait", "2s", 500 * time.Millisecond, true}, {"services.web.queue.target", "3s", 3 * time.Second, false},
+		{"services.web.queue.target", "none", 0, true},
+	} {
+		if err := p.Override(c.path, c.value); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.CheckBounds(); p.Services[0].Queue.Target != c.want || (err == nil) != c.fits {
+			t.Errorf("%s %s: target %s, %v", c.path, c.value, p.Services[0].Queue.Target, err)
+		}
+	}
+	tables, _, err := Compile(p)
+	if err != nil || tables.Services[0].Room.Queue.Target != 0 {
+		t.Errorf("target %s in force, %v", tables.Services[0].Room.Queue.Target, err)
+	}
+}
+
 func TestOverrideBurstStaysWhenRateFollows(t *testing.T) {
 	p := parsed(t, overridable)
 	for _, set := range [][2]string{{"connections.everyone.burst", "3"}, {"connections.everyone.rate", "900/s"}} {
@@ -121,12 +146,12 @@ func TestOverrideUnknownPath(t *testing.T) {
 	tests := []struct{ policy, want string }{
 		{overridable, `set "nonsense": there is no such path; what can be set: connections.partner.rate, connections.partner.burst, ` +
 			`connections.everyone.rate, connections.everyone.burst, requests.index.rate, requests.index.burst, ` +
-			`requests.index.over, services.web.mode and 17 more`},
+			`requests.index.over, services.web.mode and 18 more`},
 		{"version: 1\nservices:\n  - {name: web, listen: \"*:80\"}\n", `set "nonsense": there is no such path; what can be set: services.web.mode, services.web.concurrency, ` +
 			`services.web.concurrency.min, services.web.concurrency.max, services.web.concurrency.target, services.web.overload.after, services.web.overload.calm, ` +
-			`services.web.overload.rejecting and 7 more`},
+			`services.web.overload.rejecting and 8 more`},
 		{manyRated(5), `set "nonsense": there is no such path; what can be set: connections.r0.rate, connections.r0.burst, connections.r1.rate, ` +
-			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 17 more`},
+			`connections.r1.burst, connections.r2.rate, connections.r2.burst, connections.r3.rate, connections.r3.burst and 18 more`},
 	}
 	for _, test := range tests {
 		if err := parsed(t, test.policy).Override("nonsense", "1"); err == nil || err.Error() != test.want {
@@ -200,7 +225,7 @@ func TestSettings(t *testing.T) {
 		"requests.index.rate", "requests.index.burst", "requests.index.over",
 		"services.web.mode", "services.web.concurrency", "services.web.concurrency.min", "services.web.concurrency.max", "services.web.concurrency.target",
 		"services.web.overload.after", "services.web.overload.calm", "services.web.overload.rejecting", "services.web.overload.flooded",
-		"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service",
+		"services.web.queue.size", "services.web.queue.max_wait", "services.web.queue.max_service", "services.web.queue.target",
 		"classes.gold.reserve", "classes.gold.max", "classes.gold.stall", "classes.bronze.reserve", "classes.bronze.max", "classes.bronze.stall"}
 	if got := p.Paths(); !slices.Equal(got, want) || !slices.Equal(paths, want) {
 		t.Errorf("paths %q, of settings %q, want %q", got, paths, want)

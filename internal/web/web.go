@@ -5,9 +5,13 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strconv"
+	"time"
 
 	"narthex/internal/live"
 )
@@ -15,6 +19,9 @@ import (
 // watch makes views of what happens, one per second, until its context is done. Its channel is
 // closed then, and when the daemon ends.
 type watch = func(context.Context) (<-chan live.View, error)
+
+// mostHours is of how much time the past may be asked for.
+const mostHours = 7 * 24
 
 // Handler serves the dashboard at /, the views of feed as server-sent events at /live, what it remembers at /history, and
 // metrics at /metrics. Address is where it is served, HOST:PORT: of names, only that host, the
@@ -26,10 +33,15 @@ func Handler(feed live.Feed, address string, allowed []string, metrics http.Hand
 		page.Handle(path, f)
 	}
 	page.Handle("/live", newStream(feed.Watch))
-	page.HandleFunc("/history", func(w http.ResponseWriter, _ *http.Request) {
+	page.HandleFunc("/history", func(w http.ResponseWriter, r *http.Request) {
+		hours, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("hours"), "1"))
+		if err != nil || hours < 1 || hours > mostHours {
+			http.Error(w, fmt.Sprintf("hours: write a number from 1 to %d", mostHours), http.StatusBadRequest)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(feed.Past()) // the browser has gone: nothing to tell it
+		_ = json.NewEncoder(w).Encode(feed.Past(time.Duration(hours) * time.Hour)) // the browser has gone: nothing to tell it
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics)

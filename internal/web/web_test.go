@@ -316,7 +316,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	}
 }
 
-func noPast() []live.PastView { return []live.PastView{} }
+func noPast(time.Duration) []live.PastView { return []live.PastView{} }
 
 // TestColours has the reasons' colours be told apart also by who does not see green: as far as
 // lightness and what is left of hue differ there (Machado, Oliveira and Fernandes, 2009).

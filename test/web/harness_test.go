@@ -103,6 +103,7 @@ type server struct {
 	address string
 	http    *http.Server
 	past    live.Past
+	long    []live.PastView
 }
 
 func serve(t testing.TB) *server {
@@ -113,6 +114,14 @@ func serve(t testing.TB) *server {
 	return s
 }
 
+// pastOf is the last hour, or what a test has for longer times.
+func (s *server) pastOf(of time.Duration) []live.PastView {
+	if of > time.Hour {
+		return s.long
+	}
+	return s.past.Views()
+}
+
 func (s *server) start() {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", s.address)
@@ -120,7 +129,7 @@ func (s *server) start() {
 		s.t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	s.http = &http.Server{Handler: web.Handler(live.Feed{Watch: s.feed.watch, Past: s.past.Views}, s.address, nil, http.NotFoundHandler()), ReadHeaderTimeout: patience}
+	s.http = &http.Server{Handler: web.Handler(live.Feed{Watch: s.feed.watch, Past: s.pastOf}, s.address, nil, http.NotFoundHandler()), ReadHeaderTimeout: patience}
 	go s.http.Serve(listener)
 }
 

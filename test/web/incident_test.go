@@ -3,11 +3,14 @@
 package web
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"narthex/internal/live"
 )
 
 // shifted is the cumulative layout shift since the page was opened, all in one window, which is the
@@ -66,4 +69,49 @@ func TestOpensInAnIncident(t *testing.T) {
 	}
 	p.text("#tiles", "1 of 2 services at its limit")
 	p.clean(s)
+}
+
+// TestLooksBackADay looks at what was kept of a day: an incident of hours ago, and the time without figures before.
+func TestLooksBackADay(t *testing.T) {
+	s := serve(t)
+	c, past := newScene(), newScene()
+	var m live.Meter
+	for i := range 700 {
+		past.crowd = 0
+		if i > 300 && i < 400 {
+			past.crowd = 1
+		}
+		at := start.Add(time.Duration(i-700) * 2 * time.Minute)
+		if v := m.View(at, past.next().Status); i > 0 && (i < 100 || i > 150) {
+			s.long = append(s.long, live.Slim(&v))
+		}
+	}
+	p := open(t, s, screen{width: 1280, height: 800})
+	s.connected()
+	s.play(c, 2)
+	p.text("#headline-word", "Calm")
+	before := is[int](p, painted("waiting"))
+	p.do(chromedp.Evaluate[chromedp.Void](`(() => {
+		const select = document.querySelector('#window');
+		select.value = '86400';
+		select.dispatchEvent(new Event('change'));
+	})()`))
+	p.until("document.querySelector('#time').min < -80000")
+	p.until(fmt.Sprintf("%s > %d", painted("waiting"), before+100))
+	p.picture("day", true)
+	p.clean(s)
+}
+
+// TestPaintsSoon bounds what a browser does before it shows the page, not how fast this machine is: the first
+// picture needs the page and its styles alone, and no script, chart or figure.
+func TestPaintsSoon(t *testing.T) {
+	for _, on := range []screen{{width: 390, height: 844}, {width: 1280, height: 800}} {
+		_, p, _ := show(t, on)
+		p.until("performance.getEntriesByName('first-contentful-paint').length === 1")
+		t.Logf("at %d pixels the first paint is after %.0f ms", on.width, is[float64](p, "performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+		if blocking := is[string](p, `performance.getEntriesByType('resource').filter((r) => r.renderBlockingStatus === 'blocking').map((r) => new URL(r.name).pathname).sort().join(' ')`); blocking != "/assets/style.css /assets/uPlot.min.css" {
+			t.Errorf("the first paint waits for %s", blocking)
+		}
+		p.shut()
+	}
 }

@@ -4,7 +4,7 @@
 /* global uPlot */
 import { values } from './series.js';
 import { table } from './tables.js';
-import { clock } from './words.js';
+import { clock, day } from './words.js';
 
 const height = () => (matchMedia('(max-width: 640px)').matches ? 150 : 170);
 
@@ -112,7 +112,8 @@ export class Chart {
     }
     const x = {
       stroke: ink, grid: { show: false }, ticks: { stroke: grid.stroke, width: 1, size: 4 }, size: 24, gap: 4, font: '11px system-ui, sans-serif',
-      incrs: [5, 10, 15, 30, 60, 120, 180, 300], space: 64, values: (u, splits) => splits.map(clock),
+      incrs: [5, 10, 15, 30, 60, 120, 180, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400], space: 64,
+      values: (u, splits) => splits.map(u.scales.x.max - u.scales.x.min > 2 * 86400 ? day : clock),
     };
     this.uplot = new uPlot({
       width: this.plot.clientWidth || 300, height: height(),

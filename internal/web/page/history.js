@@ -2,13 +2,24 @@
 // What the page remembers of the views it has seen: of each service, and of all together
 // under the empty name.
 
-const keep = 3600; // seconds
+export const keep = 3600; // seconds
 const lapse = 3.5; // seconds between views, beyond which some are missing
 const setBack = 5; // seconds by which a clock goes back only if somebody sets it
 
 export class History {
   samples = []; // {t, services: Map of name to reading}, the oldest first
   gaps = []; // {from, to} in Unix seconds: nobody told us
+
+  /** Shows what was kept of a longer time in place of what there is. Views are as far apart as they are on average. */
+  load(views) {
+    this.samples = views.map((v) => ({ t: Date.parse(v.time) / 1000, interval: v.interval_seconds, services: read(v) }));
+    this.gaps = [];
+    const spacing = (this.samples.at(-1)?.t - this.samples[0]?.t) / views.length;
+    for (let i = 1; i < this.samples.length; i++) {
+      const [a, b] = [this.samples[i - 1], this.samples[i]];
+      if (b.t - a.t > Math.max(3 * spacing, 1.5 * b.interval)) this.gaps.push({ from: a.t, to: b.t });
+    }
+  }
 
   add(view) {
     const t = Date.parse(view.time) / 1000;

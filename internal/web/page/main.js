@@ -2,7 +2,7 @@
 // The dashboard: views come in, and all that is shown is written anew.
 
 import { watch } from './stream.js';
-import { History } from './history.js';
+import { History, keep } from './history.js';
 import { charts as defs } from './series.js';
 import { Chart } from './chart.js';
 import { summary, tiles, levels } from './summary.js';
@@ -14,6 +14,8 @@ const announceEvery = 10; // seconds, unless it gets worse, lest a screen reader
 const least = 60; // seconds that charts show at least
 
 const history = new History();
+const far = new History(); // of a longer time, as the daemon has kept it
+const looked = () => (state.span > keep ? far : history);
 const state = {
   view: null, // the last one
   shown: null, // the one that is shown: the last, or that of when it was paused
@@ -66,7 +68,7 @@ function show() {
   const from = beginning(now);
   const at = lookBack(from, now);
   const frame = {
-    samples: history.between(from, now), gaps: history.gaps, service: state.service, classes: order,
+    samples: looked().between(from, now), gaps: looked().gaps, service: state.service, classes: order,
     from, to: now, at: state.pointed ?? at, theme: state.theme,
   };
   const rooms = view.status.services.some((s) => s.classes && (!state.service || s.name === state.service));
@@ -135,7 +137,7 @@ function tileList(list) {
 // beginning returns since when charts show: no longer than there is something to show, but for
 // a minute.
 function beginning(now) {
-  const first = history.samples[0]?.t ?? now;
+  const first = looked().samples[0]?.t ?? now;
   return Math.max(now - state.span, Math.min(first, now - least));
 }
 
@@ -202,6 +204,7 @@ $('services').addEventListener('click', (e) => {
 });
 $('window').addEventListener('change', (e) => {
   state.span = Number(e.target.value);
+  loadFar();
   draw();
 });
 $('pause').addEventListener('click', (e) => {
@@ -232,15 +235,26 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', (e) => {
   draw();
 });
 
+const ask = (hours) => fetch(`/history?hours=${hours}`).then((r) => (r.ok ? r.json() : [])).catch(() => []);
+
+// loadFar asks for what was kept of a longer time, while that is looked at.
+function loadFar() {
+  if (state.span <= keep || state.paused) return;
+  const { span } = state;
+  ask(span / 3600).then((views) => {
+    if (state.span !== span || state.paused) return;
+    far.load(views);
+    draw();
+  });
+}
+setInterval(loadFar, 60_000);
+
 // What the daemon remembers of the last hour comes first: a page that is opened in the middle of an
 // incident shows how it began.
-fetch('/history')
-  .then((r) => (r.ok ? r.json() : []))
-  .catch(() => [])
-  .then((views) => {
-    for (const view of views) history.add(view);
-    watch({
-      view: receive,
-      lost: (why) => connection('lost', why),
-    });
+ask(1).then((views) => {
+  for (const view of views) history.add(view);
+  watch({
+    view: receive,
+    lost: (why) => connection('lost', why),
   });
+});

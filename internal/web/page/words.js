@@ -50,6 +50,12 @@ export function clock(t) {
   return `${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
 }
 
+/** The day and hour. */
+export function day(t) {
+  const d = new Date(t * 1000);
+  return `${pad(d.getMonth() + 1)}-${pad(d.getDate())} ${pad(d.getHours())}h`;
+}
+
 /** Date and time of day. */
 export function moment(t) {
   const d = new Date(t * 1000);
