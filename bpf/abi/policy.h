@@ -27,7 +27,8 @@ struct header {
   __u8 steers;        /* 1: SYNs to a service may be dropped in overload */
   __u8 lists;         /* the table of lists in force, and one more; 0: there are no lists */
   __u8 listed;        /* 1: connection rules ask for lists */
-  __u8 pad[2];        /* 0 */
+  __u8 bounds;        /* 1: a connection rule bounds how many there are at once */
+  __u8 pad[1];        /* 0 */
   __u32 longest_wait; /* ms: of requests to any service that holds some */
   __u32 answers;      /* cell of the first struct refusal; they are in rows of `kinds` */
   __u32 answer_count;

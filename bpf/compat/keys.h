@@ -51,3 +51,12 @@ static __attribute__((noinline, unused)) long put_by_key(void *map, const struct
   struct flow_key copy = *key;
   return bpf_map_update_elem(map, &copy, value, BPF_ANY);
 }
+
+/* Likewise, where there must be nothing under the key yet. */
+static __attribute__((noinline, unused)) long add_by_key(void *map, const struct flow_key *key,
+                                                         const void *value) {
+  if (has_memory_keys)
+    return bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+  struct flow_key copy = *key;
+  return bpf_map_update_elem(map, &copy, value, BPF_NOEXIST);
+}

@@ -2,6 +2,7 @@
 /* Programs that the daemon runs, on no packet of anybody's. */
 #pragma once
 #include "gate/look.h"
+#include "room/connections.h"
 
 /* How often a tick attends to a room: as many requests as this times MAX_KICKS. */
 #define TICK_ROUNDS 16
@@ -67,6 +68,21 @@ __noinline int forget_places(struct work *w) {
   return 0;
 }
 
+/* Has a connection give its places back of which nothing is left, neither a socket nor a flow. */
+__noinline int forget_opening(struct __sk_buff *skb, struct work *w) {
+  struct opening *o = w ? find_by_key(&openings, &w->key) : NULL;
+  if (!o)
+    return 0;
+  int state = find_socket(skb, &w->key, &w->socket);
+  __u64 now = bpf_ktime_get_ns();
+  bool gone = state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT;
+  if (!gone || find_by_key(&flows, &w->key))
+    o->since = now;
+  else if (elapsed(o->since, now) >= OPENING_AGE)
+    end_opening(&w->key, o);
+  return 0;
+}
+
 /* In place of a frame there is a flow's key: forgets the flow if its connection is no more. */
 static __always_inline int gate_sweep(struct __sk_buff *skb) {
   struct work *w = enter_run();
@@ -75,6 +91,7 @@ static __always_inline int gate_sweep(struct __sk_buff *skb) {
   if (!bpf_skb_load_bytes(skb, 0, &w->key, sizeof(w->key))) {
     forget_old(skb, w);
     forget_places(w);
+    forget_opening(skb, w);
   }
   leave_run();
   return TCX_NEXT;

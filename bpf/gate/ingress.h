@@ -84,12 +84,13 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return TCX_NEXT;
   sc.header = open_image(&sc.im);
-  if (!sc.header || !gate_service(&sc, w, skb->ifindex))
+  if (!sc.header)
     return TCX_NEXT;
-  bool lenient = is_lenient(&sc), known = forget_old(skb, w);
-  if (lenient)
+  bool gated = gate_service(&sc, w, skb->ifindex), lenient = !gated || is_lenient(&sc);
+  bool known = gated && forget_old(skb, w);
+  if (lenient && !sc.header->bounds)
     return TCX_NEXT;
-  if (would_end(skb, w, known))
+  if (!lenient && would_end(skb, w, known))
     return drop(REASON_FORGED);
   strip_syn(skb, w);
   return TCX_NEXT;

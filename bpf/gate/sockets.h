@@ -6,6 +6,7 @@
 #include "observe/counters.h"
 #include "policy/image.h"
 #include "room/above.h"
+#include "room/connections.h"
 #include "room/ghosts.h"
 
 /* Of SYN-ACKs, ms. */
@@ -193,6 +194,9 @@ static __always_inline int sock_older(struct bpf_iter__tcp *ctx) {
  * within itself. */
 static __always_inline int sock_release(__u64 *ctx) {
   struct pool *p = the_pool();
+  __u64 *places = bpf_sk_storage_get(&socket_places, (void *)ctx[0], NULL, 0);
+  if (p && places)
+    leave_places(p, take_over(places));
   if (!p || !p->ghosts)
     return 0;
   if (!is_gate_port(port_of((void *)ctx[0])))
@@ -270,12 +274,27 @@ static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
     ops->reply = timeout;
 }
 
+/* Makes the places of a connection its socket's. Where there is no memory for that it has none, our fault. */
+static __always_inline void keep_in_socket(struct bpf_sock_ops *ops, const struct flow_key *key) {
+  struct opening *o = bpf_map_lookup_elem(&openings, key);
+  struct bpf_sock *sk = (void *)(long)ops->sk;
+  if (!o || !sk)
+    return;
+  __u64 *places = bpf_sk_storage_get(&socket_places, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+  if (places)
+    *places = take_over(&o->places);
+  else
+    count_reason(REASON_MAP_FAULT, false, false);
+  end_opening(key, o);
+}
+
 /* sockops: a connection is established at the server's side. Its socket is to tell of its states from now on,
  * besides what others have asked for. */
 static __always_inline void sock_established(struct bpf_sock_ops *ops, const struct packet *p,
                                              const struct flow_key *key) {
   struct socket_setting set = {};
   bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+  keep_in_socket(ops, key);
   struct flow *f = bpf_map_lookup_elem(&flows, key);
   if (f) {
     set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};

@@ -28,15 +28,21 @@ static __always_inline const struct rule *rule_at(struct image *im, __u32 cell) 
   return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
 }
 
-/* Takes a place of those that the packet's source, or a value, may have at once under the limit: of one that
- * is for all, those of the rule. */
+/* Whose places those of the limit are that the packet's source, or a value, may have at once: of one that is
+ * for all, the rule's. */
+static __always_inline __u64 place_tag(const struct rule *r, const struct packet *p, __u64 value,
+                                       const struct secret *secret) {
+  return source_tag(r, p, r->per_source ? value : 1, secret);
+}
+
+/* Takes one of them. */
 static __always_inline int take_at_once(const struct rule *r, const struct packet *p, __u64 value,
                                         __u64 *places) {
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
   if (!places || !secret)
     return FAULT;
-  int number = take_place(source_tag(r, p, r->per_source ? value : 1, secret), r->tolerance);
+  int number = take_place(place_tag(r, p, value, secret), r->tolerance);
   if (number < 0)
     return number == PLACE_NONE ? EMPTY : CROWDED;
   *places = *places << PLACE_BITS | (__u32)number;
@@ -49,6 +55,19 @@ __noinline int take_limit(const struct rule *r, const struct packet *p, __u64 va
   if (!r || !p)
     return FAULT;
   return r->by == BY_PLACES ? take_at_once(r, p, value, places) : police(r, p, value, now);
+}
+
+/* Takes a token for a SYN. It only looks whether there is a place: with that of a forged one nothing comes.
+ */
+__noinline int ask_limit(const struct rule *r, const struct packet *p, __u64 now) {
+  __u32 zero = 0;
+  if (!r || !p)
+    return FAULT;
+  if (r->by != BY_PLACES)
+    return police(r, p, 0, now);
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  int seen = secret ? look_for_place(place_tag(r, p, 0, secret), r->tolerance) : 0;
+  return seen == PLACE_NONE ? EMPTY : seen == PLACE_CROWDED ? CROWDED : TAKEN;
 }
 
 static __always_inline bool is_refused(int taken) { return taken != TAKEN && taken != FAULT; }
@@ -66,7 +85,7 @@ static __always_inline void return_tokens(struct image *im, const struct packet 
 }
 
 /* Takes a token, or a place, of each of the limits from a cell on, in the image of a generation. Places are
- * the caller's, to give back. */
+ * the caller's, to give back; NULL: for a SYN. */
 static __always_inline int take_tokens(const struct packet *p, const struct keys *keys, __u32 first,
                                        __u32 generation, __u64 now, __u64 *places) {
   struct image im;
@@ -78,7 +97,7 @@ static __always_inline int take_tokens(const struct packet *p, const struct keys
     const struct rule *r = rule_at(&im, cell);
     if (!r)
       return FAULT;
-    int taken = take_limit(r, p, key_of(keys, r), now, places);
+    int taken = places ? take_limit(r, p, key_of(keys, r), now, places) : ask_limit(r, p, now);
     if (is_refused(taken)) {
       __u32 slot = r->slot;
       if (r->action == ACTION_POLICE)

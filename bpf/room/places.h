@@ -46,6 +46,17 @@ __noinline int take_place(__u64 tag, __u64 most) {
   return taken;
 }
 
+/* Whether take_place() would find one at the moment: 0, or why not. */
+__noinline int look_for_place(__u64 tag, __u64 most) {
+  struct pool *p = the_pool();
+  if (!p)
+    return 0;
+  __u32 number = find_place(p, tag, false);
+  if (number)
+    return (*place_at(p, number) & LINE_USE) < most ? 0 : PLACE_NONE;
+  return find_place(p, tag, true) ? 0 : PLACE_CROWDED;
+}
+
 /* Bits of the number of a place. */
 #define PLACE_BITS 16
 

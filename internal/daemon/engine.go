@@ -457,7 +457,7 @@ func (e *engine) unenforced() []string {
 	var notes []string
 	if t := e.tablesInForce(); lacking && t != nil {
 		for i := range t.Services {
-			if datapath.HasGate(&t.Services[i]) {
+			if datapath.NeedsGate(&t.Services[i]) {
 				notes = append(notes, fmt.Sprintf("service %q: its limit and the request rules are not enforced, for which this kernel lacks the means", t.Services[i].Name))
 			}
 		}

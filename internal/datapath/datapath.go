@@ -76,6 +76,8 @@ type Instance struct {
 
 	pool         *narthexPool // for Pool to read into, kept since it takes megabytes
 	placesLooked time.Time    // when it was last looked for places of limits that are to be given back
+
+	openingsLooked time.Time // the same of connections without a socket
 }
 
 // ErrUnsupported is what the error of Open is when the kernel lacks what Narthex needs, or

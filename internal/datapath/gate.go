@@ -20,9 +20,9 @@ type gate struct {
 	in, out hook // out of a gate that a crash left half is nil, or in
 }
 
-// wantsGate reports whether a target has a service with a waiting room.
+// wantsGate reports whether a target has a service that needs the gate.
 func (s *State) wantsGate(t Target) bool {
-	return slices.ContainsFunc(t.Services, func(i int) bool { return HasGate(&s.Tables.Services[i]) })
+	return slices.ContainsFunc(t.Services, func(i int) bool { return NeedsGate(&s.Tables.Services[i]) })
 }
 
 // attachGates puts the gate on the targets that want one and have none.

@@ -19,6 +19,7 @@ import (
 var roomMaps = []string{
 	narthexMapRooms, narthexMapPool, narthexMapSlots, narthexMapFlows, narthexMapClassSlots, narthexMapServiceSlots,
 	narthexMapGhosts, narthexMapWatches, narthexMapSeats, narthexMapParkedSockets,
+	narthexMapOpenings, narthexMapSocketPlaces,
 }
 
 // minServices is how many services a new instance has room for at least.

@@ -256,7 +256,7 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		Rooms:      uint32(l.firstRoom), RoomCount: uint32(len(l.rooms)),
 		Shadow: flag(!slices.ContainsFunc(t.Services, func(s policy.ServiceTable) bool { return !s.Shadow })),
 		Steers: flag(sheds(t)),
-		Lists:  uint8(lists), Listed: flag(t.Listed && lists > 0),
+		Lists:  uint8(lists), Listed: flag(t.Listed && lists > 0), Bounds: flag(slices.ContainsFunc(t.Services, isBounded)),
 		LongestWait: uint32(longestWait(t).Milliseconds()),
 		Answers:     uint32(l.refused), AnswerCount: uint32(len(l.refusals)),
 		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),

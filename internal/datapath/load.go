@@ -274,6 +274,8 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapFlows:            o.Flows,
 		narthexMapSeats:            o.Seats,
 		narthexMapParkedSockets:    o.ParkedSockets,
+		narthexMapOpenings:         o.Openings,
+		narthexMapSocketPlaces:     o.SocketPlaces,
 		narthexMapGates:            o.Gates,
 		narthexMapGatePorts:        o.GatePorts,
 		narthexMapGhosts:           o.Ghosts,

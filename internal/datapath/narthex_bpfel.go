@@ -266,7 +266,8 @@ type narthexHeader struct {
 	Steers      uint8
 	Lists       uint8
 	Listed      uint8
-	Pad         [2]uint8
+	Bounds      uint8
+	Pad         [1]uint8
 	LongestWait uint32
 	Answers     uint32
 	AnswerCount uint32
@@ -441,6 +442,14 @@ type narthexNode struct {
 type narthexNote struct {
 	_    structs.HostLayout
 	Text [128]uint8
+}
+
+type narthexOpening struct {
+	_       structs.HostLayout
+	Places  uint64
+	Since   uint64
+	Answer  uint32
+	Ifindex uint32
 }
 
 type narthexOver uint32
@@ -743,7 +752,8 @@ const (
 	narthexReasonREASON_NO_SOCKET     narthexReason = 40
 	narthexReasonREASON_STALLED       narthexReason = 41
 	narthexReasonREASON_REQUESTS      narthexReason = 42
-	narthexReasonREASON_LEN           narthexReason = 43
+	narthexReasonREASON_AT_ONCE       narthexReason = 43
+	narthexReasonREASON_LEN           narthexReason = 44
 )
 
 type narthexRefusal struct {
@@ -1258,6 +1268,7 @@ const (
 	narthexMapMirrorRing          = "mirror_ring"
 	narthexMapMirroredRecords     = "mirrored_records"
 	narthexMapNesting             = "nesting"
+	narthexMapOpenings            = "openings"
 	narthexMapParkedSockets       = "parked_sockets"
 	narthexMapPolicyImage         = "policy_image"
 	narthexMapPool                = "pool"
@@ -1273,6 +1284,7 @@ const (
 	narthexMapServiceCounts       = "service_counts"
 	narthexMapServiceSlots        = "service_slots"
 	narthexMapSlots               = "slots"
+	narthexMapSocketPlaces        = "socket_places"
 	narthexMapSourceSecret        = "source_secret"
 	narthexMapSourceSets          = "source_sets"
 	narthexMapStalled             = "stalled"
@@ -1414,6 +1426,7 @@ type narthexMapSpecs struct {
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	ParkedSockets    *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool             *ebpf.MapSpec `ebpf:"pool"`
@@ -1429,6 +1442,7 @@ type narthexMapSpecs struct {
 	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SocketPlaces     *ebpf.MapSpec `ebpf:"socket_places"`
 	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
 	Stalled          *ebpf.MapSpec `ebpf:"stalled"`
@@ -1522,6 +1536,7 @@ type narthexMaps struct {
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting          *ebpf.Map `ebpf:"nesting"`
+	Openings         *ebpf.Map `ebpf:"openings"`
 	ParkedSockets    *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
 	Pool             *ebpf.Map `ebpf:"pool"`
@@ -1537,6 +1552,7 @@ type narthexMaps struct {
 	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.Map `ebpf:"service_slots"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SocketPlaces     *ebpf.Map `ebpf:"socket_places"`
 	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
 	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	Stalled          *ebpf.Map `ebpf:"stalled"`
@@ -1572,6 +1588,7 @@ func (m *narthexMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.Openings,
 		m.ParkedSockets,
 		m.PolicyImage,
 		m.Pool,
@@ -1587,6 +1604,7 @@ func (m *narthexMaps) Close() error {
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
+		m.SocketPlaces,
 		m.SourceSecret,
 		m.SourceSets,
 		m.Stalled,

@@ -90,6 +90,58 @@ func (in *Instance) returnPlaces() error {
 	return nil
 }
 
+// openingAge is how long a connection has been there without a socket when it is asked whether it still is; as
+// OPENING_AGE of bpf/room/connections.h.
+const openingAge = 5 * time.Second
+
+// returnOpenings has connections give their places back that came to nothing before there was a socket. The caller
+// holds in.mu.
+func (in *Instance) returnOpenings() error {
+	if in.applied.Tables == nil || !slices.ContainsFunc(in.applied.Tables.Services, isBounded) || time.Since(in.openingsLooked) < returnEvery {
+		return nil
+	}
+	in.openingsLooked = time.Now()
+	return in.objects.sweepOpenings()
+}
+
+// sweepOpenings looks at the connections that have places and no socket.
+func (o *objects) sweepOpenings() error {
+	t, err := now()
+	if err != nil {
+		return err
+	}
+	old := map[narthexFlowKey]uint32{}
+	err = eachEntry(o.Openings, func(key *narthexFlowKey, e *narthexOpening) {
+		if t > e.Since && t-e.Since >= uint64(openingAge) {
+			old[*key] = e.Ifindex
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for key, on := range old {
+		if err := o.sweep(&key, on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdsPlaces reports whether somebody has a place of a limit. The caller holds in.mu.
+func (in *Instance) holdsPlaces() (bool, error) {
+	if err := in.readPool(); err != nil {
+		return false, err
+	}
+	for i := range in.pool.Place {
+		for _, way := range in.pool.Place[i].Way {
+			if way&placeUse != 0 {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // hasPlaces reports whether a limit of a request rule is of what there is at once.
 func hasPlaces(t *policy.Tables) bool {
 	is := func(l policy.LimitTable) bool { return l.AtOnce > 0 }

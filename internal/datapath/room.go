@@ -210,6 +210,9 @@ func (in *Instance) tick() error {
 	if err := in.returnPlaces(); err != nil {
 		return err
 	}
+	if err := in.returnOpenings(); err != nil {
+		return err
+	}
 	return in.objects.destroyStalled()
 }
 
@@ -253,7 +256,7 @@ func (o *objects) resetClass(slot uint32) error {
 func gatePorts(services []policy.ServiceTable) map[uint32]uint64 {
 	bits := map[uint32]uint64{}
 	for i := range services {
-		if !HasGate(&services[i]) {
+		if !NeedsGate(&services[i]) {
 			continue
 		}
 		for _, l := range services[i].Listen {

@@ -29,6 +29,12 @@ const (
 // be it one in which nobody ever waits, or have to do with request rules.
 func HasGate(s *policy.ServiceTable) bool { return s.Room.Followed }
 
+// NeedsGate reports whether a service has anything to do with the gate: it has a waiting room, or a rule bounds how
+// many of its connections there are at once.
+func NeedsGate(s *policy.ServiceTable) bool { return HasGate(s) || s.Bounded }
+
+func isBounded(s policy.ServiceTable) bool { return s.Bounded }
+
 // roomConfigs returns what the waiting rooms go by, by slot of the service. Slots without a
 // service let go whoever still waits there.
 func roomConfigs(t *policy.Tables, s *slots) []narthexRoomConfig {

@@ -124,7 +124,7 @@ func (in *Instance) unattached(pins []string) []string {
 // socketPins returns which of the programs that there are are needed, whatever sockets there are.
 func (in *Instance) socketPins(s *State) []string {
 	if len(in.gates) == 0 || !slices.ContainsFunc(s.Targets, s.wantsGate) {
-		return nil
+		return in.leftPins()
 	}
 	if in.objects.lacks(FeatureCgroup) != nil {
 		return append([]string{pinSockRelease}, tracePins...)
@@ -134,6 +134,22 @@ func (in *Instance) socketPins(s *State) []string {
 		return append(pins, tracePins...) // servers outside the folder do not call sockops
 	}
 	return pins
+}
+
+// leftPins returns what is needed where there are no gates any more: sockets that have places of limits give them back
+// when they end.
+func (in *Instance) leftPins() []string {
+	if !in.objects.hasGate() {
+		return nil
+	}
+	held, err := in.holdsPlaces()
+	if err != nil {
+		in.log.Debug("looking for places that are taken", "error", err)
+	}
+	if !held && err == nil {
+		return nil
+	}
+	return []string{pinSockRelease}
 }
 
 // hasOlderSockets reports whether there are sockets of services' connections whose end nothing but the tracepoints

@@ -67,6 +67,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_NO_SOCKET:     "no_socket",
 	narthexReasonREASON_STALLED:       "stalled",
 	narthexReasonREASON_REQUESTS:      "requests",
+	narthexReasonREASON_AT_ONCE:       "at_once",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -54,6 +54,9 @@ func (in *Instance) Sweep() error {
 			return err
 		}
 	}
+	if err := in.objects.sweepOpenings(); err != nil {
+		return err
+	}
 	if in.applied.Tables == nil {
 		return nil
 	}

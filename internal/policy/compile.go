@@ -78,12 +78,18 @@ func plainTables(p *Policy) *Tables {
 	}
 	for i := range t.Services {
 		t.Services[i].Auto = p.autoRules(i)
+		t.Services[i].Bounded = slices.ContainsFunc(p.Connections, func(c Connection) bool { return c.bounds(i) })
 		r := &t.Services[i].Room
 		r.Ruled = slices.ContainsFunc(p.Requests, func(q Request) bool { return q.seenIn(r.Protocol) })
 		r.Followed = r.Protocol == HTTP || r.Mark != 0 || r.Ruled || t.HasRoom(i)
 	}
 	t.steerPools(p)
 	return t
+}
+
+// bounds reports whether the rule is for a service and bounds how many connections there are at once.
+func (c *Connection) bounds(service int) bool {
+	return (len(c.To) == 0 || slices.Contains(c.To, service)) && slices.ContainsFunc(c.Limits, func(b Bound) bool { return b.AtOnce > 0 })
 }
 
 // seenIn reports whether a service of that protocol shows what a request rule asks for.

@@ -104,7 +104,7 @@ func (d *decoder) limit(n *yaml.Node, ofRequests bool) Bound {
 	if seen == nil {
 		return b
 	}
-	d.rateOrPlaces(n, seen, ofRequests)
+	d.rateOrPlaces(n, seen)
 	d.burstFits(seen, b.Rate, b.Burst)
 	for at, key := range map[*Pos]*yaml.Node{&b.burstAt: seen["burst"], &b.perAt: seen["per"]} {
 		if key != nil {
@@ -118,16 +118,12 @@ func (d *decoder) limit(n *yaml.Node, ofRequests bool) Bound {
 }
 
 // rateOrPlaces reports a limit that is neither of a rate nor of what there is at once, or both.
-func (d *decoder) rateOrPlaces(n *yaml.Node, seen map[string]*yaml.Node, ofRequests bool) {
-	wanted := "a number of tokens, as 100/s"
-	if ofRequests {
-		wanted += "; or at_once, as 4"
-	}
+func (d *decoder) rateOrPlaces(n *yaml.Node, seen map[string]*yaml.Node) {
 	switch at := seen["at_once"]; {
 	case at == nil:
-		d.required(n, "a limit", seen, "rate", wanted)
+		d.required(n, "a limit", seen, "rate", "a number of tokens, as 100/s; or at_once, as 4")
 	case seen["rate"] != nil:
-		d.errorAt(at, `"at_once" beside "rate" in one limit; make two limits of it, [{rate: …}, {at_once: …}]: a request needs both`)
+		d.errorAt(at, `"at_once" beside "rate" in one limit; make two limits of it, [{rate: …}, {at_once: …}]: both must have a token, or a place`)
 	case seen["burst"] != nil:
 		d.errorAt(seen["burst"], `"burst" is of a rate; remove it beside "at_once"`)
 	}
@@ -144,29 +140,29 @@ func parseBoundRate(s string) (Rate, error) {
 const (
 	docLimits = "Up to 8 limits. Every one must have a token, or a place, and the rate beside them, and none is spent unless all have."
 	docAtOnce = "In place of a rate: requests that wait and are in service at once. At tls services connections, until their end."
+
+	docConnectionsAtOnce = "In place of a rate: connections at once, from the end of their handshake until they are closed."
 )
 
-var limitForm = form{
-	what: "a limit", doc: "One of the limits of a rule.", beside: besideRate,
-	keys: limitKeys("a tenth of a second's rate, at least 1", docPer, anyOf(oneOf(sharers), object(&perForm))),
-}
+var limitForm = limitFormOf("a tenth of a second's rate, at least 1", docPer, docConnectionsAtOnce, anyOf(oneOf(sharers), object(&perForm)))
 
-var requestLimitForm = form{
-	what: "a limit", doc: "One of the limits of a rule: a rate, or how many there may be at once.", oneOf: []string{"rate", "at_once"}, beside: besideRate,
-	keys: append(limitKeys("a tenth of a second's rate, at least 20", docPerOf, anyOf(oneOf(requestSharers), object(&requestPerForm))),
-		key{name: "at_once", value: whole(1, maxConcurrency), examples: []any{4, 100}, doc: docAtOnce}),
+var requestLimitForm = limitFormOf("a tenth of a second's rate, at least 20", docPerOf, docAtOnce, anyOf(oneOf(requestSharers), object(&requestPerForm)))
+
+// limitFormOf is the form of one limit of a rule.
+func limitFormOf(follows, per, atOnce string, whose *schema) form {
+	return form{
+		what: "a limit", doc: "One of the limits of a rule: a rate, or how many there may be at once.", oneOf: []string{"rate", "at_once"}, beside: besideRate,
+		keys: []key{
+			{name: "rate", value: rateValue(), examples: []any{"20/s", "15/m", "1000/h"}, doc: "Tokens per second, minute or hour."},
+			{name: "burst", value: whole(1, MaxBurst), defText: follows, doc: docBurst},
+			{name: "per", value: whose, def: "rule", doc: per},
+			{name: "at_once", value: whole(1, maxConcurrency), examples: []any{4, 100}, doc: atOnce},
+		},
+	}
 }
 
 // besideRate is what means nothing without a rate.
 var besideRate = map[string][]string{"burst": {"rate"}}
-
-func limitKeys(follows, per string, whose *schema) []key {
-	return []key{
-		{name: "rate", value: rateValue(), examples: []any{"20/s", "15/m", "1000/h"}, doc: "Tokens per second, minute or hour."},
-		{name: "burst", value: whole(1, MaxBurst), defText: follows, doc: docBurst},
-		{name: "per", value: whose, def: "rule", doc: per},
-	}
-}
 
 // limitsValue is the limits of a rule.
 func limitsValue(f *form) *schema {

@@ -51,6 +51,7 @@ type ServiceTable struct {
 	// stands for no rule here, all others at no entry.
 	Trusted Roots
 	Room    RoomTable
+	Bounded bool       // a connection rule that is for the service bounds how many connections there are at once
 	Auto    []AutoRule // rules that are for the service and whose rates set themselves
 }
 

@@ -407,6 +407,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
   OPEN(chunk_gaps, 4096);
+  OPEN(openings, 16);
   OPEN(ghosts, DECLARED(ghosts, max_entries));
   OPEN(state_changes, 1);
   OPEN(audience, 1);
@@ -967,6 +968,8 @@ static void *k_sk_storage_get(void *map, void *sk, void *value, __u64 flags) {
   CALLED();
   unsigned long number = ((const char *)sk - (const char *)kernel_sockets) / sizeof(kernel_sockets[0]);
   __u32 state = ((const struct bpf_sock *)sk)->state;
+  if (map == &socket_places && !flags)
+    return NULL; /* no rule here bounds connections */
   if (map != &parked_sockets || value || number >= MOST_SOCKETS || !sockets_held[depth])
     fault("bpf_sk_storage_get() of what is no socket");
   if (state == BPF_TCP_NEW_SYN_RECV || state == BPF_TCP_TIME_WAIT)

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "9cce31762c751fe544954e98bbe40642"
+const compiled = "d8b21dda6f8dcb2e3cd517f89770ad87"

@@ -3,6 +3,7 @@
  * comes of those that were ended. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "gate/recognise/connection.h"
 #include "gate/recognise/seats.h"
 
 /* The first request of a connection. */
@@ -311,6 +312,8 @@ __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
     return TCX_NEXT;
   sc.w = w;
   w->flow = (struct flow){};
+  if (!may_connect(skb, w))
+    return TCX_DROP;
   if (!classify(w, skb->ifindex) || !open_scene(&sc, w->flow.room))
     return TCX_NEXT;
   int state = find_socket(skb, &w->key, &w->socket);

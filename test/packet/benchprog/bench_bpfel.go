@@ -209,6 +209,14 @@ type BenchNote struct {
 	Text [128]uint8
 }
 
+type BenchOpening struct {
+	_       structs.HostLayout
+	Places  uint64
+	Since   uint64
+	Answer  uint32
+	Ifindex uint32
+}
+
 type BenchPace struct {
 	_         structs.HostLayout
 	Until     uint64
@@ -797,6 +805,7 @@ const (
 	BenchMapMirrorRing          = "mirror_ring"
 	BenchMapMirroredRecords     = "mirrored_records"
 	BenchMapNesting             = "nesting"
+	BenchMapOpenings            = "openings"
 	BenchMapParkedSockets       = "parked_sockets"
 	BenchMapPolicyImage         = "policy_image"
 	BenchMapPool                = "pool"
@@ -812,6 +821,7 @@ const (
 	BenchMapServiceCounts       = "service_counts"
 	BenchMapServiceSlots        = "service_slots"
 	BenchMapSlots               = "slots"
+	BenchMapSocketPlaces        = "socket_places"
 	BenchMapSourceSecret        = "source_secret"
 	BenchMapSourceSets          = "source_sets"
 	BenchMapStalled             = "stalled"
@@ -985,6 +995,7 @@ type BenchMapSpecs struct {
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	ParkedSockets    *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
 	Pool             *ebpf.MapSpec `ebpf:"pool"`
@@ -1000,6 +1011,7 @@ type BenchMapSpecs struct {
 	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.MapSpec `ebpf:"service_slots"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SocketPlaces     *ebpf.MapSpec `ebpf:"socket_places"`
 	SourceSecret     *ebpf.MapSpec `ebpf:"source_secret"`
 	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
 	Stalled          *ebpf.MapSpec `ebpf:"stalled"`
@@ -1095,6 +1107,7 @@ type BenchMaps struct {
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting          *ebpf.Map `ebpf:"nesting"`
+	Openings         *ebpf.Map `ebpf:"openings"`
 	ParkedSockets    *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
 	Pool             *ebpf.Map `ebpf:"pool"`
@@ -1110,6 +1123,7 @@ type BenchMaps struct {
 	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots     *ebpf.Map `ebpf:"service_slots"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SocketPlaces     *ebpf.Map `ebpf:"socket_places"`
 	SourceSecret     *ebpf.Map `ebpf:"source_secret"`
 	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	Stalled          *ebpf.Map `ebpf:"stalled"`
@@ -1146,6 +1160,7 @@ func (m *BenchMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.Openings,
 		m.ParkedSockets,
 		m.PolicyImage,
 		m.Pool,
@@ -1161,6 +1176,7 @@ func (m *BenchMaps) Close() error {
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Slots,
+		m.SocketPlaces,
 		m.SourceSecret,
 		m.SourceSets,
 		m.Stalled,
