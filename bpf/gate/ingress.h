@@ -2,6 +2,7 @@
 /* The gate where segments come in (tcx): what belongs to which connection, and what is to be
  * done with it; bpf/gate/ has how. */
 #pragma once
+#include "gate/brief.h"
 #include "gate/decide/rules.h"
 #include "gate/look.h"
 #include "gate/recognise/stream.h"
@@ -208,6 +209,10 @@ static __always_inline int first_step(struct __sk_buff *skb, struct work *w, str
     return TCX_NEXT; /* no stack takes it */
   if (w->s.flags & TCP_URG)
     clear_urgent(skb, w);
+  struct brief_flow *b = find_brief(&w->key);
+  int step = b ? brief_step(skb, w, b) : STEP_UNTRACKED;
+  if (step != STEP_UNTRACKED)
+    return step;
   struct flow *f = *flow = find_by_key(&flows, &w->key);
   if (!f)
     return STEP_UNTRACKED;
