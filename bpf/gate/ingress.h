@@ -83,8 +83,7 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
-  sc.header = open_image(&sc.im);
-  if (!sc.header || !gate_service(&sc, w, skb->ifindex))
+  if (!open_scene(&sc, gate_slot(w, skb->ifindex)))
     return TCX_NEXT;
   bool lenient = is_lenient(&sc), known = forget_old(skb, w);
   if (lenient)
