@@ -146,6 +146,8 @@ static __always_inline int take_step(struct __sk_buff *skb, struct work *w, stru
     return on_next_request(skb, w, f);
   case STEP_UNFOLLOWED:
     return on_unfollowed(skb, w, f);
+  case STEP_GAP:
+    return tell_of_gap(skb, w);
   case STEP_STREAM:
     return on_stream(skb, w, f);
   case STEP_READ:
