@@ -54,7 +54,13 @@ struct watch {
   __u32 received; /* the client's sequence number up to which the stack had its bytes */
   __u32 sent;     /* the server's up to which the stack had sent */
   __u32 ifindex;  /* on which it came: there its socket is found */
-  __u32 pad;      /* 0 */
+  __u32 kind;     /* enum watched */
+};
+
+/* What a flow is watched for, by bits: at most one entry of each in its ring. */
+enum watched {
+  WATCHED = 1,     /* what no packet tells */
+  WATCHED_END = 2, /* that the server has said all, of tls and tcp */
 };
 
 /* A power of two. */

@@ -119,7 +119,8 @@ struct room {
   __u32 told;
   __u32 left;         /* requests that left service lately */
   __u32 late_classes; /* bit: class slot whose `late` is not 0 */
-  __u32 pad;          /* 0 */
+  __u16 hush;         /* 2^20 ns: tls, tcp: who has spoken last and is silent for so long has said all; 0: MOST_HUSH */
+  __u16 hushed;       /* 2^30 ns: when that was last set */
   __u64 took;         /* ns that their places were in use for, and those of others meanwhile */
   __u64 accounted;    /* ns: when charged was last another */
   __u64 used;         /* ns of place in all */

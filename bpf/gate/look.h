@@ -33,6 +33,7 @@ static __always_inline void find_out(struct finding *to, const struct flow *f, c
   to->retracted = false;
   to->written = sock->written;
   to->acked = sock->acked;
+  to->said = sock->written == sock->answer;
   to->stalled = false;
 }
 
@@ -64,12 +65,12 @@ static __always_inline void pause(struct room *r, struct pool *p, struct flow *f
     class_of(r, f->class)->paused++;
 }
 
-/* A moment for flow.progressed, never 0. */
-static __always_inline __u32 progress_time(__u64 now) { return (__u32)(now >> 20) | 1; }
-
-/* Whether either side has got anything since the last look. Under the lock. */
+/* Whether either side has got anything since the last look; of tls and tcp: whether either has spoken. Under
+ * the lock. */
 static __always_inline bool has_progressed(struct flow *f, const struct finding *found, __u64 now) {
-  __u32 sum = found->has + found->acked + found->written;
+  __u32 sum = found->has + found->written;
+  if (f->protocol == PROTOCOL_HTTP)
+    sum += found->acked;
   if (f->progress == sum && f->progressed)
     return false;
   f->progress = sum;
@@ -127,8 +128,10 @@ static __always_inline void look_at_service(struct room *r, struct pool *p, stru
   if (f->protocol != PROTOCOL_HTTP) {
     /* Where nothing waits, a ClientHello is not put together: it is the client who owes its rest. */
     bool owes = f->flags & FLOW_HEAD && found->has == f->next;
-    if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE)
+    if (found->silent && (owes || f->flags & FLOW_ANSWERED) && f->ends != END_CLOSE) {
       end_service(r, p, f, now);
+      shorten_hush(r, now);
+    }
   } else if (f->flags & FLOW_ANSWERED) {
     look_at_answer(r, p, f, found, now);
   } else if (found->missing && !f->moves && found->has != f->start && expects_body(f, found->has) &&
@@ -194,12 +197,35 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   if (f->state == FLOW_SERVED && !is_forgotten(r, f->epoch))
     look_at_service(r, p, f, found, now);
   f->moves = 0;
-  f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
+  f->watched &= ~WATCHED;
+  bool again = concerns_us(r, f) && (missed || wants_watch(f, found->has));
   if (found->stall) {
     found->stalled = has_stalled(r, f, found, now);
-    f->watched |= f->state == FLOW_SERVED || keeps_worker(f, found);
+    again |= f->state == FLOW_SERVED || keeps_worker(f, found);
   }
+  if (again)
+    f->watched |= WATCHED;
   return node;
+}
+
+/* A look at a flow of a tls or tcp service whose server has begun to answer: it has said all if it is silent for
+ * longer than servers are within answers there. Under the lock. */
+static __always_inline void look_for_end(struct room *r, struct pool *p, struct flow *f,
+                                         const struct watch *seen, const struct finding *found, __u64 now) {
+  f->watched &= ~WATCHED_END;
+  if (f->state != FLOW_SERVED || is_forgotten(r, f->epoch) || !(f->flags & FLOW_ANSWERED))
+    return;
+  __u32 last = f->progressed;
+  if (has_progressed(f, found, now)) {
+    if (last && found->has == seen->received)
+      note_gap(r, last, now);
+  } else if (found->said && progress_time(now) - last >= hush_of(r)) {
+    end_service(r, p, f, now);
+    shorten_hush(r, now);
+    return;
+  }
+  if (elapsed(f->since, now) < WATCH_PERIOD) /* else the other looks do */
+    f->watched |= WATCHED_END;
 }
 
 /* A request was retracted: where there is nothing else of its connection, that begins anew. */
@@ -264,10 +290,11 @@ __noinline int act_on_look(struct work *w) {
   bool again = false;
   found->stall = stall_of(sc.config, w->flow.class);
   bpf_spin_lock(&sc.room->lock);
-  if (f->id == w->look.id) {
+  if (f->id == w->look.id && w->look.kind == WATCHED_END)
+    look_for_end(sc.room, sc.pool, f, &w->look, found, w->now);
+  else if (f->id == w->look.id)
     node = look_at(sc.room, sc.pool, f, &w->flow, found, w->now);
-    again = f->watched;
-  }
+  again = f->id == w->look.id && f->watched & w->look.kind;
   bpf_spin_unlock(&sc.room->lock);
   if (node)
     free_node(sc.pool, node);
@@ -301,18 +328,17 @@ static __always_inline void see_to_room(struct __sk_buff *skb, __u32 slot) {
 
 /* Looks at flows whose time has come. Returns how many it were. */
 __noinline int look_round(struct __sk_buff *skb, struct work *w) {
-  struct watch_ring *ring = the_watches();
-  if (!ring || !w)
+  if (!w)
     return 0;
   for (int i = 0; i < MAX_LOOKS; i++) {
     __u64 now = bpf_ktime_get_ns();
-    if (!pop_watch(ring, w, now, skb->ifindex))
+    if (!pop_any(w, now, skb->ifindex))
       return i;
     __u32 ifindex = w->look.ifindex;
     if (ifindex != skb->ifindex) {
       if (kick_elsewhere(skb, MARK_LOOK, ifindex))
         continue;
-      if (!pop_watch(ring, w, now, 0)) /* that interface is no more */
+      if (!pop_any(w, now, 0)) /* that interface is no more */
         continue;
     }
     __u32 slot = look_again(skb, w);
@@ -326,7 +352,7 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
 /* What every packet of a service sees to when it has been decided on. */
 static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot) {
   see_to_room(skb, slot);
-  struct watch_ring *ring = the_watches();
-  if (ring && seems_watchful(ring))
+  struct watch_ring *ring = the_watches(WATCHED), *ends = the_watches(WATCHED_END);
+  if ((ring && seems_watchful(ring)) || (ends && seems_due_soon(ends)))
     look_round(skb, w);
 }

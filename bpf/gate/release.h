@@ -100,14 +100,13 @@ enum commitment {
  * written the last of that, whoever looks at the flow sees when that is. Returns whether it is to be watched
  * from now on. Under the lock. */
 static __always_inline bool resume_answered(struct room *r, struct flow *f, __u64 now) {
-  bool paused = f->state == FLOW_PAUSED, watched = f->watched;
+  bool paused = f->state == FLOW_PAUSED;
   if (paused)
     f->state = FLOW_IDLE;
   if (!paused || f->ends != END_LAST_BYTE)
     return false;
   enter_again(r, f, now);
-  f->watched = 1;
-  return !watched;
+  return begin_watch(f, WATCHED);
 }
 
 /* Makes the release of the request in the slot the flow's. */
@@ -168,6 +167,7 @@ static __always_inline void watch_slot(struct work *w, const struct slot *slot, 
   w->look.id = slot->flow;
   w->look.received = end;
   w->look.ifindex = slot->ifindex;
+  w->look.kind = WATCHED;
   push_watch(w, w->now);
 }
 
@@ -297,8 +297,7 @@ static __always_inline int send_again(struct __sk_buff *skb, struct scene *sc, c
   if (f && f->id == slot->flow && f->node == k->node) {
     mine = true;
     link_of(sc->pool, k->node)->again = 0;
-    w->watch = !f->watched;
-    f->watched = 1;
+    w->watch = begin_watch(f, WATCHED);
     w->look.sent = f->answer;
   }
   bpf_spin_unlock(&sc->room->lock);

@@ -5,10 +5,10 @@
 #include "gate/work.h"
 #include "observe/counters.h"
 
-/* Key 0. When full, what is not watched is given up with its epoch. */
+/* Key: kind of watch, less 1. When full, what is not watched is given up with its epoch. */
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(max_entries, 1);
+  __uint(max_entries, 2);
   __type(key, __u32);
   __type(value, struct watch_ring);
 } watches SEC(".maps");
@@ -16,9 +16,12 @@ struct {
 /* After how long a flow is looked at: silence lasts so long, or up to twice as long. */
 #define WATCH_PERIOD 200000000ULL
 
-static __always_inline struct watch_ring *the_watches(void) {
-  __u32 zero = 0;
-  return bpf_map_lookup_elem(&watches, &zero);
+/* The same, of WATCHED_END. */
+#define WATCH_SOON 2000000ULL
+
+static __always_inline struct watch_ring *the_watches(__u32 kind) {
+  kind--;
+  return bpf_map_lookup_elem(&watches, &kind);
 }
 
 /* Copies with the lock held, so member by member. */
@@ -36,14 +39,16 @@ static __always_inline void copy_watch(struct watch *to, const struct watch *fro
   to->received = from->received;
   to->sent = from->sent;
   to->ifindex = from->ifindex;
+  to->kind = from->kind;
 }
 
 /* Has the flow of w->look looked at again. */
 static __always_inline void push_watch(struct work *w, __u64 now) {
-  struct watch_ring *ring = the_watches();
+  __u32 kind = w->look.kind;
+  struct watch_ring *ring = the_watches(kind);
   if (!ring)
     return;
-  w->look.deadline = now + WATCH_PERIOD;
+  w->look.deadline = now + (kind == WATCHED_END ? WATCH_SOON : WATCH_PERIOD);
   bool full = true;
   bpf_spin_lock(&ring->lock);
   if (ring->end - ring->first < MAX_WATCHES) {
@@ -56,7 +61,15 @@ static __always_inline void push_watch(struct work *w, __u64 now) {
   count_reason(REASON_UNWATCHED, false, false);
   struct flow *f = find_by_key(&flows, &w->look.key);
   if (f && f->id == w->look.id)
-    f->watched = 0;
+    f->watched &= ~kind;
+}
+
+/* Has a flow watched for something. Returns whether it is to be put into the ring for that: it was not in it.
+ * Under the lock. */
+static __always_inline bool begin_watch(struct flow *f, __u32 kind) {
+  bool begins = !(f->watched & kind);
+  f->watched |= kind;
+  return begins;
 }
 
 /* Has w->flow looked at again, of whose bytes the stack is to get those up to `received`. */
@@ -68,15 +81,20 @@ static __always_inline void watch_flow(struct work *w, __u32 received) {
   w->look.received = received;
   w->look.sent = w->flow.answer;
   w->look.ifindex = w->flow.ifindex;
+  w->look.kind = w->watch;
   push_watch(w, w->now);
 }
 
 /* Whether the first has a deadline that may have passed, at a glance and once per tick of
  * the clock. */
 static __always_inline bool seems_watchful(struct watch_ring *ring) {
-  if (ring->first == ring->end)
-    return false;
-  return ring->looked != (__u32)bpf_jiffies64();
+  return ring->first != ring->end && ring->looked != (__u32)bpf_jiffies64();
+}
+
+/* Whether that is so, for a ring that is looked into more often. */
+static __always_inline bool seems_due_soon(struct watch_ring *ring) {
+  return ring->first != ring->end &&
+         (__s64)(bpf_ktime_get_ns() - ring->watch[ring->first % MAX_WATCHES].deadline) >= 0;
 }
 
 /* Takes the first into w->look, if its time has come. Of another interface than that one it is left, and only
@@ -98,4 +116,16 @@ static __always_inline bool pop_watch(struct watch_ring *ring, struct work *w, _
   }
   bpf_spin_unlock(&ring->lock);
   return due;
+}
+
+/* The same of all rings. That who is not looked at for his end alone comes first: the others' is seen at their
+ * second kind of look as well. */
+__noinline int pop_any(struct work *w, __u64 now, __u32 ifindex) {
+  struct watch_ring *ring = the_watches(WATCHED);
+  if (!w || !ring)
+    return 0;
+  if (pop_watch(ring, w, now, ifindex))
+    return 1;
+  ring = the_watches(WATCHED_END);
+  return ring && pop_watch(ring, w, now, ifindex);
 }

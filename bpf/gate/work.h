@@ -109,6 +109,7 @@ struct finding {
   __u32 stall;     /* how long it may, 2^20 ns; 0: as long as it likes. Before look_at() */
   __u32 written;   /* as of struct endpoint */
   __u32 acked;
+  bool said; /* the stack has sent all that the server has written */
 };
 
 /* What a run knows. A field is valid from where its comment says to the run's end, and is another run's

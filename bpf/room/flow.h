@@ -8,6 +8,7 @@
 #include "parse/segment.h"
 #include "parse/tls.h"
 #include "room/epochs.h"
+#include "room/hush.h"
 #include "room/lists.h"
 #include "room/places.h"
 
@@ -32,7 +33,7 @@ struct flow {
   __u8 ends;     /* enum service_end */
   __u8 rank;     /* in the policy of that generation */
   __u8 protocol; /* enum protocol */
-  __u8 watched;  /* 1: it is in the ring of flows to be looked at again */
+  __u8 watched;  /* enum watched, bits: it is in these rings of flows to be looked at again */
   __u8 moves;    /* 1: bytes of its body, or of it again, have passed since it was looked at */
   __u8 home;     /* rank of its connection, which its next request begins with */
   __u8 named;    /* enum flow_named */

@@ -8,6 +8,7 @@
 //	costs    sources with quick requests beside sources with slow ones: shares of time in service
 //	many     a source with 4 connections beside 250 others with 4 each, all in their own prefixes
 //	target   twice and ten times what the server can do, with a target for waiting and without: who is served waits for how long
+//	streams  clients that keep their connections and think, of a tcp service beside an http one
 //
 // The first four have two variants beside each other: fair by prefix, and in order of arrival (fair: none). Requests take their time
 // asleep, so that places are what is scarce. It needs root and two cores: the server has the first, its clients the last.
@@ -35,6 +36,7 @@ func main() {
 		bench.PartOf("costs", suite.costs),
 		bench.PartOf("many", suite.many),
 		bench.PartOf("target", suite.target),
+		bench.PartOf("streams", suite.streams),
 	}}.Main()
 }
 

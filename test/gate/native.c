@@ -416,7 +416,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(mirrored_records, MIRROR_RECORDS);
   OPEN(works, DECLARED(works, max_entries));
   OPEN(nesting, 1);
-  OPEN(watches, 1);
+  OPEN(watches, 2);
   open_map(&slots, "slots", BPF_MAP_TYPE_ARRAY, sizeof(__u32), sizeof(struct slot) + s->slot_size,
            s->slots + 1);
   open_map(&policy_image, "policy_image", BPF_MAP_TYPE_ARRAY_OF_MAPS, sizeof(__u32), sizeof(void *), 1);
@@ -1619,8 +1619,8 @@ void world_census(struct census *c) {
   check_users(c, p);
   if (c->used != c->in_lists + c->kept)
     is_wrong(c, "%u nodes are used, %u are in lists and %u kept", c->used, c->in_lists, c->kept);
-  struct watch_ring *ring = the_watches();
-  c->watched = ring->end - ring->first;
+  struct watch_ring *ring = the_watches(WATCHED), *ends = the_watches(WATCHED_END);
+  c->watched = ring->end - ring->first + ends->end - ends->first;
 }
 
 bool world_mirrors(__u64 high, __u64 low, bool v6, __u32 mask, __u32 seed) {

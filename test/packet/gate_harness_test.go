@@ -78,7 +78,9 @@ func (g *gate) unwatch(t *testing.T) {
 	m, err := ebpf.LoadPinnedMap(g.pin("maps", "watches"), nil)
 	nettest.Check(t, err)
 	defer m.Close()
-	nettest.Check(t, m.Put(uint32(0), make([]byte, m.ValueSize())))
+	for kind := range m.MaxEntries() {
+		nettest.Check(t, m.Put(kind, make([]byte, m.ValueSize())))
+	}
 }
 
 // smallGate returns a gate with little memory.

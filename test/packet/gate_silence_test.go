@@ -4,8 +4,10 @@ package packet
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -265,6 +267,79 @@ func TestGateTLS(t *testing.T) {
 			c.answers(layers.TCP{FIN: true, ACK: true, Seq: c.Ack, Ack: c.Next}, "", ends)
 		})
 	}
+}
+
+// setHush has all rooms take servers to be silent for so long within answers, 2^20 ns.
+func (g *gate) setHush(t *testing.T, hush uint16) {
+	t.Helper()
+	all := g.entries(t, "rooms", "room")
+	var key uint32
+	var value []byte
+	for each := all.m.Iterate(); each.Next(&key, &value); {
+		binary.NativeEndian.PutUint16(all.number(value, "hush"), hush)
+		nettest.Check(t, all.m.Put(key, value))
+	}
+}
+
+// longestHush is the longest of what rooms take it to be, where it is known.
+func (g *gate) longestHush(t *testing.T) (longest uint16) {
+	t.Helper()
+	all := g.entries(t, "rooms", "room")
+	var key uint32
+	var value []byte
+	for each := all.m.Iterate(); each.Next(&key, &value); {
+		longest = max(longest, binary.NativeEndian.Uint16(all.number(value, "hush")))
+	}
+	return longest
+}
+
+// Who has spoken last, and is silent for longer than servers are within answers, has said all. Only the looks
+// for that are there to find it.
+func TestGateTLSEndsSoon(t *testing.T) {
+	g := newGate(t)
+	h := hello(t)
+	for _, base := range []string{lowBase, v6Base} {
+		t.Run(base, func(t *testing.T) {
+			r := g.room(t, "concurrency: 1", "protocol: tls")
+			c, other := r.clientAt(t, base), r.clientAt(t, base)
+			c.asks(h, serves.and(known))
+			g.setHush(t, 2)
+			s := other.says(h)
+			other.drops(s, waits.and(known))
+			g.stopWatching(t)
+			c.looksOften(nothing) // it is the server's turn
+			c.replies("hello, client", nothing)
+			c.looksOften(ends)
+			other.released(other.frame(s))
+			other.Next += uint32(len(h))
+
+			c.replies("bye", nothing)
+			if hush := g.longestHush(t); hush != 2 {
+				t.Errorf("last words make the silence within answers %d, want 2", hush)
+			}
+			c.replies(strings.Repeat("more of it", 10), nothing) // its answer was not over
+			if hush := g.longestHush(t); hush <= 2 {
+				t.Errorf("the silence within answers is %d, want more than 2", hush)
+			}
+			g.setHush(t, 190)
+			g.stopWatching(t)
+			other.replies("hello, client", nothing)
+			other.looksOften(nothing) // servers may be silent for longer
+			other.answers(layers.TCP{FIN: true, ACK: true, Seq: other.Ack, Ack: other.Next}, "", ends)
+		})
+	}
+}
+
+// looksOften has the gate look at what is due, again and again for a while.
+func (c *client) looksOften(want change) {
+	c.t.Helper()
+	f := c.frame(c.bare())
+	c.r.expects(c.t, want, func() {
+		for range 10 {
+			time.Sleep(4 * time.Millisecond)
+			c.r.run(c.t, c.r.in, f, 0).is(c.t, tcxNext, f)
+		}
+	})
 }
 
 // A ClientHello in pieces gathers.

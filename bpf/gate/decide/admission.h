@@ -52,11 +52,8 @@ static __always_inline bool begin_service(const struct room *r, const struct roo
   if (f->protocol == PROTOCOL_TCP && passed == f->start)
     f->flags |= FLOW_ANSWERED;
   bool scarce = is_strict(c, r) && !c->shadow;
-  f->moves |= f->watched; /* a look may be due before these bytes are with the stack */
-  if (f->watched || !(scarce || wants_watch(f, passed)))
-    return false;
-  f->watched = 1;
-  return true;
+  f->moves |= f->watched & WATCHED; /* a look may be due before these bytes are with the stack */
+  return (scarce || wants_watch(f, passed)) && begin_watch(f, WATCHED);
 }
 
 /* Makes the request of w->flow the flow's, which takes its turn. The answer to one that goes on may have

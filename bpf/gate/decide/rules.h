@@ -58,8 +58,7 @@ static __always_inline bool exempt(struct scene *sc) {
     f->flags &= ~FLOW_NEW;
     if (f->flags & FLOW_LOST) /* a body without end */
       f->flags |= FLOW_TUNNEL;
-    w->watch = slot && !f->watched;
-    f->watched |= w->watch;
+    w->watch = slot && begin_watch(f, WATCHED);
   }
   bpf_spin_unlock(&sc->room->lock);
   return mine;

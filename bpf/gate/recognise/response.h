@@ -203,15 +203,23 @@ static __always_inline int on_interim_while_held(struct scene *sc, struct flow *
   return mine ? TCX_NEXT : STEP_STALE;
 }
 
-/* The answer has begun, and keeps the place of its request. Returns whether the flow is to be watched from
+/* Has the flow of a tls or tcp service watched for the end of what the server says. Returns what it is to be watched
+ * for from now on. Under the lock. */
+static __always_inline __u32 watch_end(const struct room *r, struct flow *f) {
+  f->progressed = 0;
+  bool soon = f->ends != END_CLOSE && hush_of(r) <= LONG_HUSH;
+  return soon && begin_watch(f, WATCHED_END) ? WATCHED_END : 0;
+}
+
+/* The answer has begun, and keeps the place of its request. Returns what the flow is to be watched for from
  * now on. Under the lock. */
-static __always_inline bool begin_answer(struct flow *f, const struct work *w) {
+static __always_inline __u32 begin_answer(const struct room *r, struct flow *f, const struct work *w) {
   f->flags |= FLOW_ANSWERED;
   if (f->protocol == PROTOCOL_HTTP && w->flow.reply.state != ANSWER_HEAD && server_closes(w))
     f->flags |= FLOW_CLOSES;
-  bool watch = !f->watched && wants_watch(f, f->next);
-  f->watched |= watch;
-  return watch;
+  if (wants_watch(f, f->next) && begin_watch(f, WATCHED))
+    return WATCHED;
+  return f->protocol != PROTOCOL_HTTP ? watch_end(r, f) : 0;
 }
 
 /* Applies the news to the flow. Under the lock. */
@@ -227,7 +235,7 @@ static __always_inline void apply_news(struct scene *sc, struct flow *f, int new
   if (f->state == FLOW_PAUSED)
     f->state = FLOW_IDLE;
   else if (news == NEWS_BEGUN)
-    w->watch = begin_answer(f, w);
+    w->watch = begin_answer(r, f, w);
   else if (news == NEWS_OVER)
     end_service(r, sc->pool, f, w->now);
 }
@@ -308,6 +316,16 @@ static __always_inline void note_sent(struct flow *f, struct work *w) {
   w->says = 1;
 }
 
+/* The server of a tls or tcp service speaks of its own accord. But for the last words of a connection, its answer was
+ * taken to be over too early. */
+static __always_inline void note_late_words(const struct flow *f, const struct work *w) {
+  if (f->protocol == PROTOCOL_HTTP || !w->says || w->s.length <= LAST_WORDS)
+    return;
+  struct room *r = room_of(f->room);
+  if (r)
+    note_gap(r, f->progressed, bpf_ktime_get_ns());
+}
+
 /* A segment with data or an end from the server. STEP_STALE: the flow went on meanwhile. */
 static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
@@ -316,6 +334,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   if (!concerns_answer(f) && !(w->s.flags & TCP_RST)) {
     w->flow.room = f->room;
     note_sent(f, w);
+    note_late_words(f, w);
     return TCX_NEXT;
   }
   w->flow = *f;
