@@ -68,7 +68,7 @@ __noinline int forget_places(struct work *w) {
   return 0;
 }
 
-/* Has a connection give its places back of which nothing is left, neither a socket nor a flow. */
+/* Gives back the places of a connection that has neither a socket nor a flow any more. */
 __noinline int forget_opening(struct __sk_buff *skb, struct work *w) {
   struct opening *o = w ? find_by_key(&openings, &w->key) : NULL;
   if (!o)

@@ -274,7 +274,8 @@ static __always_inline void syn_ack_timeout(struct bpf_sock_ops *ops) {
     ops->reply = timeout;
 }
 
-/* Makes the places of a connection its socket's. Where there is no memory for that it has none, our fault. */
+/* Moves the places of a connection into its socket's storage. Without memory for that they are given back:
+ * our fault, which is counted. */
 static __always_inline void keep_in_socket(struct bpf_sock_ops *ops, const struct flow_key *key) {
   struct opening *o = bpf_map_lookup_elem(&openings, key);
   struct bpf_sock *sk = (void *)(long)ops->sk;

@@ -28,14 +28,14 @@ static __always_inline const struct rule *rule_at(struct image *im, __u32 cell) 
   return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
 }
 
-/* Whose places those of the limit are that the packet's source, or a value, may have at once: of one that is
- * for all, the rule's. */
+/* The tag under which a limit's places are counted: that of the packet's source, or of a value; of a limit
+ * that all share, the rule's. */
 static __always_inline __u64 place_tag(const struct rule *r, const struct packet *p, __u64 value,
                                        const struct secret *secret) {
   return source_tag(r, p, r->per_source ? value : 1, secret);
 }
 
-/* Takes one of them. */
+/* Takes a place of the limit, and adds its number to *places. */
 static __always_inline int take_at_once(const struct rule *r, const struct packet *p, __u64 value,
                                         __u64 *places) {
   __u32 zero = 0;
@@ -57,8 +57,8 @@ __noinline int take_limit(const struct rule *r, const struct packet *p, __u64 va
   return r->by == BY_PLACES ? take_at_once(r, p, value, places) : police(r, p, value, now);
 }
 
-/* Takes a token for a SYN. It only looks whether there is a place: with that of a forged one nothing comes.
- */
+/* Takes a token for a SYN, but no place: a forged SYN would never give it back. It only looks whether there
+ * is one. */
 __noinline int ask_limit(const struct rule *r, const struct packet *p, __u64 now) {
   __u32 zero = 0;
   if (!r || !p)

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d8b21dda6f8dcb2e3cd517f89770ad87"
+const compiled = "f744ffe2d4e2e04621b5f3890d40dea0"
