@@ -30,12 +30,12 @@ func (d *daemon) showLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(http.StatusOK)
-	if control.Flush() != nil {
-		return
-	}
+	// The answer begins with the first view, so that a client whose daemon is busy can tell.
 	for v := range views {
 		if once && v.Interval == 0 {
+			if control.Flush() != nil {
+				return
+			}
 			continue
 		}
 		if writeView(w, control, v) != nil || once {
