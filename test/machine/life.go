@@ -56,6 +56,20 @@ func (s *story) live(ctx context.Context, d debs) error {
 	s.do("sudo rm /etc/narthex/strict.yaml # ours, of the tutorial")
 	s.purge()
 
+	s.chapter("From a fresh machine to a protected nginx")
+	s.do(network + " # for clients")
+	s.install(d.current)
+
+	s.chapter("An incident")
+	if err := s.incident(); err != nil {
+		return err
+	}
+
+	s.chapter("A wrong policy, and the way back")
+	s.mistake()
+	s.leave()
+	s.purge()
+
 	s.chapter("Upgrade from " + d.previousCommit)
 	if err := s.upgrade(d); err != nil {
 		return err
@@ -144,7 +158,7 @@ func (s *story) upgrade(d debs) error {
 			return err
 		}
 	}
-	out := s.do(`echo "$(($(date +%s) - $(cat begin))) s: $(grep -c 200 codes) answered, $(grep -c 503 codes) refused, $(grep -vc -e 200 -e 503 codes) otherwise"`)
+	out := s.do(`echo "$(($(date +%s) - $(cat begin))) s: $(grep -c 200 codes) answered, $(grep -c -e 429 -e 503 codes) refused, $(grep -vc -e 200 -e 429 -e 503 codes) otherwise"`)
 	if s.err != nil {
 		return s.err
 	}
