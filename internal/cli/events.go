@@ -95,7 +95,7 @@ says what would become of a client, and with --at what did.`,
 		defer stop()
 		source := listening
 		if since != "" {
-			source = keptSince(from)
+			source = keptSince(env, from)
 		}
 		if !summary {
 			return showEvents(ctx, t, filter, extent{count, limit}, source, eventPrinter(env, asJSON, since != ""))
@@ -123,9 +123,15 @@ func listening(ctx context.Context, c *api.Client, f api.EventFilter, began func
 	return c.Events(ctx, f, began, tell)
 }
 
-func keptSince(from time.Time) eventSource {
+// keptSince tells what was kept of refusals, or says that nothing was.
+func keptSince(env Env, from time.Time) eventSource {
 	return func(ctx context.Context, c *api.Client, f api.EventFilter, _ func(), tell func(api.Event) error) error {
-		return c.Refusals(ctx, f, from, time.Time{}, tell)
+		found := false
+		err := c.Refusals(ctx, f, from, time.Time{}, func(e api.Event) error { found = true; return tell(e) })
+		if err == nil && !found {
+			fmt.Fprintf(env.Stderr, "nothing of the kind is kept since %s: nobody was turned away so, or more were than are kept\n", from.Format(time.DateTime))
+		}
+		return err
 	}
 }
 

@@ -288,6 +288,41 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
+// What was kept of refusals is told later, and also that there is nothing.
+func TestKeptEvents(t *testing.T) {
+	w := newWorld(t)
+	defer w.run("--policy", w.write("p.yaml", eventsPolicy), "--refusals", w.dir+"/kept")()
+	const nothing = "nothing of the kind is kept since "
+	if r := w.do("events", "--since", "1h"); r.Code != 0 || r.Out != "" || !strings.HasPrefix(r.Err, nothing) {
+		t.Errorf("of nothing: %+v", r)
+	}
+	e := turnedAway()
+	e.Time = time.Now()
+	for !w.kernel.Tell(e) { // until the daemon listens
+		time.Sleep(time.Millisecond)
+	}
+	client := e.Client.Addr().String()
+	var r result
+	for range 2000 {
+		if r = w.do("events", "--since", "1h"); r.Out != "" {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if r.Code != 0 || r.Err != "" || !strings.Contains(r.Out, client) {
+		t.Errorf("since an hour: %+v", r)
+	}
+	if r = w.do("events", "--since", "1h", "--from", "203.0.113.200"); !strings.HasPrefix(r.Err, nothing) {
+		t.Errorf("of another: %+v", r)
+	}
+	if r = w.do("events", "--since", "1h", "--summary"); r.Code != 0 || !strings.Contains(r.Out, client) {
+		t.Errorf("a summary: %+v", r)
+	}
+	if r = w.do("explain", "--from", client, "--at", "0s"); r.Code != 0 || !strings.Contains(r.Out, e.Reason) {
+		t.Errorf("explained: %+v", r)
+	}
+}
+
 func TestWrongEvents(t *testing.T) {
 	w := newWorld(t)
 	tests := []struct {

@@ -55,6 +55,21 @@ func TestUnitTriesForEver(t *testing.T) {
 	}
 }
 
+// Options of the command are the administrator's, and no upgrade overwrites them.
+func TestUnitTakesOptions(t *testing.T) {
+	for name, of := range map[string]string{"narthex.service": "", "narthex@.service": "-%i"} {
+		unit, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"EnvironmentFile=-/etc/default/narthex" + of + "\n", "EnvironmentFile=-/etc/sysconfig/narthex" + of + "\n", "$NARTHEX_OPTIONS"} {
+			if !strings.Contains(string(unit), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+}
+
 // What the units make read-only and Narthex has to write: its pins, and two
 // settings of lo for waiting rooms there.
 func TestUnitMayWriteWhatItHasTo(t *testing.T) {

@@ -43,6 +43,8 @@ func (s *story) live(ctx context.Context, d debs) error {
 
 	s.chapter("As a service")
 	s.serve()
+	s.do(`echo 'NARTHEX_OPTIONS="--metrics 9464"' | sudo tee /etc/default/narthex >/dev/null && sudo systemctl restart narthex`)
+	s.check(strings.TrimSpace(s.do("curl -s http://127.0.0.1:9464/readyz")) == "ok", "the service does not say that it is ready")
 
 	s.chapter("Reboot")
 	if err := s.reboot(ctx); err != nil {
@@ -53,7 +55,7 @@ func (s *story) live(ctx context.Context, d debs) error {
 	s.do("sudo narthex status")
 
 	s.chapter("Purge the package: nothing is left")
-	s.do("sudo rm /etc/narthex/strict.yaml # ours, of the tutorial")
+	s.do("sudo rm /etc/narthex/strict.yaml /etc/default/narthex # ours")
 	s.purge()
 
 	s.chapter("From a fresh machine to a protected nginx")

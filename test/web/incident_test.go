@@ -64,6 +64,9 @@ func TestOpensInAnIncident(t *testing.T) {
 		t.Errorf("the chart of who is in service has %d coloured points", n)
 	}
 	p.text("#inservice", "in service")
+	if is[bool](p, `[...document.querySelectorAll('#inservice .swatch')].some((s) => s.parentElement.textContent === 'limit')`) {
+		t.Error("the chart of all services has a limit")
+	}
 	if title := is[string](p, "document.title"); !strings.Contains(title, "Narthex on web1") {
 		t.Errorf("the title is %q", title)
 	}

@@ -24,6 +24,7 @@ type scene struct {
 	second int
 	crowd  float64 // 0 calm to 1
 	pooled bool    // the two are in a pool, with shares
+	every  bool    // the shop rejects for each reason that has a colour
 	served map[string]uint64
 }
 
@@ -105,6 +106,9 @@ func (s *scene) shop(wave float64) live.Service {
 		classes[2].InService = 1
 		classes[1].InService = limit - classes[0].InService - classes[2].InService
 		by = map[string]float64{"max_wait": 36 * c, "rule": (31 + 3*wave) * c, "displaced": 7 * c}
+	}
+	if s.every {
+		by = map[string]float64{"queue_full": 9, "max_wait": 8, "displaced": 7, "rule": 6, "blocked": 5, "malformed": 4, "no_server": 3}
 	}
 	var rejected float64
 	for _, n := range by {
