@@ -35,8 +35,9 @@ type eventSummary struct {
 	reasons        tally
 }
 
-func newEventSummary() *eventSummary {
-	return &eventSummary{began: time.Now(), kinds: map[string]uint64{}, clients: newTally(), rules: newTally(), classes: newTally(), reasons: newTally()}
+// newEventSummary sums up what has happened since a time.
+func newEventSummary(since time.Time) *eventSummary {
+	return &eventSummary{began: since, kinds: map[string]uint64{}, clients: newTally(), rules: newTally(), classes: newTally(), reasons: newTally()}
 }
 
 // add never fails.

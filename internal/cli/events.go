@@ -93,14 +93,14 @@ says what would become of a client, and with --at what did.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 		defer stop()
-		source := listening
+		source, begin := listening, time.Now()
 		if since != "" {
-			source = keptSince(env, from)
+			source, begin = keptSince(env, from), from
 		}
 		if !summary {
 			return showEvents(ctx, t, filter, extent{count, limit}, source, eventPrinter(env, asJSON, since != ""))
 		}
-		sum := newEventSummary()
+		sum := newEventSummary(begin)
 		err := showEvents(ctx, t, filter, extent{count, limit}, source, sum.add)
 		return errors.Join(sum.print(env, asJSON), err)
 	}

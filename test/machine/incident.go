@@ -79,12 +79,13 @@ func (s *story) incident() error {
 	s.shows("sudo narthex status", "overloaded")
 	s.note("Too much is asked. By whom?")
 	s.shows("sudo narthex top --once", crowd)
+	s.try(visits)
 	s.note("One address. Does it come to an end there, for now?")
 	s.do("sudo narthex table add blocked " + crowd + " --for 10m")
 	s.visited(5)
-	s.note("It does. What had become of others meanwhile? Of a visitor who has complained?")
+	s.note("It does. Who was turned away until then? And a visitor who has complained?")
 	s.shows("sudo narthex events --since 10m --summary", crowd)
-	s.try("sudo narthex explain --from " + visitor + " --at 1m")
+	s.try("sudo narthex explain --from " + visitor + " --at 30s")
 	s.note("For good: a rule on what is expensive. What does it change?")
 	s.do(`sudo tee -a /etc/narthex/policy.yaml >/dev/null <<'END'
 
