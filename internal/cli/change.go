@@ -13,11 +13,7 @@ import (
 // printChange says what has changed last, and what may change by itself.
 func printChange(b *strings.Builder, s api.Status, now time.Time) {
 	if c := s.Policy.Change; c != nil {
-		by := ""
-		if c.By != "" {
-			by = " by " + c.By
-		}
-		fmt.Fprintf(b, "last change: %s%s, %s ago\n", c.What, by, ageText(now.Sub(c.At)))
+		fmt.Fprintf(b, "last change: %s, %s ago\n", changeText(*c), ageText(now.Sub(c.At)))
 	}
 	if u := s.Policy.Unconfirmed; u != nil {
 		fmt.Fprintf(b, "not confirmed: %s (%s) comes back at %s; `narthex confirm` keeps this one\n",
@@ -34,6 +30,21 @@ func printChange(b *strings.Builder, s api.Status, now time.Time) {
 		fmt.Fprintf(b, "trial of %s (%s) by %s for %s: %d of %d decided otherwise; `narthex shadow` shows them\n",
 			t.Candidate.File, shortHash(t.Candidate.Hash), t.By, ageText(now.Sub(t.Began)), t.Different, t.Seen)
 	}
+}
+
+// changeText is what has changed, and by whom.
+func changeText(c api.Change) string {
+	what := c.What
+	if what == "revert" {
+		what = "the policy was taken back"
+	}
+	switch {
+	case c.By != "":
+		return what + " by " + c.By
+	case c.What == "revert":
+		return what + ", as nobody has confirmed it"
+	}
+	return what
 }
 
 // ageText is how long ago something was, in its largest units: 45s, 12m, 3h20m, 5d.

@@ -150,6 +150,14 @@ func TestAges(t *testing.T) {
 			t.Errorf("%s: %s, want %s", d, got, want)
 		}
 	}
+	for want, c := range map[string]api.Change{
+		"set classes.gold.max by alice": {What: "set classes.gold.max", By: "alice"}, "start": {What: "start"},
+		"the policy was taken back by alice": {What: "revert", By: "alice"}, "the policy was taken back, as nobody has confirmed it": {What: "revert"},
+	} {
+		if got := changeText(c); got != want {
+			t.Errorf("%+v: %s, want %s", c, got, want)
+		}
+	}
 	var b strings.Builder
 	printChange(&b, api.Status{Policy: api.PolicyStatus{Change: &api.Change{What: "SIGHUP", At: time.Unix(0, 0)}, Unconfirmed: &api.Unconfirmed{
 		Until: time.Unix(0, 0), Previous: api.Previous{File: "p", Hash: "0123456789abcdef"}, Fault: "no",

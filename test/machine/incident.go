@@ -120,7 +120,7 @@ func (s *story) mistake() {
 	s.visited(0)
 	s.do("sudo narthex explain --from " + visitor + " --to 10.7.0.1:80 --url http://10.7.0.1/")
 	s.note("Nobody confirms it.")
-	s.shows("sudo narthex status", "policy /etc/narthex/policy.yaml", "taken back")
+	s.shows("sudo narthex status", "policy /etc/narthex/policy.yaml", "taken back, as nobody has confirmed it")
 	s.visited(5)
 	s.note("And by hand, with the pause switch until one has understood.")
 	s.do("sudo narthex set services.nginx.mode shadow --for 10m")

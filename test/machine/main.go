@@ -80,7 +80,8 @@ var introduction string
 // save writes the page, and beside this source the transcript.
 func (s *story) save(page string, d debs, took time.Duration) error {
 	text := strings.NewReplacer("{date}", time.Now().UTC().Format(time.DateOnly), "{version}", d.currentVersion,
-		"{previous}", d.previousCommit, "{minutes}", fmt.Sprint(int(took.Minutes())+1)).Replace(introduction)
+		"{previous}", d.previousCommit, "{minutes}", fmt.Sprint(int(took.Minutes())+1),
+		"{commands}", fmt.Sprint(s.commands), "{seconds}", fmt.Sprint(int(s.took.Seconds())+1)).Replace(introduction)
 	if err := os.WriteFile("test/machine/transcript.txt", []byte(strings.TrimSpace(s.told.String())+"\n"), 0o644); err != nil {
 		return err
 	}
