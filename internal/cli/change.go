@@ -13,7 +13,7 @@ import (
 // printChange says what has changed last, and what may change by itself.
 func printChange(b *strings.Builder, s api.Status, now time.Time) {
 	if c := s.Policy.Change; c != nil {
-		fmt.Fprintf(b, "last change: %s, %s ago\n", changeText(*c), ageText(now.Sub(c.At)))
+		fmt.Fprintf(b, "last change: %s, %s ago\n", lastChange(*c), ageText(now.Sub(c.At)))
 	}
 	if u := s.Policy.Unconfirmed; u != nil {
 		fmt.Fprintf(b, "not confirmed: %s (%s) comes back at %s; `narthex confirm` keeps this one\n",
@@ -32,8 +32,8 @@ func printChange(b *strings.Builder, s api.Status, now time.Time) {
 	}
 }
 
-// changeText is what has changed, and by whom.
-func changeText(c api.Change) string {
+// lastChange is what has changed, and by whom.
+func lastChange(c api.Change) string {
 	what := c.What
 	if what == "revert" {
 		what = "the policy was taken back"

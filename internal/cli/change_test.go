@@ -154,7 +154,7 @@ func TestAges(t *testing.T) {
 		"set classes.gold.max by alice": {What: "set classes.gold.max", By: "alice"}, "start": {What: "start"},
 		"the policy was taken back by alice": {What: "revert", By: "alice"}, "the policy was taken back, as nobody has confirmed it": {What: "revert"},
 	} {
-		if got := changeText(c); got != want {
+		if got := lastChange(c); got != want {
 			t.Errorf("%+v: %s, want %s", c, got, want)
 		}
 	}
