@@ -697,6 +697,25 @@ func TestInstanceIsTaken(t *testing.T) {
 	}
 }
 
+// So does one that was asked to stop before, and hung on its way.
+func TestInstanceIsTakenAtTheEnd(t *testing.T) {
+	m := newMachine(t, "eth0")
+	cfg := m.config(m.write("p.yaml", onePolicy))
+	r := m.start(cfg)
+	lock, err := SeizeLock(m.dir, cfg.Instance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	r.cancel()
+	if err := <-r.ended; !errors.As(err, new(*TakenError)) {
+		t.Errorf("the daemon ended with %v", err)
+	}
+	if got, want := m.kernel.End(), []string{"close"}; !slices.Equal(got, want) {
+		t.Errorf("it ended with %q, want %q", got, want)
+	}
+}
+
 // What is set for a time ends by itself, whichever daemon runs then.
 func TestSetForATime(t *testing.T) {
 	m := newMachine(t, "eth0")

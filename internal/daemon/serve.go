@@ -63,6 +63,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.engine.mu.Lock()
 	d.engine.endTrial("the daemon ends")
 	d.engine.mu.Unlock()
+	if !d.lock.Held() { // it was taken while this process hung on its way here
+		return errors.Join(err, &TakenError{d.cfg.Instance}, d.end(true))
+	}
 	if !keep {
 		d.clear()
 	}
@@ -89,7 +92,7 @@ func (d *daemon) loop(ctx context.Context, changed <-chan netif.Snapshot) (keep 
 	defer signal.Stop(continued)
 	for {
 		if !d.lock.Held() {
-			return true, &TakenError{d.cfg.Instance}
+			return true, nil
 		}
 		select {
 		case <-continued:
