@@ -14,10 +14,13 @@
 //	         8 gunicorn processes, one thread of Node, nginx with connections that are used again,
 //	         each with several numbers of clients from the first moment: auto from 2 s on, beside
 //	         fixed limits and none. The controller was tuned on these
-//	database, pauses, bimodal, two-cores, php, collector, open
+//	database, pauses, bimodal, two-cores, php, collector, open, loop, threads, script, stops, mixed, front, new
 //	         the same for servers that played no part when it was tuned: threads that share 5
 //	         connections to a database, much garbage, 1 of 100 that takes 100 times as long, one
-//	         thread on two cores, nginx with PHP-FPM behind it, Go's collector, and clients that ask at a rate
+//	         thread on two cores, nginx with PHP-FPM behind it, Go's collector, clients that ask at a rate,
+//	         one thread of Node that shares 5 connections to a database, processes with threads, a CGI
+//	         script, a thread that stops 50 ms each second, processes of which 1 request of 100 takes
+//	         100 times as long, nginx with gunicorn behind it, and nginx with new connections
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
