@@ -88,8 +88,13 @@ func plenty(a *tally) bool {
 }
 
 // isFar tells whether a limit is tried that is so far below the base that what it brings tells where the knee is.
-func (f *search) isFar(was float64) bool {
-	return f.dir == down && !f.jumps && (was < busyHardly || f.probing) && f.trial <= f.base/2
+func (f *search) isFar(s *Sample, was float64) bool {
+	return f.dir == down && !f.jumps && (was < busyHardly || f.probing || f.ref.doubtful(s)) && f.trial <= f.base/2
+}
+
+// less tells whether a lower limit has left processors as busy, nobody knows with whose work, and brought clearly less.
+func (f *search) less(s *Sample, gain, se float64) bool {
+	return gain+surer*se < -lossFar && f.ref.doubtful(s) && f.acc.doubtful(s)
 }
 
 // stays tells whether what is above a lower limit does not leave, as it would if it queued: nobody has to wait for it.
@@ -105,9 +110,11 @@ func (f *search) judgeFar(s *Sample, gain, se float64) {
 	}
 	n := max(f.acc.in/f.acc.t, 1)
 	knee := math.Ceil(n*math.Exp(max(-gain, 0)+se/2)) + 1
+	f.others = f.others || f.less(s, gain, se)
 	switch {
 	case gain > -lossAllow:
 		f.accept(0, 0)
+		f.step[down] = math.Log(2) // the knee is yet lower
 	case knee >= f.base:
 		f.reject(s, se)
 		return

@@ -88,6 +88,7 @@ type search struct {
 	probing bool    // nobody waits yet: whether they should is what is tried
 	vain    bool    // it has shown that they should not
 	far     bool    // one far below the base has been tried, or other signals say how many are enough
+	others  bool    // others keep the processors busy: with fewer requests they were as busy, and did clearly less
 	near    bool    // a limit as high as the processors would allow has failed
 	peak    float64 // completions per second, the most that a base has brought of late
 	// The base before it was lowered, and for how many seconds it has been lower.
@@ -116,7 +117,7 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 		f.base, f.signal = q.taken()+1, SignalTaken
 	case s.Cores > 0 && knee > 0 && (s.use() >= busyAbout*s.Cores || flooded(s, e)):
 		f.base = knee
-		if s.use() < busyAbout*s.Cores { // they may wait for something else yet
+		if s.use() < busyAbout*s.Cores || s.Wanted == 0 { // they may wait for something else yet
 			f.base++
 			f.far = false
 		}
@@ -176,6 +177,11 @@ func (f *search) limit() int {
 // observe takes a sample of a time in which requests wait.
 func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 	t := s.Span.Seconds()
+	if f.others {
+		unseen := *s
+		unseen.Cores = 0
+		s = &unseen
+	}
 	f.due[down] -= t
 	f.due[up] -= t
 	f.lowered += t
@@ -196,8 +202,8 @@ func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 		f.trial = 0 // nobody waits: nothing to be learned, and no reason to try anything
 		return
 	}
-	if f.draining > 0 {
-		f.drain(s)
+	if f.draining > 0 && f.drain(s) {
+		return
 	}
 	if f.stalled(s) {
 		f.reject(s, 0)
@@ -232,6 +238,9 @@ func (f *search) observe(s *Sample, e *estimator, q *inside, c Config) {
 		f.settle = min(0.5, f.recent.in/max(f.recent.served, 1))
 		f.forget()
 		f.peak, f.low, f.least, f.quick = 0, 0, 0, 0
+		if f.others { // it may be themselves now
+			f.others, f.far = false, false
+		}
 		f.jumpDue = jumpAfter // what was known of times in service may hold no more
 		return
 	}
@@ -260,24 +269,29 @@ func (f *search) jump(s *Sample, e *estimator, q *inside, c Config) bool {
 }
 
 // drain ends the draining of a server when its processors are no longer busy: what was in service
-// before that was enough; or when the server does clearly less.
-func (f *search) drain(s *Sample) {
+// before that was enough. Where they stay busy and it does clearly less, it is others that keep them busy; then the
+// asymptotic bounds tell how many are enough. It returns whether that is being measured.
+func (f *search) drain(s *Sample) bool {
 	switch {
 	case s.use() < busyHardly*s.Cores:
 		f.base = max(f.base, math.Ceil(f.draining))
 	case float64(s.InService) > f.base:
 		f.draining = float64(s.InService)
-		return
-	default: // others may keep them busy
-		if f.drained.add(s); f.drained.t < drainedFor-1e-9 {
-			return
+		return false
+	default:
+		f.drained.add(s)
+		less := f.drained.rate() < drainedLeast*f.peak
+		if f.drained.t < drainedFor-1e-9 || less && !plenty(&f.drained) {
+			return true
 		}
-		if f.drained.rate() < drainedLeast*f.peak {
-			f.base = math.Ceil(f.draining)
+		if less {
+			knee := math.Ceil(f.base*f.peak/max(f.drained.rate(), 1)) + 1
+			f.base, f.others, f.far = min(math.Ceil(f.draining), knee), true, true
 			f.forget()
 		}
 	}
 	f.draining, f.drained = 0, tally{}
+	return false
 }
 
 // settled tells whether a sample shows what the limit does: those above it have left, and those
@@ -324,6 +338,9 @@ func (f *search) consider(s *Sample, e *estimator, q *inside, c Config) {
 	}
 	f.roomy = u >= busyHardly && f.base >= crowd*s.Cores && f.queued() < queueMost*s.Cores && !f.leaves(q)
 	if (u < busyHardly || f.probing) && (f.pooled(q) || u >= 0 && f.reach(s, q, c)) {
+		return
+	}
+	if f.ref.doubtful(s) && f.reach(s, q, c) {
 		return
 	}
 	switch {

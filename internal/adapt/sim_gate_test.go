@@ -37,6 +37,7 @@ type world struct {
 	keeps      bool // bronze clients use their connections again
 	accepted   map[int]bool
 	wantedRead float64
+	ranRead    float64
 	decided    func(*Sample, Decision)
 	pacer      *Pacer // of the rules that classes have, by class
 	paced      [2]pacedClass
@@ -55,6 +56,10 @@ type world struct {
 }
 
 const period = 0.05
+
+// ownShare is of what processors do the part that the server's own threads must do, as in the daemon: else
+// they do not tell how busy it is.
+const ownShare = 0.4
 
 func newWorld(v *server, seed uint64) *world {
 	v.slow = 1
@@ -206,7 +211,9 @@ func (w *world) run(until float64) {
 		dt := next - w.now
 		w.server.virtual += rate * dt
 		w.server.wanted += float64(len(w.server.running)+len(w.server.ready)) * dt
-		w.server.busy += busy*dt + w.server.look(dt)
+		looked := w.server.look(dt)
+		w.server.ran += rate*float64(len(w.server.running))*dt + looked
+		w.server.busy += busy*dt + looked
 		w.now = next
 		switch {
 		case cpu:
@@ -236,10 +243,11 @@ func (w *world) sample() {
 	if !w.hideBusy {
 		s.Cores, s.Busy = w.server.cores, min(max(busy-w.busyRead, 0)/period, w.server.cores)
 	}
-	if wanted := w.server.wanted - w.wantedRead; !w.hideBusy && !w.noTasks {
-		s.Wanted = min(wanted/period, w.server.cores)
+	wanted, ran := (w.server.wanted-w.wantedRead)/period, (w.server.ran-w.ranRead)/period
+	if !w.hideBusy && !w.noTasks && ran >= ownShare*s.Busy {
+		s.Wanted = min(wanted, w.server.cores)
 	}
-	w.wantedRead = w.server.wanted
+	w.wantedRead, w.ranRead = w.server.wanted, w.server.ran
 	w.busyRead = busy
 	s.Pressure = Pressure{-1, -1, -1}
 	if v := w.server; v.idles {

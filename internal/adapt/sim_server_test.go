@@ -58,7 +58,8 @@ type server struct {
 	pooled    int
 	queue     []*job  // for the pool
 	busy      float64 // core-seconds used
-	wanted    float64 // core-seconds used or waited for
+	ran       float64 // core-seconds that its own threads used
+	wanted    float64 // core-seconds that they used or waited for
 	spun      float64 // seconds of the stretch without work that is going on
 	taken     int     // by workers
 	backlog   []*job  // that no worker has taken

@@ -8,6 +8,7 @@ import "math"
 type tally struct {
 	t, served, busy, in float64
 	spent               float64 // in service, by those that left it
+	own                 float64 // seconds in which the server's own threads told how busy it was
 }
 
 func (a *tally) add(s *Sample) {
@@ -17,12 +18,15 @@ func (a *tally) add(s *Sample) {
 	a.busy += s.use() * t
 	a.in += s.MeanInService * t
 	a.spent += s.Service.Sum.Seconds()
+	if s.Wanted > 0 {
+		a.own += t
+	}
 }
 
 // forget lets the sums decay over t seconds.
 func (a *tally) forget(t, span float64) {
 	k := math.Exp(-t / span)
-	a.t, a.served, a.busy, a.in, a.spent = a.t*k, a.served*k, a.busy*k, a.in*k, a.spent*k
+	a.t, a.served, a.busy, a.in, a.spent, a.own = a.t*k, a.served*k, a.busy*k, a.in*k, a.spent*k, a.own*k
 }
 
 // rate is completions per second.
@@ -48,6 +52,12 @@ func (a *tally) utilisation(s *Sample) float64 {
 		return -1
 	}
 	return a.busy / a.t / s.Cores
+}
+
+// doubtful tells whether processors were busy and it is not known with whose work: that of processes behind the
+// server, or of others on the machine.
+func (a *tally) doubtful(s *Sample) bool {
+	return a.own < a.t/2 && a.utilisation(s) >= busyAbout
 }
 
 // gain is the logarithm of how many times as many completions per second there were as in

@@ -52,7 +52,7 @@ func (f *search) ramp() float64 { return min(1, 1.2*f.ref.in/max(f.ref.served, 1
 func (f *search) judge(s *Sample, q *inside) {
 	u, was := f.acc.utilisation(s), f.ref.utilisation(s)
 	gain, se := f.acc.gain(&f.ref, f.noise.index())
-	if f.isFar(was) {
+	if f.isFar(s, was) {
 		f.judgeFar(s, gain, se)
 		return
 	}
@@ -79,7 +79,7 @@ func (f *search) judge(s *Sample, q *inside) {
 		if enough = need; full > 0.5 {
 			enough = gainFar * full // with so long a step less means that the knee is near
 		}
-		busier := was > 0 && f.acc.t > 0.3 && math.Log(u/was) > need && gain+se > 0
+		busier := was > 0 && f.acc.own > f.acc.t/2 && f.acc.t > 0.3 && math.Log(u/was) > need && gain+se > 0
 		if was >= busyHardly && f.lost(&f.ref, 2) { // for what each request costs, not for what waits
 			if gain-surer*se > regain || late && gain-se > regain {
 				if !f.roomy {
@@ -99,6 +99,11 @@ func (f *search) judge(s *Sample, q *inside) {
 		case f.roomy && (gain+se < enough && f.acc.t > 4*f.enough() || gain < need/2 && f.acc.t > f.patience()/4):
 			f.reject(s, se)
 		}
+		return
+	}
+	if f.less(s, gain, se) {
+		f.others = true
+		f.reject(s, se)
 		return
 	}
 	if was >= busyFully && f.lost(&f.acc, 2) {
