@@ -37,3 +37,14 @@ static __always_inline __u64 forget(__u64 number, __u64 unknown) {
     asm volatile("" : "+r"(part_));                                                                          \
     part_;                                                                                                   \
   })
+
+/* The value of an array of one entry, by its address and without a look-up: user space has the map's load
+ * load that (pointToValues()). Opaque, so that a lock is released by the pointer that it was taken by. */
+#ifndef ONLY_VALUE
+#define ONLY_VALUE(type, map)                                                                                \
+  ({                                                                                                         \
+    type *value_ = (void *)&map;                                                                             \
+    asm volatile("" : "+r"(value_));                                                                         \
+    value_;                                                                                                  \
+  })
+#endif

@@ -19,8 +19,10 @@ static __always_inline __u32 full_classes(const struct room *a, const struct roo
 /* The classes of the first so many ranks. Without branches, as above. */
 static __always_inline __u32 first_classes(const struct room_config *c, __u32 ranks) {
   __u32 classes = 0;
-  for (__u32 i = 0; i < MAX_RANKS; i++)
+  for (__u32 i = 0; i < MAX_RANKS; i++) {
     classes |= (i - ranks) >> 31 << (c->rank[i].class & (CLASS_SLOTS - 1));
+    asm volatile("" : "+r"(classes)); /* one after the other: all at once would take stack */
+  }
   return classes;
 }
 

@@ -177,7 +177,7 @@ __noinline int expel(__u32 slot) {
 __noinline int look_at_next(__u32 slot, __u32 classes) {
   struct room *r = room_of(slot);
   struct pool *p = the_pool();
-  if (!r || !p)
+  if (!r)
     return 0;
   __u32 jiffies = bpf_jiffies64();
   bpf_spin_lock(&r->lock);

@@ -83,12 +83,13 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return TCX_NEXT;
-  sc.header = open_image(&sc.im);
-  if (!sc.header)
+  struct image im;
+  const struct header *h = open_image(&im);
+  if (!h)
     return TCX_NEXT;
-  bool gated = gate_service(&sc, w, skb->ifindex), lenient = !gated || is_lenient(&sc);
+  bool gated = open_scene(&sc, gate_slot(w, skb->ifindex)), lenient = !gated || is_lenient(&sc);
   bool known = gated && forget_old(skb, w);
-  if (lenient && !sc.header->bounds)
+  if (lenient && !h->bounds)
     return TCX_NEXT;
   if (!lenient && would_end(skb, w, known))
     return drop(REASON_FORGED);

@@ -302,7 +302,7 @@ static __always_inline void see_to_room(struct __sk_buff *skb, __u32 slot) {
 /* Looks at flows whose time has come. Returns how many it were. */
 __noinline int look_round(struct __sk_buff *skb, struct work *w) {
   struct watch_ring *ring = the_watches();
-  if (!ring || !w)
+  if (!w)
     return 0;
   for (int i = 0; i < MAX_LOOKS; i++) {
     __u64 now = bpf_ktime_get_ns();
@@ -327,6 +327,6 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
 static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot) {
   see_to_room(skb, slot);
   struct watch_ring *ring = the_watches();
-  if (ring && seems_watchful(ring))
+  if (seems_watchful(ring))
     look_round(skb, w);
 }

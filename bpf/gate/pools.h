@@ -27,7 +27,7 @@ __noinline __u64 waits_since(__u32 above, __u32 bit) {
   struct room *r = room_above(above);
   struct pool *p = the_pool();
   __u32 jiffies = bpf_jiffies64();
-  if (!r || !p || !(ready_classes(r, jiffies) & bit))
+  if (!r || !(ready_classes(r, jiffies) & bit))
     return NEVER;
   return link_of(p, next_of(r, class_with(r, bit), jiffies))->since;
 }

@@ -71,7 +71,7 @@ __noinline int put_back(__u32 slot, __u32 node, __u32 class, __u32 epoch) {
   struct room *r = room_of(slot);
   struct pool *p = the_pool();
   __u32 now = bpf_jiffies64();
-  if (!r || !p)
+  if (!r)
     return 0;
   bpf_spin_lock(&r->lock);
   leave(r, class, epoch);

@@ -5,7 +5,6 @@
 #include "policy/image.h"
 
 struct scene {
-  struct image im;
   const struct header *header;
   const struct room_config *config;
   struct room *room;
@@ -14,19 +13,33 @@ struct scene {
   struct work *w;
 };
 
-/* Gets together what concerns a room. False: a map is missing, which cannot be, or the image
- * says nothing of it. */
-static __always_inline bool set_scene(struct scene *sc, __u32 slot) {
-  sc->config = room_config(&sc->im, sc->header, slot);
-  sc->room = room_of(slot);
-  sc->pool = the_pool();
-  return sc->config && sc->room && sc->pool;
+/* What the policy in force says of a room. */
+struct said {
+  const struct header *header;
+  const struct room_config *config;
+};
+
+/* A room, and what is said of it. NULL: nothing is. Written out once, for kernels take long to put look-ups
+ * into large programs. */
+static __attribute__((noinline, unused)) struct room *find_room(__u32 slot, struct said *said) {
+  struct image im;
+  said->header = open_image(&im);
+  if (!said->header)
+    return NULL;
+  said->config = room_config(&im, said->header, slot);
+  return said->config ? room_of(slot) : NULL;
 }
 
-/* The same of a slot, in the image in force. */
+/* Gets together what concerns a room. False: the image in force says nothing of it. */
 static __always_inline bool open_scene(struct scene *sc, __u32 slot) {
-  sc->header = open_image(&sc->im);
-  return sc->header && set_scene(sc, slot);
+  struct said said;
+  sc->room = find_room(slot, &said);
+  if (!sc->room)
+    return false;
+  sc->header = said.header;
+  sc->config = said.config;
+  sc->pool = the_pool();
+  return true;
 }
 
 /* Whether requests may have to wait. Where the limit adapts, once there is one: nothing but requests brings

@@ -53,7 +53,7 @@ static __always_inline bool has_request(const struct flow *f) {
 static __always_inline void leave_ghost(struct flow *f, __u64 id, __u64 cookie) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
-  if (!r || !p)
+  if (!r)
     return;
   struct ghost g = {.room = f->room};
   bool haunts = false;
@@ -84,7 +84,7 @@ static __always_inline void end_with_server(struct flow *f, __u64 id) {
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
   __u64 now = bpf_ktime_get_ns();
-  if (!r || !p)
+  if (!r)
     return;
   bpf_spin_lock(&r->lock);
   if (f->id == id && f->state == FLOW_SERVED)
@@ -195,9 +195,9 @@ static __always_inline int sock_older(struct bpf_iter__tcp *ctx) {
 static __always_inline int sock_release(__u64 *ctx) {
   struct pool *p = the_pool();
   __u64 *places = bpf_sk_storage_get(&socket_places, (void *)ctx[0], NULL, 0);
-  if (p && places)
+  if (places)
     leave_places(p, take_over(places));
-  if (!p || !p->ghosts)
+  if (!p->ghosts)
     return 0;
   if (!is_gate_port(port_of((void *)ctx[0])))
     return 0;

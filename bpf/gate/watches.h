@@ -16,10 +16,7 @@ struct {
 /* After how long a flow is looked at: silence lasts so long, or up to twice as long. */
 #define WATCH_PERIOD 200000000ULL
 
-static __always_inline struct watch_ring *the_watches(void) {
-  __u32 zero = 0;
-  return bpf_map_lookup_elem(&watches, &zero);
-}
+static __always_inline struct watch_ring *the_watches(void) { return ONLY_VALUE(struct watch_ring, watches); }
 
 /* Copies with the lock held, so member by member. */
 static __always_inline void copy_watch(struct watch *to, const struct watch *from) {
@@ -41,8 +38,6 @@ static __always_inline void copy_watch(struct watch *to, const struct watch *fro
 /* Has the flow of w->look looked at again. */
 static __always_inline void push_watch(struct work *w, __u64 now) {
   struct watch_ring *ring = the_watches();
-  if (!ring)
-    return;
   w->look.deadline = now + WATCH_PERIOD;
   bool full = true;
   bpf_spin_lock(&ring->lock);

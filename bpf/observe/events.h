@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Tells user space of decisions, while it listens. */
 #pragma once
+#include "compat/verifier.h"
 #include "policy/maps.h"
 
 /* Written by the programs, emptied by user space. When it is full events are missed, and counted. */
@@ -39,9 +40,8 @@ struct {
 
 /* The time, ns, if anybody listens to such events; else 0. Reading the clock costs more than the rest. */
 static __always_inline __u64 heard_at(bool refusal) {
-  __u32 zero = 0;
-  const __u64 *until = bpf_map_lookup_elem(&audience, &zero);
-  if (!until || !*until || (!refusal && *until & 1))
+  const __u64 *until = ONLY_VALUE(const __u64, audience);
+  if (!*until || (!refusal && *until & 1))
     return 0;
   __u64 now = bpf_ktime_get_ns();
   return (__s64)(*until - now) > 0 ? now : 0;

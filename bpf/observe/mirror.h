@@ -47,18 +47,17 @@ static __always_inline bool is_chosen(const struct mirror_control *m, const __u6
   return !(x >> 32 & m->mask);
 }
 
-/* Whether anything is copied. */
-static __always_inline bool is_mirrored(void) {
-  __u32 zero = 0;
-  const struct mirror_control *m = bpf_map_lookup_elem(&mirror, &zero);
-  return m && m->until;
+static __always_inline const struct mirror_control *the_mirror(void) {
+  return ONLY_VALUE(const struct mirror_control, mirror);
 }
+
+/* Whether anything is copied. */
+static __always_inline bool is_mirrored(void) { return the_mirror()->until; }
 
 /* The control if what concerns the source is to be copied, NULL otherwise. An IPv6 source is its /64. */
 static __always_inline const struct mirror_control *mirror_for(__u64 prefix, __u64 rest, bool v6) {
-  __u32 zero = 0;
-  const struct mirror_control *m = bpf_map_lookup_elem(&mirror, &zero);
-  if (!m || !m->until)
+  const struct mirror_control *m = the_mirror();
+  if (!m->until)
     return NULL;
   const __u64 source[2] = {prefix, v6 ? 0 : rest};
   return is_chosen(m, source) ? m : NULL;

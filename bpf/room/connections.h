@@ -39,9 +39,6 @@ static __always_inline __u64 take_over(__u64 *places) { return __sync_lock_test_
 
 /* Has an opening give its places back. */
 static __always_inline void end_opening(const struct flow_key *key, struct opening *o) {
-  struct pool *p = the_pool();
-  __u64 places = take_over(&o->places);
-  if (p)
-    leave_places(p, places);
+  leave_places(the_pool(), take_over(&o->places));
   delete_by_key(&openings, key);
 }

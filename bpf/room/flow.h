@@ -220,7 +220,7 @@ __noinline int delete_flow(const struct flow_key *key, struct flow *f, const str
     return false;
   struct room *r = room_of(f->room);
   struct pool *p = the_pool();
-  if (!r || !p || !id)
+  if (!r || !id)
     return false;
   __u32 node = 0, seat = f->seat;
   bool mine = false;

@@ -19,7 +19,7 @@ static __always_inline void end_ghost(const struct ghost *g) {
   struct room *r = room_of(g->room);
   struct pool *p = the_pool();
   __u64 now = bpf_ktime_get_ns();
-  if (!r || !p)
+  if (!r)
     return;
   bpf_spin_lock(&r->lock);
   if (leave(r, g->class, g->epoch))

@@ -94,8 +94,6 @@ static __always_inline __u32 find_line(struct pool *p, __u32 set, __u64 owner) {
  * pool's lock. */
 __noinline int join_line(__u32 node, __u64 hash, __u32 of_value) {
   struct pool *p = the_pool();
-  if (!p)
-    return false;
   __u64 owner = hash & ~(__u64)LINE_USE;
   bpf_spin_lock(&p->lock);
   struct node_link *l = link_of(p, node);

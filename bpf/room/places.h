@@ -27,8 +27,6 @@ static __always_inline __u32 find_place(struct pool *p, __u64 tag, bool is_free)
 __noinline int take_place(__u64 tag, __u64 most) {
   struct pool *p = the_pool();
   int taken = PLACE_CROWDED;
-  if (!p)
-    return 0;
   bpf_spin_lock(&p->lock);
   __u32 number = find_place(p, tag, false);
   if (number) {
@@ -49,8 +47,6 @@ __noinline int take_place(__u64 tag, __u64 most) {
 /* Whether take_place() would find one at the moment: 0, or why not. */
 __noinline int look_for_place(__u64 tag, __u64 most) {
   struct pool *p = the_pool();
-  if (!p)
-    return 0;
   __u32 number = find_place(p, tag, false);
   if (number)
     return (*place_at(p, number) & LINE_USE) < most ? 0 : PLACE_NONE;

@@ -24,10 +24,7 @@ struct {
 
 static __always_inline struct room *room_of(__u32 slot) { return bpf_map_lookup_elem(&rooms, &slot); }
 
-static __always_inline struct pool *the_pool(void) {
-  __u32 zero = 0;
-  return bpf_map_lookup_elem(&pool, &zero);
-}
+static __always_inline struct pool *the_pool(void) { return ONLY_VALUE(struct pool, pool); }
 
 static __always_inline struct node_link *link_of(struct pool *p, __u32 node) {
   return &p->link[node & MAX_SLOTS];

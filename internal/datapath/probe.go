@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -38,7 +39,21 @@ func (f features) setKernel(spec *ebpf.CollectionSpec) error {
 			return fmt.Errorf("setting %q: %w", s.variable, err)
 		}
 	}
+	pointToValues(spec)
 	return nil
+}
+
+// pointToValues makes what loads the map of an array of one entry, as ONLY_VALUE does, load the address of its
+// value: instances are told from maps by name, which what compilers make such loads of has none of.
+func pointToValues(spec *ebpf.CollectionSpec) {
+	values := []string{narthexMapPool, narthexMapWatches, narthexMapAudience, narthexMapMirror}
+	for _, p := range spec.Programs {
+		for i := range p.Instructions {
+			if ins := &p.Instructions[i]; ins.IsLoadFromMap() && slices.Contains(values, ins.Reference()) {
+				ins.Src = asm.PseudoMapValue
+			}
+		}
+	}
 }
 
 // tryProgram loads a program and lets it go. A refusal is ErrNotSupported.

@@ -79,6 +79,7 @@ static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 l
 static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 
 #define bpf_map_lookup_elem k_map_lookup_elem
+#define ONLY_VALUE(type, map) ((type *)k_map_lookup_elem(&(map), &(__u32){0}))
 #define bpf_map_update_elem k_map_update_elem
 #define bpf_map_delete_elem k_map_delete_elem
 #define bpf_map_push_elem k_map_push_elem

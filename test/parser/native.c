@@ -9,6 +9,7 @@ static __u32 test_mask, test_ways;
 #define source_set_mask test_mask
 #undef SOURCE_WAYS
 #define SOURCE_WAYS ((int)test_ways)
+#define ONLY_VALUE(type, map) ((type *)bpf_map_lookup_elem(&(map), &(__u32){0}))
 
 #include "policy/limits.h"
 

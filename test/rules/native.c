@@ -27,6 +27,7 @@ static long k_skb_load_bytes(const void *skb, __u32 offset, void *to, __u32 leng
 static long k_probe_read_kernel(void *to, __u32 size, const void *from);
 static __u32 k_get_smp_processor_id(void) { return 0; }
 #define bpf_map_lookup_elem k_map_lookup_elem
+#define ONLY_VALUE(type, map) ((type *)k_map_lookup_elem(&(map), &(__u32){0}))
 #define bpf_skb_load_bytes k_skb_load_bytes
 #define bpf_probe_read_kernel k_probe_read_kernel
 #define bpf_get_smp_processor_id k_get_smp_processor_id

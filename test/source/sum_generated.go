@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "f744ffe2d4e2e04621b5f3890d40dea0"
+const compiled = "f96f218495e5a6cf2638c7d44c158e0c"

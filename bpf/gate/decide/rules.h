@@ -165,12 +165,13 @@ __noinline int read_rules(struct __sk_buff *skb, struct work *w) {
 }
 
 /* The rule that the reading has come to. NULL: none. */
-static __always_inline const struct rule *rule_of(struct scene *sc, const struct reading *r) {
-  const struct match *m = match_of(&sc->im, sc->header);
+static __always_inline const struct rule *rule_of(struct image *im, const struct reading *r) {
+  const struct header *h = open_image(im);
+  const struct match *m = h ? match_of(im, h) : NULL;
   if (!m || r->best >= m->rule_count)
     return NULL;
   __u32 cell = m->rules + r->best;
-  const struct page *page = page_of(&sc->im, cell);
+  const struct page *page = page_of(im, cell);
   return page ? &page->cell[cell % PAGE_CELLS].rule : NULL;
 }
 
@@ -178,32 +179,32 @@ static __always_inline const struct rule *rule_of(struct scene *sc, const struct
 enum ruling { RULING_GO, RULING_PASS, RULING_REJECT, RULING_DROP, RULING_BLOCKED };
 
 /* Makes places the flow's that limits have given to its request, in place of those that it has. */
-static __always_inline void keep_places(struct scene *sc, __u64 places) {
-  struct flow *f = sc->flow;
-  bpf_spin_lock(&sc->room->lock);
-  if (f->id == sc->w->flow.id) {
+static __always_inline void keep_places(struct room *r, struct flow *f, __u64 id, __u64 places) {
+  bpf_spin_lock(&r->lock);
+  if (f->id == id) {
     __u64 had = f->places;
     f->places = places;
     places = had;
   }
-  bpf_spin_unlock(&sc->room->lock);
-  leave_places(sc->pool, places);
+  bpf_spin_unlock(&r->lock);
+  leave_places(the_pool(), places);
 }
 
 /* Takes tokens and places for the request from the limits from a cell on. */
 __noinline int take_for_request(struct work *w, __u32 cell, __u32 generation) {
-  struct scene sc;
-  const struct reading *r = the_reading();
-  if (!w || !r || !set_flow_scene(&sc, w))
+  const struct reading *read = the_reading();
+  struct room *r = w ? room_of(w->flow.room) : NULL;
+  struct flow *f = r ? find_by_key(&flows, &w->key) : NULL;
+  if (!read || !f)
     return FAULT;
-  if (sc.flow->places) /* it was decided on before, and has come again */
-    keep_places(&sc, 0);
+  if (f->places) /* it was decided on before, and has come again */
+    keep_places(r, f, w->flow.id, 0);
   w->places = 0;
-  int taken = take_tokens(&w->from, &r->keys, cell, generation, w->now, &w->places);
+  int taken = take_tokens(&w->from, &read->keys, cell, generation, w->now, &w->places);
   if (is_refused(taken))
-    leave_places(sc.pool, w->places);
+    leave_places(the_pool(), w->places);
   else if (w->places)
-    keep_places(&sc, w->places);
+    keep_places(r, f, w->flow.id, w->places);
   return taken;
 }
 
@@ -240,14 +241,15 @@ static __always_inline int ruling_of(const struct rule *rule, struct work *w, __
 /* What the connection rule says that matches the client of a trusted proxy: the proxy's own says nothing of
  * its clients. Their rates are of connections, and theirs are the proxy's. */
 __noinline int apply_client(struct work *w) {
-  struct scene sc;
-  if (!w || !set_flow_scene(&sc, w))
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct room_config *c = w && h ? room_config(&im, h, w->flow.room) : NULL;
+  if (!c)
     return RULING_GO;
-  const struct service *s = find_service(&sc.im, sc.header, &w->s.p);
-  const struct rule *rule =
-      s ? find_rule(&sc.im, s, sc.config, &w->from, listed_in(sc.header, &w->from)) : NULL;
-  set_rank(&w->flow, sc.config, rank_of(sc.config, rule));
-  if (sc.header->blocks && is_blocked(&w->from, w->now))
+  const struct service *s = find_service(&im, h, &w->s.p);
+  const struct rule *rule = s ? find_rule(&im, s, c, &w->from, listed_in(h, &w->from)) : NULL;
+  set_rank(&w->flow, c, rank_of(c, rule));
+  if (h->blocks && is_blocked(&w->from, w->now))
     return RULING_BLOCKED;
   if (!rule)
     return RULING_GO;
@@ -281,15 +283,16 @@ static __always_inline void settle_rule(struct work *w, const struct room_config
 /* Applies the rule to w->flow and what is remembered of the client. */
 static __always_inline int apply_rule(struct scene *sc) {
   struct work *w = sc->w;
+  struct image im;
   struct reading *r = the_reading();
   if (!r)
     return RULING_GO;
   w->flow.rule = r->best;
-  const struct rule *rule = rule_of(sc, r);
+  const struct rule *rule = rule_of(&im, r);
   if (!rule)
     return RULING_GO;
   __u64 value = key_of(&r->keys, rule);
-  int ruling = ruling_of(rule, w, value, sc->im.generation);
+  int ruling = ruling_of(rule, w, value, im.generation);
   w->by = rule->slot;
   w->debt = rule->action == ACTION_POLICE && heard_at(true) ? debt_of(rule, &w->from, value, w->now) : 0;
   if (w->demoted)

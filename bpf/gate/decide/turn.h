@@ -28,37 +28,34 @@ static __always_inline void set_rank(struct flow *f, const struct room_config *c
 }
 
 /* The service that the packet is for, if it has a waiting room here. */
-static __always_inline const struct service *gate_service(struct scene *sc, struct work *w, __u32 ifindex) {
-  const struct service *s = find_service(&sc->im, sc->header, &w->s.p);
-  if (!s || !s->gate || !on_interface(s, ifindex) || for_upper(sc->header, &w->s.p, ifindex))
-    return NULL;
-  return set_scene(sc, s->slot) ? s : NULL;
+static __always_inline const struct service *gate_service(struct image *im, const struct header *h,
+                                                          struct work *w, __u32 ifindex) {
+  const struct service *s = find_service(im, h, &w->s.p);
+  return s && s->gate && on_interface(s, ifindex) && !for_upper(h, &w->s.p, ifindex) ? s : NULL;
 }
 
 /* The same for who needs nothing but its slot; MAX_SERVICES: none. */
 __noinline int gate_slot(struct work *w, __u32 ifindex) {
-  struct scene sc;
-  sc.header = open_image(&sc.im);
-  if (!w || !sc.header)
-    return MAX_SERVICES;
-  const struct service *s = gate_service(&sc, w, ifindex);
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct service *s = w && h ? gate_service(&im, h, w, ifindex) : NULL;
   return s ? s->slot : MAX_SERVICES;
 }
 
 /* Fills in what the policy in force says of w->flow's source. 0: it goes by the waiting room. Global, for the
  * look-ups in it are much to follow. */
 __noinline int classify(struct work *w, __u32 ifindex) {
-  struct scene sc;
-  sc.header = open_image(&sc.im);
-  if (!w || !sc.header)
-    return 0;
-  const struct service *found = gate_service(&sc, w, ifindex);
+  struct image im;
+  const struct header *h = open_image(&im);
+  const struct service *found = w && h ? gate_service(&im, h, w, ifindex) : NULL;
   if (!found)
     return 0;
   const struct service service = *found; /* one pointer less that differs to the verifier */
-  const struct room_config *c = sc.config;
-  const struct rule *rule = find_rule(&sc.im, &service, c, &w->s.p, listed_in(sc.header, &w->s.p));
-  if (sc.im.fault || (rule && rule->action == ACTION_PASS))
+  const struct room_config *c = room_config(&im, h, service.slot);
+  if (!c)
+    return 0;
+  const struct rule *rule = find_rule(&im, &service, c, &w->s.p, listed_in(h, &w->s.p));
+  if (im.fault || (rule && rule->action == ACTION_PASS))
     return 0;
   struct flow *f = &w->flow;
   set_rank(f, c, rank_of(c, rule));
@@ -66,11 +63,11 @@ __noinline int classify(struct work *w, __u32 ifindex) {
   f->ends = c->ends;
   if (!f->id) { /* a connection does not change it */
     f->protocol = c->protocol;
-    if (c->proxies && is_trusted(&sc.im, &service, &w->s.p))
+    if (c->proxies && is_trusted(&im, &service, &w->s.p))
       f->flags |= FLOW_PROXIED;
   }
   f->room = service.slot;
-  f->generation = sc.im.generation;
+  f->generation = im.generation;
   return 1;
 }
 

@@ -30,15 +30,16 @@ __noinline int take_places(const struct packet *p, __u32 cell, __u32 generation,
 
 /* What the policy says of the segment's connection: the cell of the first limit of its rule, if that is in
  * force; 0: none. */
-static __always_inline __u32 limits_of(struct scene *sc, struct work *w, __u32 ifindex, bool *shadow) {
+static __always_inline __u32 limits_of(struct image *im, const struct header *h, struct work *w,
+                                       __u32 ifindex, bool *shadow) {
   const struct packet *p = &w->s.p;
-  const struct service *s = find_service(&sc->im, sc->header, p);
+  const struct service *s = find_service(im, h, p);
   if (!s || !on_interface(s, ifindex))
     return 0;
   __u32 slot = s->slot;
   *shadow = s->shadow;
-  const struct room_config *c = room_config(&sc->im, sc->header, slot);
-  const struct rule *rule = find_rule(&sc->im, s, c, p, listed_in(sc->header, p));
+  const struct room_config *c = room_config(im, h, slot);
+  const struct rule *rule = find_rule(im, s, c, p, listed_in(h, p));
   if (!rule || !is_enforced(rule, slot, bpf_ktime_get_ns()))
     return 0;
   return rule->limits;
@@ -54,14 +55,12 @@ static __always_inline bool has_places(const struct opening *o, const struct wor
 static __always_inline bool open_connection(struct __sk_buff *skb, struct work *w, __u64 places) {
   struct opening o = {
       .places = places, .since = bpf_ktime_get_ns(), .answer = w->s.ack, .ifindex = skb->ifindex};
-  struct pool *p = the_pool();
   struct opening *old = find_by_key(&openings, &w->key);
   if (old && !has_places(old, w)) /* of an earlier connection */
     end_opening(&w->key, old);
   if (!add_by_key(&openings, &w->key, &o))
     return true;
-  if (p)
-    leave_places(p, places);
+  leave_places(the_pool(), places);
   return has_places(find_by_key(&openings, &w->key), w);
 }
 
@@ -77,24 +76,20 @@ static __always_inline bool ends_handshake(struct __sk_buff *skb, struct work *w
 
 /* Whether the connection of a segment that is of no flow has its places, or gets them, or needs none. */
 __noinline int may_connect(struct __sk_buff *skb, struct work *w) {
-  struct scene sc;
+  struct image im;
   bool shadow = false;
-  if (!w)
-    return 1;
-  sc.header = open_image(&sc.im);
-  if (!sc.header || !sc.header->bounds || !ends_handshake(skb, w))
+  const struct header *h = open_image(&im);
+  if (!w || !h || !h->bounds || !ends_handshake(skb, w))
     return 1;
   if (has_places(find_by_key(&openings, &w->key), w))
     return 1;
-  __u32 limits = limits_of(&sc, w, skb->ifindex, &shadow);
+  __u32 limits = limits_of(&im, h, w, skb->ifindex, &shadow);
   if (!limits)
     return 1;
   w->places = 0;
-  int taken = take_places(&w->s.p, limits, sc.im.generation, &w->places);
-  struct pool *p = the_pool();
+  int taken = take_places(&w->s.p, limits, im.generation, &w->places);
   if (is_refused(taken)) {
-    if (p)
-      leave_places(p, w->places);
+    leave_places(the_pool(), w->places);
   } else if (!w->places || open_connection(skb, w, w->places)) {
     return 1;
   }
