@@ -28,6 +28,20 @@ struct client {
   __u8 pad[7]; /* 0 */
 };
 
+/* Sources that are known, by what they got an answer of lately: of each bits 32 to 63 of the hash, bits 8 to
+ * 31 when that was, in 2^30 ns, and in the lowest how many requests may go ahead for it. 0: nobody's. */
+#define KNOWN_WAYS 8
+#define KNOWN_SETS 32768 /* a power of two */
+
+struct known_set {
+  __u64 way[KNOWN_WAYS];
+};
+
+#define KNOWN_REQUESTS 50
+#define KNOWN_LEFT 0xff       /* bits of how many are left */
+#define KNOWN_TIME_BITS 8     /* where the time begins, and */
+#define KNOWN_TIMES 0xffffffU /* its bits */
+
 /* What a client was learned as. */
 struct learned {
   __u64 until; /* ns */

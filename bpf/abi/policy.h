@@ -206,7 +206,8 @@ struct rank {
   __u8 bits_v4;         /* length of the prefix that is one source */
   __u8 bits_v6;
   __u8 key;    /* field + 1 whose values divide the share of their source; 0: none */
-  __u8 pad[5]; /* 0 */
+  __u8 pad[1]; /* 0 */
+  __u32 known; /* 2^30 ns: for which a source that got an answer goes ahead of others; 0: none does */
 };
 
 /* Who has a line of its own in a class. */
@@ -215,6 +216,9 @@ enum fair {
   FAIR_SOURCE = 1, /* sources, by their prefix */
   FAIR_LEN
 };
+
+/* Beside that, where a line is chosen: of known sources. */
+#define FAIR_KNOWN 2
 
 /* What ends a request's time in service. */
 enum service_end {

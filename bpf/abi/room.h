@@ -14,7 +14,8 @@ enum list {
   LIST_LEN
 };
 
-/* Turns of a class's calendar; a power of two, of which the bits of a word are the numbers. */
+/* Turns of a class's calendar; a power of two, of which the bits of a word are the numbers. Beside them is
+ * the turn of known sources, before all others. */
 #define TURNS 32
 
 /* The lines that have the same turn, as a list of the nodes at their fronts. */
@@ -57,7 +58,8 @@ struct class_room {
   __u64 wait_sum;     /* ns */
   __u64 service[HISTOGRAM];
   __u64 wait[HISTOGRAM];
-  struct turn turn[TURNS];
+  __u64 ahead;                 /* of those that were released, of known sources */
+  struct turn turn[1 + TURNS]; /* of known sources; of all others, by their place in `turns` */
 };
 
 /* In service are counted by the epoch in which they entered, so that what never ends can be
@@ -180,7 +182,7 @@ struct line {
   __u32 head;  /* nodes; 0: none */
   __u32 tail;
   __u32 waiting;
-  __u32 turn; /* place in class_room.turn, if somebody waits */
+  __u32 turn; /* place in class_room.turns, if somebody waits; of a known source: nothing */
   __u32 most; /* of its values the one with the most that wait, as far as is known; 0: none */
   __u32 pad;  /* 0 */
 };
@@ -195,6 +197,9 @@ struct line_set {
 };
 
 #define LINE_USE 0xfffff
+
+/* Bit of the hash: the line is of a known source. */
+#define LINE_KNOWN (1ULL << 32)
 
 /* Places that limits have given, by whom they are of: as lines, with bits of a hash and how many. Who gives
  * one back needs no lock. */

@@ -135,6 +135,7 @@ static __always_inline int commit_release(struct scene *sc, const struct pick *k
     w->look.sent = f->answer;
     f->line = link_of(sc->pool, k->node)->line;
     f->owner = *owner_of(sc->pool, f->line) >> 32;
+    q->ahead += is_known(sc->pool, f->line);
   } else {
     leave(r, k->class, k->epoch);
     refund_release(sc->pool, k->node);

@@ -139,6 +139,7 @@ struct work {
   /* Each function that uses these sets them first, or says that its caller has. */
   __u64 now;
   __u64 places;            /* that limits have given to the request: in apply_rule() */
+  __u64 earns;             /* as in struct flow: with a turn */
   struct http_chunk chunk; /* bytes at hand */
   __u32 used;              /* bytes up to the head's end: behind follow() */
   struct {

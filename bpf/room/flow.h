@@ -56,6 +56,7 @@ struct flow {
   __u32 line;               /* that pays for its request in service; 0: none */
   __u32 owner;              /* of that line: the upper bits of line_set.way */
   __u64 places;             /* that limits have given to its request; see leave_places() */
+  __u64 earns;              /* hash of the source that a good answer to its request makes known; 0: none */
   union {                   /* the bytes read of its head */
     struct http_head head;
     struct tls_hello hello;

@@ -120,8 +120,18 @@ static __always_inline __s64 greater_of(__s64 a, __s64 b) {
   return a + ((b - a) & (less - 1));
 }
 
+/* Whether a line is of a known source: 1 or 0. */
+static __always_inline __u32 is_known(struct pool *p, __u32 line) {
+  return any_of(*owner_of(p, line) & LINE_KNOWN);
+}
+
+/* The place in a class of a turn of the calendar; or, if `known` is 1 and not 0, of that of known sources. */
+static __always_inline struct turn *turn_at(struct class_room *c, __u32 turn, __u32 known) {
+  return &c->turn[(turn % TURNS + 1) & (known - 1)];
+}
+
 /* Gives a line its turn, with the node at its front. What is farther away than the calendar goes has the last
- * turn, and is put off when that comes. */
+ * turn, and is put off when that comes. Known sources take turns one by one. */
 static __always_inline void take_turns(struct class_room *c, struct pool *p, struct line *line) {
   __u32 turn = line->start >> TURN_BITS, empty = any_of(c->turns) - 1;
   c->first ^= (c->first ^ turn) & empty;
@@ -130,16 +140,19 @@ static __always_inline void take_turns(struct class_room *c, struct pool *p, str
   __s64 ahead = TURNS - 2 - greater_of(0, TURNS - 2 - greater_of(0, (__s32)(turn - c->first)));
   turn = (c->first + (__u32)ahead) % TURNS;
   line->turn = turn;
-  c->turns |= 1U << turn;
-  append(p, IN_TURN, &c->turn[turn].head, &c->turn[turn].tail, line->head);
+  __u32 known = is_known(p, link_of(p, line->head)->line);
+  c->turns |= (1 - known) << turn;
+  struct turn *t = turn_at(c, turn, known);
+  append(p, IN_TURN, &t->head, &t->tail, line->head);
 }
 
 /* Takes the node at the front of a line out of its turn. */
 static __always_inline void give_turn_up(struct class_room *c, struct pool *p, struct line *line,
                                          __u32 front) {
-  __u32 turn = line->turn % TURNS;
-  take_out(p, IN_TURN, &c->turn[turn].head, &c->turn[turn].tail, front);
-  c->turns &= ~(1U << turn) | (any_of(c->turn[turn].head) << turn);
+  __u32 turn = line->turn % TURNS, known = is_known(p, link_of(p, front)->line);
+  struct turn *t = turn_at(c, turn, known);
+  take_out(p, IN_TURN, &t->head, &t->tail, front);
+  c->turns &= ~(1U << turn) | (any_of(t->head | known) << turn);
 }
 
 /* Has a class remember a line, or a line one of its values, if more wait in it than in the one that had most.
@@ -190,7 +203,8 @@ static __always_inline void line_up(struct class_room *c, struct pool *p, __u32 
   __u32 front = line->head;
   bool here = follow_value(p, line, node, first);
   line->waiting++;
-  note_most(&c->most, p, number);
+  if (!is_known(p, number))
+    note_most(&c->most, p, number);
   if (here)
     put_in(p, IN_LINE, &line->head, &line->tail, node, first);
   if (line->head == front)
@@ -240,9 +254,14 @@ static __always_inline __u32 turns_ahead(const struct class_room *c) {
   return number_of(from & -from);
 }
 
+/* The turn of the calendar that is next. */
+static __always_inline struct turn *next_turn(struct class_room *c) {
+  return turn_at(c, c->first + turns_ahead(c), 0);
+}
+
 /* The node of the class whose turn it is; 0: nobody waits. */
-static __always_inline __u32 front_of(const struct class_room *c) {
-  return c->turn[(c->first + turns_ahead(c)) % TURNS].head;
+static __always_inline __u32 front_of(struct class_room *c) {
+  return turn_at(c, c->first + turns_ahead(c), any_of(c->turn[0].head))->head;
 }
 
 /* Puts the line off whose turn it is, if it has come to the last turn that there was, and has had too much
@@ -250,7 +269,8 @@ static __always_inline __u32 front_of(const struct class_room *c) {
 static __always_inline bool put_off(struct class_room *c, struct pool *p, __u32 front) {
   struct line *line = line_of(p, link_of(p, front)->line);
   c->first += turns_ahead(c);
-  if (!front || (__s32)((__u32)(line->start >> TURN_BITS) - c->first) <= 0)
+  __s32 early = (__u32)(line->start >> TURN_BITS) - c->first;
+  if (!front || early <= 0 || is_known(p, link_of(p, front)->line))
     return false;
   give_turn_up(c, p, line, front);
   take_turns(c, p, line);
@@ -262,16 +282,20 @@ static __always_inline bool put_off(struct class_room *c, struct pool *p, __u32 
  * for ever. */
 #define MOST_AHEAD ((1LL << TURN_BITS) + REQUEST_COST / 2)
 
-/* Charges a line for its request, which is released, still in its line. */
+/* Charges a line for its request, which is released, still in its line. The clock is of those that are not
+ * known: meanwhile it stands. */
 static __always_inline void charge_release(struct class_room *c, struct pool *p, __u32 node) {
-  struct line *line = line_of(p, link_of(p, node)->line);
+  __u32 number = link_of(p, node)->line;
+  struct line *line = line_of(p, number);
+  line->start += REQUEST_COST;
+  if (is_known(p, number))
+    return;
   c->first += turns_ahead(c);
   __s32 behind = c->first - (__u32)(c->clock >> TURN_BITS);
   c->clock += greater_of(0, behind) << TURN_BITS; /* all have had more than their share */
   c->clock += (__u64)REQUEST_COST / (c->lines + 1 - any_of(c->lines));
   /* Lines that are served, and do not wait, are not among those by which it was divided. */
-  c->clock -= greater_of(0, c->clock - line->start - MOST_AHEAD);
-  line->start += REQUEST_COST;
+  c->clock -= greater_of(0, c->clock + REQUEST_COST - line->start - MOST_AHEAD);
 }
 
 /* Takes that back. */

@@ -69,7 +69,7 @@ static __always_inline __u32 next_to_release(const struct room *r, const struct 
 }
 
 /* The node of a class that is next. */
-static __always_inline __u32 next_of(const struct room *r, const struct class_room *q, __u32 jiffies) {
+static __always_inline __u32 next_of(const struct room *r, struct class_room *q, __u32 jiffies) {
   return r->stuck == jiffies ? q->head[LIST_KEPT] : front_of(q);
 }
 
@@ -146,8 +146,9 @@ static __always_inline bool may_enter(const struct room *r, const struct room_co
 }
 
 /* The node that makes room for a node's request of that rank. It is of the source that has most in the lowest
- * class, if that is lower; or, if that has more even without it than the request's source with it, in the
- * same, unless its line is not known yet. Of that source it is the one that waits longest. */
+ * class, if that is lower; or, if that has more even without it than the request's source with it, or the
+ * latter is known, in the same, unless its line is not known yet. Of that source it is the one that waits
+ * longest. Known sources make no room where any other could. */
 static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const struct room_config *c,
                                           __u32 rank, __u32 node) {
   __u32 bit = r->waiting_classes & ~c->classes;
@@ -162,11 +163,16 @@ static __always_inline __u32 displaced_by(struct room *r, struct pool *p, const 
   const struct class_room *q = bit ? class_with(r, bit) : &r->class[l->class & (CLASS_SLOTS - 1)];
   const struct line *most = line_of(p, q->most), *mine = line_of(p, l->line), *of = line_of(p, most->most);
   bool among = most->most && l->line == q->most; /* values of one source */
-  if (!bit && (!l->line || !q->most))
+  bool first = l->line && is_known(p, l->line);
+  __u32 last = q->most ? 0 : next_turn((struct class_room *)q)->tail; /* it is not known who has most */
+  if (!bit && (!l->line || !(q->most || (first && last))))
     return 0;
-  if (!bit && (among ? of->waiting < line_of(p, l->value)->waiting + 2 : most->waiting < mine->waiting + 2))
+  if (!bit && !first &&
+      (among ? of->waiting < line_of(p, l->value)->waiting + 2 : most->waiting < mine->waiting + 2))
     return 0;
-  return !q->most ? oldest(q, p) : most->most ? of->head : most->head;
+  if (!q->most)
+    return last ?: oldest(q, p);
+  return most->most ? of->head : most->head;
 }
 
 /* Whether nodes run out for the service, which has its share of them; the node at hand is counted. The pool

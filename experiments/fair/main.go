@@ -7,6 +7,7 @@
 //	lone     a client with one connection beside one with 100: requests and latency, of those alone
 //	costs    sources with quick requests beside sources with slow ones: shares of time in service
 //	many     a source with 4 connections beside 250 others with 4 each, all in their own prefixes
+//	known    visitors who come back beside 100,000 addresses that ask once: pages that are complete
 //	target   twice and ten times what the server can do, with a target for waiting and without: who is served waits for how long
 //
 // The first four have two variants beside each other: fair by prefix, and in order of arrival (fair: none). Requests take their time
@@ -34,6 +35,7 @@ func main() {
 		bench.PartOf("lone", suite.lone),
 		bench.PartOf("costs", suite.costs),
 		bench.PartOf("many", suite.many),
+		bench.PartOf("known", suite.known),
 		bench.PartOf("target", suite.target),
 	}}.Main()
 }

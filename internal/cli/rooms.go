@@ -105,6 +105,9 @@ func printIncidents(b *strings.Builder, unit string, c api.RoomClassStatus) {
 	if c.WouldHold > 0 {
 		fmt.Fprintf(b, "  %s: %s of those admitted would have waited\n", c.Name, amount(c.WouldHold))
 	}
+	if c.Ahead > 0 {
+		fmt.Fprintf(b, "  %s: %s of those released were known, and went ahead\n", c.Name, amount(c.Ahead))
+	}
 	if c.Lost > 0 {
 		fmt.Fprintf(b, "  %s: the end of %s was not seen\n", c.Name, count(int(c.Lost), unit))
 	}

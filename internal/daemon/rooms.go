@@ -31,7 +31,7 @@ func roomOf(t *policy.Tables, service int, rooms []datapath.Room) *api.RoomStatu
 func roomClass(class policy.ClassTable, c datapath.RoomClass) api.RoomClassStatus {
 	s := api.RoomClassStatus{
 		Name: class.Name, Max: class.Max, InService: c.InService, Waiting: c.Waiting,
-		Arrived: c.Arrived, Admitted: c.Admitted, Held: c.Held, WouldHold: c.WouldHold, Released: c.Released, GaveUp: c.GaveUp,
+		Arrived: c.Arrived, Admitted: c.Admitted, Held: c.Held, WouldHold: c.WouldHold, Released: c.Released, Ahead: c.Ahead, GaveUp: c.GaveUp,
 		Rejected: map[string]uint64{}, Served: c.Served, Lost: c.Lost, Paused: c.Paused,
 		Wait: durations(c.Wait), Service: durations(c.Service),
 	}

@@ -269,6 +269,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapClassSlots:       o.ClassSlots,
 		narthexMapLearnedClients:   o.LearnedClients,
 		narthexMapBlockedClients:   o.BlockedClients,
+		narthexMapKnownSources:     o.KnownSources,
 		narthexMapFarewells:        o.Farewells,
 		narthexMapWatches:          o.Watches,
 		narthexMapFlows:            o.Flows,

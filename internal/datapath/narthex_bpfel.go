@@ -62,7 +62,8 @@ type narthexClassRoom struct {
 	WaitSum    uint64
 	Service    [32]uint64
 	Wait       [32]uint64
-	Turn       [32]struct {
+	Ahead      uint64
+	Turn       [33]struct {
 		_    structs.HostLayout
 		Head uint32
 		Tail uint32
@@ -216,6 +217,7 @@ type narthexFlow struct {
 	Line    uint32
 	Owner   uint32
 	Places  uint64
+	Earns   uint64
 	Head    narthexHttpHead
 }
 
@@ -286,6 +288,11 @@ type narthexHttpHead struct {
 	Seen   uint16
 	Size   uint32
 	ReadAt uint32
+}
+
+type narthexKnownSet struct {
+	_   structs.HostLayout
+	Way [8]uint64
 }
 
 type narthexLearned struct {
@@ -582,7 +589,8 @@ type narthexRank struct {
 	BitsV4         uint8
 	BitsV6         uint8
 	Key            uint8
-	Pad            [5]uint8
+	Pad            [1]uint8
+	Known          uint32
 }
 
 type narthexReading struct {
@@ -1105,6 +1113,7 @@ type narthexWork struct {
 	}
 	Now    uint64
 	Places uint64
+	Earns  uint64
 	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
@@ -1260,6 +1269,7 @@ const (
 	narthexMapGhosts              = "ghosts"
 	narthexMapInterfaceGroups     = "interface_groups"
 	narthexMapJournal             = "journal"
+	narthexMapKnownSources        = "known_sources"
 	narthexMapLearnedClients      = "learned_clients"
 	narthexMapListMatches         = "list_matches"
 	narthexMapLists               = "lists"
@@ -1418,6 +1428,7 @@ type narthexMapSpecs struct {
 	Ghosts           *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal          *ebpf.MapSpec `ebpf:"journal"`
+	KnownSources     *ebpf.MapSpec `ebpf:"known_sources"`
 	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
 	ListMatches      *ebpf.MapSpec `ebpf:"list_matches"`
 	Lists            *ebpf.MapSpec `ebpf:"lists"`
@@ -1528,6 +1539,7 @@ type narthexMaps struct {
 	Ghosts           *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
 	Journal          *ebpf.Map `ebpf:"journal"`
+	KnownSources     *ebpf.Map `ebpf:"known_sources"`
 	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
 	ListMatches      *ebpf.Map `ebpf:"list_matches"`
 	Lists            *ebpf.Map `ebpf:"lists"`
@@ -1580,6 +1592,7 @@ func (m *narthexMaps) Close() error {
 		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.KnownSources,
 		m.LearnedClients,
 		m.ListMatches,
 		m.Lists,

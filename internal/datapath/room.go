@@ -32,6 +32,7 @@ type RoomClass struct {
 	Held      uint64 // of these, those that had to wait
 	WouldHold uint64 // of those admitted at once, the ones that only shadow mode let in
 	Released  uint64 // of those held, the ones that were let in
+	Ahead     uint64 // of these, those of known sources, before others of the class
 	GaveUp    uint64 // of those held, the ones whose client went away
 	Rejected  [RejectLen]uint64
 	Served    uint64    // requests that left service
@@ -131,7 +132,7 @@ func roomClass(from *narthexClassRoom) RoomClass {
 	c := RoomClass{
 		InService: int(from.InService), Waiting: int(from.Waiting),
 		Arrived: from.Arrived, Admitted: from.Admitted, Held: from.Held, WouldHold: from.WouldHold,
-		Released: from.Released, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost, Paused: from.Paused,
+		Released: from.Released, Ahead: from.Ahead, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost, Paused: from.Paused,
 		Wait:    Histogram{from.Wait, time.Duration(from.WaitSum)},
 		Service: Histogram{from.Service, time.Duration(from.ServiceSum)},
 	}

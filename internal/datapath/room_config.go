@@ -23,6 +23,8 @@ const (
 	mostSlots = len(narthexPool{}.Link) - 1
 	// stallUnit is what the programs count a class's stall in.
 	stallUnit = 1 << 20 * time.Nanosecond
+	// knownUnit is the same of for how long sources are known.
+	knownUnit = 1 << 30 * time.Nanosecond
 )
 
 // HasGate reports whether the requests or connections of a service go through a waiting room,
@@ -129,6 +131,7 @@ func (c *narthexRoomConfig) setRanks(t *policy.Tables, s *slots) {
 		c.Rank[rank] = narthexRank{
 			Max: uint32(class.Max), Class: uint8(slot), Reserve: uint8(class.Reserve), SocketPriority: uint8(class.SocketPriority),
 			Fair: uint8(narthexFairFAIR_SOURCE), BitsV4: uint8(class.Fair.V4), BitsV6: uint8(class.Fair.V6),
+			Known: uint32((class.Known + knownUnit - 1) / knownUnit),
 		}
 		if t.Requests != nil {
 			c.Rank[rank].Key = uint8(t.Requests.Fair[rank])

@@ -41,6 +41,7 @@ func randomTables(r *rand.Rand) (*policy.Tables, *slots) {
 		}
 		if r.IntN(4) == 0 {
 			c.Stall = time.Duration(r.Int64N(int64(10 * time.Minute)))
+			c.Known = time.Duration(r.Int64N(int64(24 * time.Hour)))
 		}
 		t.Classes = append(t.Classes, c)
 		s.byClass[c.Name] = uint32(places[i])
@@ -153,7 +154,7 @@ func checkRoomConfig(t *testing.T, tables *policy.Tables, service int, s *slots,
 	for rank, class := range tables.Classes {
 		k := c.Rank[rank]
 		if uint32(k.Class) != s.byClass[class.Name] || int(k.Max) != class.Max || int(k.Reserve) != class.Reserve || int(k.SocketPriority) != class.SocketPriority ||
-			c.Stall[rank] != uint32(class.Stall>>20) {
+			c.Stall[rank] != uint32(class.Stall>>20) || time.Duration(k.Known)<<30 < class.Known || time.Duration(k.Known)<<30 >= class.Known+1<<30 {
 			t.Errorf("rank %d is %+v, want %+v in slot %d", rank, k, class, s.byClass[class.Name])
 		}
 		bits |= 1 << k.Class

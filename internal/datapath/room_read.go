@@ -83,7 +83,7 @@ func (c *RoomClass) add(o *RoomClass) {
 		to   *uint64
 		more uint64
 	}{
-		{&c.Arrived, o.Arrived}, {&c.Admitted, o.Admitted}, {&c.Held, o.Held}, {&c.WouldHold, o.WouldHold}, {&c.Released, o.Released},
+		{&c.Arrived, o.Arrived}, {&c.Admitted, o.Admitted}, {&c.Held, o.Held}, {&c.WouldHold, o.WouldHold}, {&c.Released, o.Released}, {&c.Ahead, o.Ahead},
 		{&c.GaveUp, o.GaveUp}, {&c.Served, o.Served}, {&c.Lost, o.Lost}, {&c.Paused, o.Paused},
 	} {
 		*of.to += of.more

@@ -69,7 +69,7 @@ func plainTables(p *Policy) *Tables {
 	}
 	t.addPools(p)
 	for i, c := range p.Classes {
-		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, c.Stall, socketPriority(i, len(p.Classes)), c.Fair})
+		t.Classes = append(t.Classes, ClassTable{c.Name, c.Priority, c.Reserve, c.Max, c.Stall, socketPriority(i, len(p.Classes)), c.Fair, c.Known})
 	}
 	t.Rules = make([]RuleTable, len(p.Connections))
 	for i, r := range p.Connections {

@@ -25,6 +25,8 @@ const (
 	maxInterfaceBytes = 15               // IFNAMSIZ less the NUL
 	leastStall        = 200 * time.Millisecond
 	mostStall         = 10 * time.Minute
+	leastKnown        = 10 * time.Second
+	mostKnown         = 24 * time.Hour
 	mostRequests      = 1_000_000_000 // of a connection
 )
 
@@ -189,6 +191,9 @@ var parseMax = parseInt(1, maxConcurrency)
 // connection nobody would notice.
 var parseStall = parseDuration(leastStall, mostStall, time.Millisecond)
 
+// parseKnown reads for how long sources are known that were answered.
+var parseKnown = parseDuration(leastKnown, mostKnown, time.Second)
+
 // The words of fair.
 var fairs = []string{"source", "host", "none"}
 
@@ -228,6 +233,9 @@ func (d *decoder) class(n *yaml.Node) Class {
 		case "fair":
 			d.fair(n, &c.Fair)
 			c.fairAt = position(n)
+		case "known":
+			scalar(d, n, key, &c.Known, parseKnown)
+			c.knownAt = position(n)
 		}
 	})
 	if seen == nil {

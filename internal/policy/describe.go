@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Describe prints at most this many rules of a table one by one; of a longer one it prints
@@ -81,6 +82,9 @@ func describeClasses(b io.Writer, p *Policy) {
 		}
 		if c.fairAt.Line > 0 {
 			fmt.Fprintf(b, ", %s", c.Fair.inWords())
+		}
+		if c.Known > 0 {
+			fmt.Fprintf(b, ", %s", knownInWords(c.Known))
 		}
 		if i == p.Default {
 			fmt.Fprint(b, "; the default")
@@ -167,6 +171,11 @@ func (f Fair) String() string {
 		return f.Key.Kind
 	}
 	return fmt.Sprintf("{v4: %d, v6: %d}", f.V4, f.V6)
+}
+
+// knownInWords says who goes ahead in a class.
+func knownInWords(d time.Duration) string {
+	return "first who was answered within " + span(d)
 }
 
 // inWords says in which order those of a class are served.

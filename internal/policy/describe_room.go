@@ -156,13 +156,20 @@ func (t *Tables) orderInWords() string {
 		if c.Fair != FairDefault && len(names) > 1 {
 			limits = append(limits, c.Fair.inWords())
 		}
+		if c.Known > 0 && len(names) > 1 {
+			limits = append(limits, knownInWords(c.Known))
+		}
 		names[i] = c.Name
 		if len(limits) > 0 {
 			names[i] += " (" + strings.Join(limits, ", ") + ")"
 		}
 	}
 	if len(names) == 1 {
-		return "one class, " + t.Classes[0].Fair.inWords() + ": " + names[0]
+		order := t.Classes[0].Fair.inWords()
+		if known := t.Classes[0].Known; known > 0 {
+			order += ", " + knownInWords(known)
+		}
+		return "one class, " + order + ": " + names[0]
 	}
 	return "classes in order: " + strings.Join(names, ", ")
 }

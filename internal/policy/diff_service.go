@@ -118,7 +118,7 @@ func classItems(p *Policy) []item {
 		}
 		items[i] = item{c.Name, []attribute{
 			{"priority", fmt.Sprint(c.Priority)}, {"reserve", orNone(c.Reserve, "%")}, {"max", orNone(c.Max, "")},
-			{"stall", orNever(c.Stall)}, {"fair", c.Fair.String()},
+			{"stall", orNever(c.Stall)}, {"fair", c.Fair.String()}, {"known", orNever(c.Known)},
 		}, words}
 	}
 	return items

@@ -138,6 +138,10 @@ var classForm = form{
 			name: "fair", value: anyOf(oneOf(fairs), object(&fairForm)), defText: "{v4: 24, v6: 48}", examples: []any{"source", map[string]string{"cookie": "session"}},
 			doc: "Between whom places are divided evenly while requests of the class wait: source (each IPv4 address and IPv6 /64), prefixes of other lengths, or none (in order of arrival). {cookie: NAME}, {header: NAME} or host: what each IPv4 /24 and IPv6 /48 has is divided between the values of that.",
 		},
+		{
+			name: "known", value: durationValue(), defText: "nobody does", examples: []any{"10m"},
+			doc: "For how long a source (an IPv4 address, an IPv6 /64) that got a complete answer below 400 goes ahead of others of the class that wait, for 50 requests. Of http services, 10s to 24h.",
+		},
 	},
 }
 

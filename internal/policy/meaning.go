@@ -83,6 +83,7 @@ type ClassMeaning struct {
 	Stall    float64 `json:"stall_seconds,omitempty"`
 	Socket   int     `json:"socket_priority,omitempty"` // SO_PRIORITY
 	Fair     string  `json:"fair"`                      // as a policy has it
+	Known    float64 `json:"known_seconds,omitempty"`
 }
 
 // BucketMeaning is a rate limit.
@@ -222,7 +223,7 @@ func (p *Policy) Meaning(t *Tables) *Meaning {
 	}
 	m.Pools = p.poolMeanings()
 	for _, c := range t.Classes {
-		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority, c.Fair.String()})
+		m.Classes = append(m.Classes, ClassMeaning{c.Name, c.Priority, c.Reserve, c.Max, c.Stall.Seconds(), c.SocketPriority, c.Fair.String(), c.Known.Seconds()})
 	}
 	for i := range p.Connections {
 		m.Connections = append(m.Connections, p.connectionMeaning(&p.Connections[i]))

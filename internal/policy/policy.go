@@ -148,8 +148,9 @@ type Class struct {
 	Max      int           // requests in service at once; 0: no bound
 	Stall    time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
 	Fair     Fair          // between whom places are divided evenly
+	Known    time.Duration // for which a source that was answered goes ahead of others; 0: none does
 
-	priorityAt, reserveAt, fairAt Pos // of the values; fairAt: invalid if there is none
+	priorityAt, reserveAt, fairAt, knownAt Pos // of the values; fairAt and knownAt: invalid if there is none
 }
 
 // Connection is a connection rule: it polices SYNs.

@@ -27,6 +27,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveLists(p, r)
 	d.checkLearned(p)
 	d.checkFair(p)
+	d.checkKnown(p)
 	d.checkProtocols(p)
 	d.warnBrackets()
 }
@@ -152,6 +153,23 @@ func (d *decoder) resolveRequests(p *Policy, r *raw, services, classes map[strin
 func (p *Policy) limited() bool {
 	return slices.ContainsFunc(p.Services, func(s Service) bool { return s.Concurrency.Mode != ConcurrencyUnlimited }) ||
 		slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Max > 0 })
+}
+
+// checkKnown warns of sources that nobody gets to know, or that never wait.
+func (d *decoder) checkKnown(p *Policy) {
+	speaks := slices.ContainsFunc(p.Services, func(s Service) bool { return s.Protocol == HTTP })
+	waits := slices.ContainsFunc(p.Services, func(s Service) bool {
+		return s.Protocol == HTTP && (s.Concurrency.Mode != ConcurrencyUnlimited || s.Pool > 0)
+	}) || slices.ContainsFunc(p.Classes, func(c Class) bool { return c.Max > 0 })
+	for _, c := range p.Classes {
+		switch {
+		case c.knownAt.Line == 0:
+		case !speaks:
+			d.warnf(c.knownAt, `class %q: "known" has no effect, for it goes by answers, which are seen by services with "protocol: http", and there is none`, c.Name)
+		case !waits:
+			d.warnf(c.knownAt, `class %q: "known" has no effect, for no request of an http service ever waits; give one a "concurrency"`, c.Name)
+		}
+	}
 }
 
 // checkFair warns of an order among requests of which none waits.

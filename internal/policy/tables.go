@@ -145,6 +145,7 @@ type ClassTable struct {
 	Stall          time.Duration // for which a client may keep a worker waiting while others wait; 0: no bound
 	SocketPriority int           // SO_PRIORITY of accepted sockets, and of what is sent on them; see socketPriority
 	Fair           Fair          // between whom places are divided evenly
+	Known          time.Duration // for which a source that was answered goes ahead of others; 0: none does
 }
 
 // RuleTable is one connection rule without its match, which is in the nodes.

@@ -112,6 +112,15 @@ func TestCheckNeedsNothing(t *testing.T) {
 	}
 }
 
+// A policy with every part of the language, and the files that it names, is without error.
+func TestCheckTakesTheWholeLanguage(t *testing.T) {
+	t.Parallel()
+	r := narthex(t, "check", "../../internal/policy/testdata/whole/policy.yaml")
+	if r.code != 0 || !strings.Contains(r.stdout, "first who was answered within 10m") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+	}
+}
+
 // The control socket is for root and for the daemon's own user.
 func TestSocketIsPrivate(t *testing.T) {
 	t.Parallel()

@@ -1487,23 +1487,26 @@ static __u32 walk_line(struct census *c, struct pool *p, const struct line *line
 /* Walks through the lines of a class, by their turns. */
 static void walk_turns(struct census *c, struct pool *p, const struct class_room *q, __u32 class) {
   __u32 lines = 0, waiting = 0;
-  for (__u32 t = 0; t < TURNS; t++) {
+  for (__u32 t = 0; t <= TURNS; t++) {
     __u32 prev = 0;
     for (__u32 n = q->turn[t].head; n && lines <= slot_count; prev = n, n = p->link[n].in[IN_TURN].next) {
       const struct line *line = line_of(p, p->link[n].line);
-      if (line->head != n || line->turn != t || p->link[n].in[IN_TURN].prev != prev)
+      bool known = is_known(p, p->link[n].line), here = known ? !t : line->turn + 1 == t;
+      if (line->head != n || !here || p->link[n].in[IN_TURN].prev != prev)
         is_wrong(c, "turn %u of class %u: node %u after %u is not at the front of line %u", t, class, n, prev,
                  p->link[n].line);
       waiting += walk_line(c, p, line, p->link[n].line, class);
       lines++;
     }
-    if (q->turn[t].tail != prev || !!prev != (q->turns >> t & 1))
+    if (q->turn[t].tail != prev || (t && !!prev != (q->turns >> (t - 1) & 1)))
       is_wrong(c, "turn %u of class %u ends with %u, and is said to end with %u", t, class, prev,
                q->turn[t].tail);
   }
   if (lines != q->lines || waiting != q->waiting)
     is_wrong(c, "class %u has %u in %u lines, and says %u in %u", class, waiting, lines, q->waiting,
              q->lines);
+  if (q->most && is_known(p, q->most))
+    is_wrong(c, "line %u of class %u is known, and said to have most", q->most, class);
   if (q->most && !line_of(p, q->most)->waiting)
     is_wrong(c, "nobody is in line %u, which has most of class %u", q->most, class);
 }
@@ -1653,7 +1656,7 @@ static void contend(struct class_room *c, const struct contender *all, __u32 who
   __u64 source = (k->fresh ? number++ : k->network ? k->network + 100 : who + 1) * spread;
   __u32 node = take_node(p, 0, 0);
   link_of(p, node)->ifindex = who;
-  if (!node || !join_line(node, source, false))
+  if (!node || !join_line(node, source & ~LINE_KNOWN, false))
     abort();
   if (k->network && !join_line(node, source ^ ((k->made_up ? number++ : who + 1) * 0xd1342543de82ef95), true))
     abort();

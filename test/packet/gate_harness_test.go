@@ -267,7 +267,7 @@ func (r *room) reading(t *testing.T) change {
 		for name, n := range map[string]uint64{
 			"arrived": class.Arrived, "admitted": class.Admitted, "would hold": class.WouldHold, "held": class.Held,
 			"released": class.Released, "gave up": class.GaveUp, "served": class.Served, "lost": class.Lost,
-			"paused": class.Paused,
+			"paused": class.Paused, "ahead": class.Ahead,
 		} {
 			c[name] += int(n)
 		}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#define ONLY_VALUE(type, map) ((type *)bpf_map_lookup_elem(&(map), &(__u32){0}))
 #include "native.h"
 
 /* Constants to the verifier, but variables here: so small a table is nowhere but in tests. */
@@ -9,7 +10,6 @@ static __u32 test_mask, test_ways;
 #define source_set_mask test_mask
 #undef SOURCE_WAYS
 #define SOURCE_WAYS ((int)test_ways)
-#define ONLY_VALUE(type, map) ((type *)bpf_map_lookup_elem(&(map), &(__u32){0}))
 
 #include "policy/limits.h"
 

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "f96f218495e5a6cf2638c7d44c158e0c"
+const compiled = "2813bff18a1d17f9eddb944240167aad"

@@ -6,6 +6,7 @@
 #include "gate/watches.h"
 #include "match/patterns.h"
 #include "policy/bucket.h"
+#include "policy/known.h"
 
 enum fate {
   FATE_PASS,
@@ -63,6 +64,7 @@ static __always_inline bool begin_service(const struct room *r, const struct roo
  * begun. Under the lock. */
 static __always_inline void note_turn(struct flow *f, const struct work *w) {
   note_request(f, &w->flow);
+  f->earns = 0;
   if (f->state != FLOW_IDLE && f->state != FLOW_SERVED)
     return;
   f->answer = w->flow.answer;
@@ -76,6 +78,7 @@ static __always_inline void enter_flow(struct room *r, const struct room_config 
   note_turn(f, w);
   class_of(r, f->class)->admitted++;
   f->line = 0; /* nobody waits whom it could have been unfair to */
+  f->earns = w->earns;
   w->watch = begin_service(r, c, f, enter(r, f->class), w->now, w->s.seq + w->keep);
 }
 
@@ -201,8 +204,23 @@ __noinline __u64 fair_value(struct work *w, __u32 key) {
   return w && r && w->read ? key_in(&r->keys, key) : 0;
 }
 
+/* Told from that likewise. */
+#define KNOWN_HASH (1ULL << 62)
+
+/* The hash of the request's source in its class, if its answers make that known, for so long; 0: they do not.
+ * What comes from a proxy that says nobody's name is of many. */
+__noinline __u64 known_source(struct work *w, __u32 known) {
+  __u32 zero = 0;
+  const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
+  if (!w || !secret || !known || w->flow.protocol != PROTOCOL_HTTP || (w->proxied && !w->named))
+    return 0;
+  __u64 id = w->flow.room | w->flow.class << 16 | KNOWN_HASH;
+  return key_hash(secret, id, w->proxied ? &w->from : &w->s.p, 32, 64, 0);
+}
+
 /* Gives a node the line of its request's source, which is `who` of the class: a rank's fair, bits_v4, bits_v6
- * and key. False: there is none left. Where only its value finds none, it takes its turn by itself. */
+ * and key; with FAIR_KNOWN: among known sources. False: there is none left. Where only its value finds none,
+ * it takes its turn by itself. */
 __noinline int choose_line(struct work *w, __u32 node, __u32 who) {
   __u32 zero = 0;
   const struct secret *secret = bpf_map_lookup_elem(&source_secret, &zero);
@@ -210,9 +228,11 @@ __noinline int choose_line(struct work *w, __u32 node, __u32 who) {
     return false;
   const struct packet *from = w->proxied && w->named ? &w->from : &w->s.p;
   __u64 id = w->flow.room | w->flow.class << 16 | FAIR_HASH;
-  if (!(who & 0xff)) /* FAIR_NONE */
-    return join_line(node, siphash13(secret->key, id, 0, 0), false);
+  __u64 known = who & FAIR_KNOWN ? LINE_KNOWN : 0;
+  if (!(who & FAIR_SOURCE))
+    return join_line(node, (siphash13(secret->key, id, 0, 0) & ~LINE_KNOWN) | known, false);
   __u64 hash = key_hash(secret, id, from, who >> 8 & 0xff, who >> 16 & 0xff, 0);
+  hash = (hash & ~LINE_KNOWN) | known;
   bool lined = join_line(node, hash, false);
   if (lined && who >> 24)
     join_line(node, siphash13(secret->key, id, hash, fair_value(w, who >> 24)), true);
@@ -231,7 +251,9 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
   const struct room_config *c = sc->config;
   int fate = FATE_LOST, held = hold_turn(sc, w->flow.class, w->flow.rank);
   const struct rank *k = &c->rank[w->flow.rank & (MAX_RANKS - 1)];
-  bool lined = choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16 | (__u32)k->key << 24);
+  __u32 known = spend_known(w->earns, k->known), ahead = known * FAIR_KNOWN;
+  bool lined =
+      choose_line(w, node, k->fair | k->bits_v4 << 8 | k->bits_v6 << 16 | (__u32)k->key << 24 | ahead);
   lock_current(sc, w->flow.room, w->now);
   if (gathered ? is_gathered(sc, node) : is_ready_for(r, f, w)) {
     struct class_room *q = class_of(r, w->flow.class);
@@ -248,6 +270,7 @@ __noinline int take_turn(struct work *w, __u32 node, __u32 gathered) {
       if (!gathered && !w->withheld && (is_followed_by_another(w) || awaits_word(w)))
         w->flow.flags |= FLOW_ACKED;
       wait_flow(f, w, node, FLOW_HELD);
+      f->earns = w->earns & ((__u64)known - 1); /* who goes ahead earns nothing by it */
       fate = FATE_HELD;
     } else {
       q->rejected[REJECT_QUEUE_FULL]++;

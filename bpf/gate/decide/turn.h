@@ -250,6 +250,7 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w, struct flow *f) {
   if (!w || !open_flow_scene(&sc, w, f))
     return TCX_NEXT;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
+  w->earns = known_source(w, sc.config->rank[w->flow.rank & (MAX_RANKS - 1)].known);
   int fate = admit(skb, &sc);
   if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
     return pass_until(skb, w, w->s.seq + w->keep);

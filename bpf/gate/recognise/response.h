@@ -2,6 +2,7 @@
 /* What the server's segments mean for requests. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "policy/known.h"
 
 /* The server closes, or resets, a connection whose next request waits: the request is to be
  * rejected, and the close must not reach the client before that. */
@@ -308,6 +309,20 @@ static __always_inline void note_sent(struct flow *f, struct work *w) {
   w->says = 1;
 }
 
+/* Makes the source of a request known whose answer, below 400, is all written: its last byte has passed, or
+ * the end of the connection that ends it. Without the lock: at worst somebody earns it twice, or not at all.
+ */
+static __always_inline void note_earned(struct flow *f, const struct work *w) {
+  const struct http_answer *a = &f->reply;
+  __u64 earns = f->earns;
+  bool ends = a->state == ANSWER_ENDS && !before(f->sent, a->read);
+  if (!earns || !(ends || (a->state == ANSWER_CLOSES && w->s.flags & TCP_FIN)))
+    return;
+  f->earns = 0;
+  if (a->status >= 200 && a->status < 400)
+    make_known(earns);
+}
+
 /* A segment with data or an end from the server. STEP_STALE: the flow went on meanwhile. */
 static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, struct flow *f) {
   struct work *w = sc->w;
@@ -316,6 +331,7 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
   if (!concerns_answer(f) && !(w->s.flags & TCP_RST)) {
     w->flow.room = f->room;
     note_sent(f, w);
+    note_earned(f, w);
     return TCX_NEXT;
   }
   w->flow = *f;
@@ -334,5 +350,8 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
     return w->s.length ? on_answer_while_held(skb, sc, f) : on_closed_while_held(sc, f);
   }
   int news = read_news(skb, w);
-  return news == NEWS_NONE || take_news(sc, f, news) ? TCX_NEXT : STEP_STALE;
+  if (news != NEWS_NONE && !take_news(sc, f, news))
+    return STEP_STALE;
+  note_earned(f, w);
+  return TCX_NEXT;
 }

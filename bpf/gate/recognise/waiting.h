@@ -136,6 +136,7 @@ __noinline int on_gathered(struct __sk_buff *skb, struct work *w, struct flow *f
     return TCX_DROP;
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->watch = 0;
+  w->earns = known_source(w, sc.config->rank[w->flow.rank & (MAX_RANKS - 1)].known);
   int fate = take_turn(w, node, w->grown - (w->s.length - w->keep));
   if (fate == FATE_LOST) {
     unclaim(&sc);

@@ -123,6 +123,7 @@ type RoomClassStatus struct {
 	Held      uint64            `json:"held"`       // of these, those that had to wait
 	WouldHold uint64            `json:"would_hold"` // of those admitted, the ones that only shadow mode let in
 	Released  uint64            `json:"released"`   // of those held, the ones that were let in
+	Ahead     uint64            `json:"ahead"`      // of these, those of known sources, before others of the class
 	GaveUp    uint64            `json:"gave_up"`    // of those held, the ones whose client went away
 	Rejected  map[string]uint64 `json:"rejected"`   // by reason, if there are any
 	Served    uint64            `json:"served"`     // requests that left service

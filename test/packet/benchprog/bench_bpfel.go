@@ -118,6 +118,7 @@ type BenchFlow struct {
 	Line    uint32
 	Owner   uint32
 	Places  uint64
+	Earns   uint64
 	Head    BenchHttpHead
 }
 
@@ -155,6 +156,11 @@ type BenchHttpHead struct {
 	Seen   uint16
 	Size   uint32
 	ReadAt uint32
+}
+
+type BenchKnownSet struct {
+	_   structs.HostLayout
+	Way [8]uint64
 }
 
 type BenchLearned struct {
@@ -487,7 +493,8 @@ type BenchRoom struct {
 		WaitSum    uint64
 		Service    [32]uint64
 		Wait       [32]uint64
-		Turn       [32]struct {
+		Ahead      uint64
+		Turn       [33]struct {
 			_    structs.HostLayout
 			Head uint32
 			Tail uint32
@@ -628,6 +635,7 @@ type BenchWork struct {
 	}
 	Now    uint64
 	Places uint64
+	Earns  uint64
 	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
@@ -797,6 +805,7 @@ const (
 	BenchMapGhosts              = "ghosts"
 	BenchMapInterfaceGroups     = "interface_groups"
 	BenchMapJournal             = "journal"
+	BenchMapKnownSources        = "known_sources"
 	BenchMapLearnedClients      = "learned_clients"
 	BenchMapListMatches         = "list_matches"
 	BenchMapLists               = "lists"
@@ -987,6 +996,7 @@ type BenchMapSpecs struct {
 	Ghosts           *ebpf.MapSpec `ebpf:"ghosts"`
 	InterfaceGroups  *ebpf.MapSpec `ebpf:"interface_groups"`
 	Journal          *ebpf.MapSpec `ebpf:"journal"`
+	KnownSources     *ebpf.MapSpec `ebpf:"known_sources"`
 	LearnedClients   *ebpf.MapSpec `ebpf:"learned_clients"`
 	ListMatches      *ebpf.MapSpec `ebpf:"list_matches"`
 	Lists            *ebpf.MapSpec `ebpf:"lists"`
@@ -1099,6 +1109,7 @@ type BenchMaps struct {
 	Ghosts           *ebpf.Map `ebpf:"ghosts"`
 	InterfaceGroups  *ebpf.Map `ebpf:"interface_groups"`
 	Journal          *ebpf.Map `ebpf:"journal"`
+	KnownSources     *ebpf.Map `ebpf:"known_sources"`
 	LearnedClients   *ebpf.Map `ebpf:"learned_clients"`
 	ListMatches      *ebpf.Map `ebpf:"list_matches"`
 	Lists            *ebpf.Map `ebpf:"lists"`
@@ -1152,6 +1163,7 @@ func (m *BenchMaps) Close() error {
 		m.Ghosts,
 		m.InterfaceGroups,
 		m.Journal,
+		m.KnownSources,
 		m.LearnedClients,
 		m.ListMatches,
 		m.Lists,

@@ -114,6 +114,7 @@ type RulesFlow struct {
 	Line    uint32
 	Owner   uint32
 	Places  uint64
+	Earns   uint64
 	Head    struct {
 		_      structs.HostLayout
 		Length uint64
@@ -420,7 +421,8 @@ type RulesRoom struct {
 		WaitSum    uint64
 		Service    [32]uint64
 		Wait       [32]uint64
-		Turn       [32]struct {
+		Ahead      uint64
+		Turn       [33]struct {
 			_    structs.HostLayout
 			Head uint32
 			Tail uint32
@@ -534,6 +536,7 @@ type RulesWork struct {
 	}
 	Now    uint64
 	Places uint64
+	Earns  uint64
 	Chunk  struct {
 		_      structs.HostLayout
 		Byte   [512]uint8
