@@ -401,6 +401,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(gate_ports, DECLARED(gate_ports, max_entries));
   OPEN(reason_counts, DECLARED(reason_counts, max_entries));
   OPEN(source_secret, 1);
+  OPEN(known_sources, DECLARED(known_sources, max_entries));
   OPEN(rooms, 1);
   OPEN(pool, 1);
   OPEN(flows, s->flows);

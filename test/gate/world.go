@@ -264,6 +264,7 @@ func newPolicy(d *dice, cfg *config) {
 		}
 		r.stall[i] = u32(of(d, 0, 0, 1000))
 		k.fair = C.__u8(of(d, C.FAIR_NONE, C.FAIR_SOURCE, C.FAIR_SOURCE))
+		k.known = u32(of(d, 0, 0, 600))
 		k.bits_v4 = C.__u8(of(d, 16, 24, 32))
 		k.bits_v6 = C.__u8(of(d, 48, 64, 128))
 		r.classes |= 1 << k.class
