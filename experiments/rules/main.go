@@ -26,6 +26,7 @@ var (
 	runs    = flag.Int("runs", 3, "how often the limit is measured")
 	seconds = flag.Float64("seconds", 10, "how long, each time")
 	pairs   = flag.Int("pairs", 30, "how often the server is measured with rules and without")
+	limit   = flag.String("concurrency", "4096", "overhead, builds: the service's limit: a number that is never reached, auto or unlimited")
 	foreign = flag.Float64("others", 0.2, "share of the server's core from which on, taken by others on the machine, a pair does not count")
 )
 
@@ -77,11 +78,11 @@ func (st *stage) served() (sum time.Duration, err error) {
 func (st *stage) narthex(ctx context.Context, rules string) (*bench.Narthex, error) {
 	text := fmt.Sprintf(`version: 1
 services:
-  - {name: web, listen: ["%s"], xdp: off, concurrency: 4096}
+  - {name: web, listen: ["%s"], xdp: off, concurrency: %s}
 classes:
   - {name: gold, priority: 1}
   - {name: bronze, priority: 2}
 requests:
-%s`, bench.Web(st.lab), rules)
+%s`, bench.Web(st.lab), *limit, rules)
 	return st.Enforce(ctx, st.lab.Server, text)
 }
