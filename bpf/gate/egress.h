@@ -5,7 +5,6 @@
 #include "gate/ingress.h"
 #include "gate/recognise/response.h"
 #include "gate/pools.h"
-#include "gate/recognise/brief_answer.h"
 #include "gate/window.h"
 
 /* A segment of a flow in the table. */
@@ -23,11 +22,6 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   w->says = 0;
   w->flow.room = MAX_SERVICES;
   w->flow.id = 0;
-  struct brief_flow *b = find_brief(&w->key);
-  if (b && on_brief_out(skb, w, b)) {
-    see_to(skb, w, w->flow.room);
-    return TCX_NEXT;
-  }
   int verdict = on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);

@@ -2,7 +2,6 @@
 /* The gate where segments come in (tcx): what belongs to which connection, and what is to be
  * done with it; bpf/gate/ has how. */
 #pragma once
-#include "gate/brief.h"
 #include "gate/decide/rules.h"
 #include "gate/look.h"
 #include "gate/recognise/stream.h"
@@ -98,6 +97,24 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   return TCX_NEXT;
 }
 
+/* Makes an ordinary byte of one that is marked as urgent (RFC 9293, 3.8.5): stacks leave those out of what
+ * servers read, which then would not be what was decided on. */
+__noinline int clear_urgent(struct __sk_buff *skb, struct work *w) {
+  struct scene sc;
+  if (!w)
+    return 0;
+  if (!open_scene(&sc, gate_slot(w, skb->ifindex)) || sc.config->protocol == PROTOCOL_TCP || is_lenient(&sc))
+    return 0;
+  __be16 was, now;
+  __u32 at = w->s.l4 + 12, check = w->s.l4 + 16; /* the word with the flags, the checksum */
+  if (bpf_skb_load_bytes(skb, at, &was, 2))
+    return 0;
+  now = was & bpf_htons((__u16)~TCP_URG);
+  if (bpf_skb_store_bytes(skb, at, &now, 2, 0) || bpf_l4_csum_replace(skb, check, was, now, 2))
+    count_reason(REASON_CLONE_FAULT, false, false);
+  return 0;
+}
+
 /* A connection without a flow, or whose flow is to be made anew. */
 static __always_inline int begin_flow(struct __sk_buff *skb, struct work *w, int step) {
   if (step == STEP_UNTRACKED)
@@ -189,6 +206,10 @@ static __always_inline int bare_step(struct __sk_buff *skb, struct work *w, stru
 
 /* What a segment to a port of the gate is. *flow: the entry of its connection, if it is in the table. */
 static __always_inline int first_step(struct __sk_buff *skb, struct work *w, struct flow **flow) {
+  if (!(w->s.flags & (TCP_ACK | TCP_RST)))
+    return TCX_NEXT; /* no stack takes it */
+  if (w->s.flags & TCP_URG)
+    clear_urgent(skb, w);
   struct flow *f = *flow = find_by_key(&flows, &w->key);
   if (!f)
     return STEP_UNTRACKED;
@@ -210,10 +231,7 @@ static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w)
     return on_syn(skb, w);
   w->flow.room = MAX_SERVICES;
   struct flow *f = NULL;
-  int step = brief_step(skb, w);
-  if (step == STEP_UNTRACKED)
-    step = first_step(skb, w, &f);
-  int verdict = take_steps(skb, w, f, step);
+  int step = first_step(skb, w, &f), verdict = take_steps(skb, w, f, step);
   see_to(skb, w, w->flow.room);
   return verdict;
 }
