@@ -19,8 +19,8 @@ type debs struct {
 	previousCommit    string
 }
 
-// makeDebs makes the package of this tree and that of an earlier commit in a folder.
-func makeDebs(ctx context.Context, dir, previous string) (d debs, err error) {
+// makeDebs makes the package of this tree in a folder, and if it is upgraded from, that of an earlier commit.
+func makeDebs(ctx context.Context, dir, previous string, upgraded bool) (d debs, err error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return d, err
 	}
@@ -35,6 +35,9 @@ func makeDebs(ctx context.Context, dir, previous string) (d debs, err error) {
 		return d, fmt.Errorf("ask for the version of %q: %w", d.current, err)
 	}
 	d.currentVersion = strings.TrimSpace(string(version))
+	if !upgraded {
+		return d, nil
+	}
 	tree, err := filepath.Abs(filepath.Join(dir, "..", "previous"))
 	if err != nil {
 		return d, err

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -18,6 +20,31 @@ ip -n net addr add ` + crowd + `/24 dev out0; ip -n net addr add ` + visitor + `
 	comes  = `sudo ip netns exec net wrk -t1 -c100 -d10m -H 'Accept-Encoding: gzip' http://10.7.0.1/report.html`
 )
 
+// night protects a fresh machine, and has a crowd and a mistake come over it.
+func (s *story) night(ctx context.Context, d debs) error {
+	s.chapter("A Debian 13, with nginx")
+	s.settle()
+	s.do("seq 100000 | sudo tee /var/www/html/report.html >/dev/null")
+	s.do(inventory + " >before")
+	s.do(network + " # for clients")
+
+	s.chapter("From a fresh machine to a protected nginx")
+	s.install(d.current)
+
+	s.chapter("An incident")
+	if err := s.incident(); err != nil {
+		return err
+	}
+
+	s.chapter("A wrong policy, and the way back")
+	s.mistake()
+
+	s.chapter("Remove all of it")
+	s.leave()
+	s.purge()
+	return s.end(ctx)
+}
+
 // install goes the short way from a machine with nginx to a protected one, and says how long that took.
 func (s *story) install(deb string) {
 	begin := time.Now()
@@ -28,10 +55,9 @@ func (s *story) install(deb string) {
 		"sudo systemctl enable --now narthex",
 		"sudo narthex status",
 	} {
-		s.commands++
 		s.do(c)
 	}
-	s.took = time.Since(begin)
+	s.note(fmt.Sprintf("Five commands, %d s.", int(time.Since(begin).Seconds())+1))
 	s.visited(5)
 	s.check(strings.Contains(s.do("sudo narthex status"), "enforcing"), "nothing is enforced")
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command machine does on a Debian 13 of its own, in a virtual machine, what a user does: installs the
-// package, follows the tutorial, reboots, upgrades and purges. It writes a page of what it saw.
+// package, follows the tutorial, reboots, upgrades and purges; and on another, mends an incident. It
+// writes transcripts of that.
 package main
 
 import (
@@ -10,9 +11,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +28,7 @@ var inventoryScript []byte
 
 func main() {
 	previous := flag.String("previous", "", "`commit` that is upgraded from; the last tag or the commit before by default")
-	page := flag.String("page", "docs/machine.md", "`file` for what was seen")
+	only := flag.String("only", "", "`part` that is played, life or incident; both by default")
 	dir := flag.String("dir", "build/machine", "`folder` for the image, which stays, and all else")
 	limit := flag.Duration("limit", 90*time.Minute, "how long it may take")
 	flag.Parse()
@@ -33,15 +36,21 @@ func main() {
 	defer cancel()
 	ctx, cancel = context.WithTimeoutCause(ctx, *limit, errors.New("the time limit has passed (-limit)"))
 	defer cancel()
-	if err := all(ctx, *dir, *previous, *page); err != nil {
+	if err := all(ctx, *dir, *previous, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "machine:", err)
 		os.Exit(1)
 	}
 }
 
-func all(ctx context.Context, dir, previous, page string) error {
+// parts are played each on a machine of its own.
+var parts = map[string]func(*story, context.Context, debs) error{"life": (*story).live, "incident": (*story).night}
+
+func all(ctx context.Context, dir, previous, only string) error {
+	if only != "" && parts[only] == nil {
+		return fmt.Errorf("there is no part %q: name life or incident", only)
+	}
 	files := filepath.Join(dir, "files")
-	d, err := makeDebs(ctx, files, previous)
+	d, err := makeDebs(ctx, files, previous, only != "incident")
 	if err != nil {
 		return err
 	}
@@ -56,6 +65,18 @@ func all(ctx context.Context, dir, previous, page string) error {
 	if err := makeDisk(ctx, files, second, "256M"); err != nil {
 		return err
 	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if only == "" || only == name {
+			if err := play(ctx, name, dir, img, second, d); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// play boots a machine for a part, and writes a transcript beside this source.
+func play(ctx context.Context, name, dir string, img image, second string, d debs) error {
 	begin := time.Now()
 	m, err := boot(ctx, dir, img, second)
 	if err != nil {
@@ -63,27 +84,17 @@ func all(ctx context.Context, dir, previous, page string) error {
 	}
 	defer m.kill()
 	s := &story{m: m}
-	if err := s.live(ctx, d); err != nil {
+	if err := parts[name](s, ctx, d); err != nil {
 		return m.failed(err)
 	}
 	if len(s.faults) > 0 {
 		return fmt.Errorf("%d faults:\n%s", len(s.faults), strings.Join(s.faults, "\n"))
 	}
-	return s.save(page, d, time.Since(begin))
-}
-
-// introduction is the page.
-//
-//go:embed page.md
-var introduction string
-
-// save writes the page, and beside this source the transcript.
-func (s *story) save(page string, d debs, took time.Duration) error {
-	text := strings.NewReplacer("{date}", time.Now().UTC().Format(time.DateOnly), "{version}", d.currentVersion,
-		"{previous}", d.previousCommit, "{minutes}", fmt.Sprint(int(took.Minutes())+1),
-		"{commands}", fmt.Sprint(s.commands), "{seconds}", fmt.Sprint(int(s.took.Seconds())+1)).Replace(introduction)
-	if err := os.WriteFile("test/machine/transcript.txt", []byte(strings.TrimSpace(s.told.String())+"\n"), 0o644); err != nil {
-		return err
+	version := d.currentVersion
+	if name == "life" {
+		version += ", upgraded from commit " + d.previousCommit + ","
 	}
-	return os.WriteFile(page, []byte(text), 0o644)
+	text := fmt.Sprintf("On %s, with package %s in %d minutes.\n\n%s\n", time.Now().UTC().Format(time.DateOnly), version,
+		int(time.Since(begin).Minutes())+1, strings.TrimSpace(s.told.String()))
+	return os.WriteFile(filepath.Join("test/machine", name+".txt"), []byte(text), 0o644)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 )
 
 // story is what happens on the machine: it executes commands, tells of them, and collects what
@@ -17,9 +16,6 @@ type story struct {
 	told   bytes.Buffer
 	faults []string
 	err    error // why commands are not executed any more
-
-	commands int           // of the way from a fresh machine to a protected nginx
-	took     time.Duration // what that took
 }
 
 // tell adds to the transcript.
