@@ -110,7 +110,7 @@ kernels: ## try all on stock Debian kernels, in virtual machines; KERNELS="6.12 
 	$(SUDO) go run ./test/kernels -kernels "$(KERNELS)" $(if $(QUICK),-quick) $(if $(UPDATE),-update test/verifier/baseline.json) $(KERNELARGS)
 
 .PHONY: machine
-machine: ## install, follow the tutorial, reboot, upgrade and purge on a Debian 13 of its own (15 min, root)
+machine: ## install, follow the tutorial, reboot, upgrade and purge on a Debian 13 of its own, and mend an incident on another (30 min, root)
 	@scripts/setup machine
 	$(SUDO) go run ./test/machine $(if $(PREVIOUS),-previous $(PREVIOUS)) $(MACHINEARGS)
 
