@@ -46,6 +46,7 @@ func TestMatches(t *testing.T) {
 		{"1.2ms / 8.1ms", "- / -\n", true, true},
 		{"4 by policy", "8 by policy, overload\n", true, true},
 		{"4 by policy, overload", "8 by policy\n", true, true},
+		{"4 by policy  503", "4 by policy, overload  503\n", true, true},
 		{"4 by policy", "4 by policy, overload\n", false, false},
 		{"a.c", "abc\n", false, false},
 		{"a", "note: /sys/fs/bpf/narthex is mounted for this process alone: ...\na\n", false, true},
