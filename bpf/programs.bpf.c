@@ -19,11 +19,18 @@ int narthex_xdp_syn(struct xdp_md *ctx) { return xdp_syn(ctx); }
 SEC("tcx/ingress")
 int narthex_tcx_syn(struct __sk_buff *skb) { return tcx_syn(skb); }
 
-SEC("tcx/ingress")
+/* These go on in each other: of one kind, for all that they are attached to different sides. */
+SEC("tc")
 int narthex_gate_in(struct __sk_buff *skb) { return gate_ingress(skb); }
 
-SEC("tcx/egress")
+SEC("tc")
+int narthex_gate_decide(struct __sk_buff *skb) { return gate_decide(skb); }
+
+SEC("tc")
 int narthex_gate_out(struct __sk_buff *skb) { return gate_egress(skb); }
+
+SEC("tc")
+int narthex_gate_attend(struct __sk_buff *skb) { return gate_attend(skb); }
 
 SEC("tc")
 int narthex_gate_tick(struct __sk_buff *skb) { return gate_tick(skb); }

@@ -25,7 +25,7 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   int verdict = on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
-  see_to(skb, w, w->flow.room);
+  w->due = what_is_needed(w->flow.room);
   return verdict == STEP_STALE ? TCX_NEXT : verdict;
 }
 
@@ -35,11 +35,7 @@ static __always_inline int gate_kicked(struct __sk_buff *skb) {
   struct work *w = enter_run();
   if (!w)
     return drop(REASON_NESTING);
-  int verdict = serve_due(skb, w, room, ifindex);
-  if (verdict == TCX_REDIRECT)
-    verdict = bpf_redirect(w->out.ifindex, w->out.flags);
-  leave_run();
-  return verdict;
+  return end_run(w, serve_due(skb, w, room, ifindex));
 }
 
 /* Looks at flows that came on this interface, for a packet of another. */
@@ -70,11 +66,9 @@ static __always_inline int gate_egress(struct __sk_buff *skb) {
   struct work *w = enter_run();
   if (!w)
     return let_pass(REASON_NESTING);
+  w->due = 0;
   int verdict = TCX_NEXT;
   if (read_segment(skb, &w->s) == PARSED_SYN && is_gate_port(w->s.p.sport))
     verdict = segment_out(skb, w);
-  if (verdict == TCX_REDIRECT)
-    verdict = bpf_redirect(w->out.ifindex, w->out.flags);
-  leave_run();
-  return verdict;
+  return finish(skb, w, verdict);
 }

@@ -3,7 +3,7 @@
  * done with it; bpf/gate/ has how. */
 #pragma once
 #include "gate/decide/rules.h"
-#include "gate/look.h"
+#include "gate/next.h"
 #include "gate/recognise/stream.h"
 #include "gate/recognise/syn.h"
 #include "gate/recognise/untracked.h"
@@ -124,8 +124,8 @@ static __always_inline int begin_flow(struct __sk_buff *skb, struct work *w, int
   return step == STEP_FIRST_REQUEST ? on_first_request(skb, w) : step;
 }
 
-/* `f` is the entry of w->flow. */
-static __always_inline int take_step(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
+/* Finds out what the segment is. `f` is the entry of w->flow. */
+static __always_inline int recognise_step(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
   switch (step) {
   case STEP_WAITING:
     return on_waiting(skb, w, f);
@@ -150,6 +150,27 @@ static __always_inline int take_step(struct __sk_buff *skb, struct work *w, stru
     return on_unfollowed(skb, w, f);
   case STEP_STREAM:
     return on_stream(skb, w, f);
+  }
+  return step;
+}
+
+/* Goes from a step to one that decides, or to the verdict. */
+static __always_inline int recognise(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
+  for (int i = 0; i < LONGEST_WAY && is_recognising(step); i++) {
+    if (step > STEP_UNDERWAY) {
+      step = f ? recognise_step(skb, w, f, step) : drop(REASON_RACE);
+      continue;
+    }
+    step = begin_flow(skb, w, step);
+    if (is_recognising(step))
+      f = find_by_key(&flows, &w->key);
+  }
+  return is_recognising(step) ? TCX_NEXT : step;
+}
+
+/* Decides. `f` is the entry of w->flow. */
+static __always_inline int decide_step(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
+  switch (step) {
   case STEP_READ:
     w->why = read_rules(skb, w);
     w->read = 1;
@@ -175,19 +196,13 @@ static __always_inline int take_step(struct __sk_buff *skb, struct work *w, stru
   return step;
 }
 
-/* Goes from a step to the verdict. */
-static __always_inline int take_steps(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
-  for (int i = 0; i < MAX_WAY && step >= STEP_UNTRACKED; i++) {
-    if (step <= STEP_UNDERWAY) {
-      step = begin_flow(skb, w, step);
-      if (step < STEP_UNTRACKED)
-        return step;
-      f = find_by_key(&flows, &w->key);
-    }
-    if (!f)
-      return drop(REASON_RACE);
-    step = take_step(skb, w, f, step);
-  }
+/* Goes from a step that decides to the verdict. */
+static __always_inline int decide_request(struct __sk_buff *skb, struct work *w, int step) {
+  struct flow *f = find_by_key(&flows, &w->key);
+  if (!f)
+    return drop(REASON_RACE);
+  for (int i = 0; i < LONGEST_DECISION && step >= STEP_READ; i++)
+    step = decide_step(skb, w, f, step);
   return step < STEP_UNTRACKED ? step : TCX_NEXT;
 }
 
@@ -221,8 +236,9 @@ static __always_inline int first_step(struct __sk_buff *skb, struct work *w, str
   return flow_step(skb, w, f);
 }
 
-/* Decides on a segment to a port of the gate. */
-static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w) {
+/* What is to be done with a segment to a port of the gate: a verdict, or a step that decides. w->due: what
+ * else is to be done. */
+static __always_inline int recognise_segment(struct __sk_buff *skb, struct work *w) {
   incoming_key(&w->key, &w->s.p);
   clear_attribution(w);
   w->crowded = 0;
@@ -231,9 +247,11 @@ static __always_inline int decide_segment(struct __sk_buff *skb, struct work *w)
     return on_syn(skb, w);
   w->flow.room = MAX_SERVICES;
   struct flow *f = NULL;
-  int step = first_step(skb, w, &f), verdict = take_steps(skb, w, f, step);
-  see_to(skb, w, w->flow.room);
-  return verdict;
+  int step = first_step(skb, w, &f);
+  step = recognise(skb, w, f, step);
+  if (step < STEP_UNTRACKED)
+    w->due = what_is_needed(w->flow.room);
+  return step;
 }
 
 static __always_inline int gate_ingress(struct __sk_buff *skb) {
@@ -244,13 +262,19 @@ static __always_inline int gate_ingress(struct __sk_buff *skb) {
   struct work *w = enter_run();
   if (!w)
     return let_pass(REASON_NESTING);
-  int verdict = TCX_NEXT;
+  w->due = 0;
+  int step = TCX_NEXT;
   if (read_segment(skb, &w->s) == PARSED_SYN && is_gate_port(w->s.p.dport))
-    verdict = decide_segment(skb, w);
-  /* Last, because the kernel notes but one redirection at a time, and runs within this one
-   * may have had theirs. */
-  if (verdict == TCX_REDIRECT)
-    verdict = bpf_redirect(w->out.ifindex, w->out.flags);
-  leave_run();
-  return verdict;
+    step = recognise_segment(skb, w);
+  return step < STEP_UNTRACKED ? finish(skb, w, step) : go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
+}
+
+/* Goes on with the run that narthex_gate_in has begun. */
+static __always_inline int gate_decide(struct __sk_buff *skb) {
+  struct work *w = current_run();
+  if (!w)
+    return let_pass(REASON_NESTING);
+  int verdict = decide_request(skb, w, w->step);
+  w->due = what_is_needed(w->flow.room);
+  return finish(skb, w, verdict);
 }

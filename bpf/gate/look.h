@@ -323,10 +323,27 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
   return MAX_LOOKS;
 }
 
-/* What every packet of a service sees to when it has been decided on. */
-static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot) {
-  see_to_room(skb, slot);
-  struct watch_ring *ring = the_watches();
-  if (seems_watchful(ring))
+/* What a packet of a service sees to when it has been decided on. */
+enum need {
+  NEED_ROOM = 1,  /* something is due in its room */
+  NEED_ABOVE = 2, /* or may be in what that shares places with */
+  NEED_LOOKS = 4  /* flows are to be looked at */
+};
+
+/* A set of enum need, at a glance; what seems needed must be seen to then. */
+static __always_inline __u32 what_is_needed(__u32 slot) {
+  __u32 needs = 0;
+  struct room *r = room_of(slot);
+  if (r)
+    needs = (seems_due(r) ? NEED_ROOM : 0) | (r->pooled ? NEED_ABOVE : 0);
+  return needs | (seems_watchful(the_watches()) ? NEED_LOOKS : 0);
+}
+
+static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot, __u32 needs) {
+  if (needs & NEED_ROOM)
+    attend(skb, slot);
+  if (needs & NEED_ABOVE)
+    attend_above(skb, slot);
+  if (needs & NEED_LOOKS)
     look_round(skb, w);
 }

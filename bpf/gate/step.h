@@ -4,7 +4,7 @@
 #include "observe/counters.h"
 
 /* What is to be done with the segment next. A function that has found out what it is returns the next step
- * and does not call it, for calls within calls take stack; take_steps() does. TCX_NEXT, TCX_DROP and
+ * and does not call it, for calls within calls take stack; recognise() does, and decide_request(). TCX_NEXT, TCX_DROP and
  * TCX_REDIRECT are verdicts, and end it.
  *
  *                       it is known that                            what follows
@@ -38,9 +38,12 @@ enum step {
   STEP_STALE, /* the flow went on meanwhile: look again */
 };
 
-/* Steps from one to the last at most; those that lead to a flow count as one, and so do READ and JUDGE:
- * AGAIN, BODY, SERVED, IDLE, NEXT, UNFOLLOWED, FIRST_REQUEST, READ, REJECT. */
-#define MAX_WAY 9
+/* Steps of recognise/ from one to the last at most; those that lead to a flow count as one: AGAIN, BODY, SERVED,
+ * IDLE, NEXT, UNFOLLOWED, FIRST_REQUEST. Of decide/: READ or JUDGE, REJECT. */
+#define LONGEST_WAY 7
+#define LONGEST_DECISION 2
+
+static __always_inline bool is_recognising(int step) { return step >= STEP_UNTRACKED && step < STEP_READ; }
 
 /* How long what was released may need to the stack, ns. */
 #define ON_ITS_WAY 100000000ULL

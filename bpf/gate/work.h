@@ -136,6 +136,8 @@ struct work {
   __u8 pad2;        /* 0 */
   struct packet
       from; /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
+  int step;  /* where the run goes on in another program: a step, or the verdict; from go_on() on */
+  __u32 due; /* a set of enum need: what is to be seen to behind the verdict; in kicks: never */
   /* Each function that uses these sets them first, or says that its caller has. */
   __u64 now;
   __u64 places;            /* that limits have given to the request: in apply_rule() */
@@ -214,13 +216,6 @@ static __always_inline struct work *enter_run(void) {
   return w;
 }
 
-static __always_inline void leave_run(void) {
-  __u32 zero = 0;
-  __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
-  if (depth)
-    --*depth;
-}
-
 /* Number of the run at hand, 0 of the outermost. */
 static __always_inline __u32 run_level(void) {
   __u32 zero = 0;
@@ -228,12 +223,24 @@ static __always_inline __u32 run_level(void) {
   return depth ? *depth - 1 : MAX_NESTING;
 }
 
+/* The run that another program has begun. */
+static __always_inline struct work *current_run(void) {
+  __u32 level = run_level();
+  return bpf_map_lookup_elem(&works, &level);
+}
+
+static __always_inline void leave_run(void) {
+  __u32 zero = 0;
+  __u32 *depth = bpf_map_lookup_elem(&nesting, &zero);
+  if (depth)
+    --*depth;
+}
+
 /* The run's own memory, from where it may be put into maps. */
 static __always_inline struct work *work_in_map(struct work *w) {
   if (has_memory_keys)
     return w;
-  __u32 level = run_level();
-  return bpf_map_lookup_elem(&works, &level);
+  return current_run();
 }
 
 /* Tells what became of the request of w->flow. */

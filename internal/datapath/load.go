@@ -129,8 +129,8 @@ func (in *Instance) larger(rules int) (*objects, error) {
 }
 
 // load makes objects from the maps that exist where their layout is this binary's, and
-// new maps otherwise. It owns the existing maps from then on. The policy image is always
-// new: attached programs keep theirs, which may have another form.
+// new maps otherwise. It owns the existing maps from then on. What is of one load alone
+// is always new: attached programs keep theirs.
 func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, error) {
 	spec, err := loadNarthex()
 	if err != nil {
@@ -162,13 +162,17 @@ func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, er
 	return o, errors.Join(err, record(o.Journal, keyGateMark, strconv.FormatUint(uint64(mark), 10)))
 }
 
+// ofOneLoad are the maps that no other programs may meet: the policy image has their form, and they go on in
+// the next program.
+var ofOneLoad = []string{narthexMapPolicyImage, narthexMapNextPrograms}
+
 // sortOut says which of the existing maps go on, and which have another layout and are
 // replaced. The maps of the waiting rooms refer to each other: they go on together or not at
 // all. What waits then is sent again by its clients.
 func (in *Instance) sortOut(spec *ebpf.CollectionSpec, existing map[string]*ebpf.Map) (reused, retired map[string]*ebpf.Map) {
 	fits := func(name string, m *ebpf.Map) bool {
 		s := spec.Maps[name]
-		return s != nil && name != narthexMapPolicyImage && s.Compatible(m) == nil
+		return s != nil && !slices.Contains(ofOneLoad, name) && s.Compatible(m) == nil
 	}
 	together := true
 	for _, name := range roomMaps {
@@ -287,6 +291,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapAnswers:          o.Answers,
 		narthexMapLists:            o.Lists,
 		narthexMapListMatches:      o.ListMatches,
+		narthexMapNextPrograms:     o.NextPrograms,
 	}
 }
 
@@ -321,6 +326,11 @@ func (o *objects) pin(p pins) error {
 func (in *Instance) switchLinks(before *slots) error {
 	if !in.objects.unswitched {
 		return nil
+	}
+	// The kernel empties an array of programs that no pin and no process holds: that of the old programs and
+	// that of the new ones are pinned until all are switched.
+	if err := pinBeside(in.objects.NextPrograms, in.pins.mapPath(narthexMapNextPrograms)); err != nil {
+		return err
 	}
 	var all error
 	for _, a := range in.policed {

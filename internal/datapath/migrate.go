@@ -26,7 +26,7 @@ func (o *objects) migrate() (notes []string, err error) {
 	}
 	for name, old := range o.retired {
 		now := pinned[name]
-		if now == nil || name == narthexMapPolicyImage || slices.Contains(roomMaps, name) {
+		if now == nil || slices.Contains(ofOneLoad, name) || slices.Contains(roomMaps, name) {
 			continue
 		}
 		if name == narthexMapLearnedClients {

@@ -434,6 +434,14 @@ type narthexMirrored struct {
 	_       [4]byte
 }
 
+type narthexNextProgram uint32
+
+const (
+	narthexNextProgramNEXT_DECIDE narthexNextProgram = 0
+	narthexNextProgramNEXT_ATTEND narthexNextProgram = 1
+	narthexNextProgramNEXT_LEN    narthexNextProgram = 2
+)
+
 type narthexNode struct {
 	_     structs.HostLayout
 	Key   uint64
@@ -761,7 +769,8 @@ const (
 	narthexReasonREASON_STALLED       narthexReason = 41
 	narthexReasonREASON_REQUESTS      narthexReason = 42
 	narthexReasonREASON_AT_ONCE       narthexReason = 43
-	narthexReasonREASON_LEN           narthexReason = 44
+	narthexReasonREASON_NO_PROGRAM    narthexReason = 44
+	narthexReasonREASON_LEN           narthexReason = 45
 )
 
 type narthexRefusal struct {
@@ -1111,6 +1120,8 @@ type narthexWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
+	Step   int32
+	Due    uint32
 	Now    uint64
 	Places uint64
 	Earns  uint64
@@ -1278,6 +1289,7 @@ const (
 	narthexMapMirrorRing          = "mirror_ring"
 	narthexMapMirroredRecords     = "mirrored_records"
 	narthexMapNesting             = "nesting"
+	narthexMapNextPrograms        = "next_programs"
 	narthexMapOpenings            = "openings"
 	narthexMapParkedSockets       = "parked_sockets"
 	narthexMapPolicyImage         = "policy_image"
@@ -1302,6 +1314,8 @@ const (
 	narthexMapUpperDevices        = "upper_devices"
 	narthexMapWatches             = "watches"
 	narthexMapWorks               = "works"
+	narthexProgNarthexGateAttend  = "narthex_gate_attend"
+	narthexProgNarthexGateDecide  = "narthex_gate_decide"
 	narthexProgNarthexGateIn      = "narthex_gate_in"
 	narthexProgNarthexGateOut     = "narthex_gate_out"
 	narthexProgNarthexGateReset   = "narthex_gate_reset"
@@ -1393,6 +1407,8 @@ type narthexSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexProgramSpecs struct {
+	NarthexGateAttend  *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide  *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
@@ -1437,6 +1453,7 @@ type narthexMapSpecs struct {
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	NextPrograms     *ebpf.MapSpec `ebpf:"next_programs"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	ParkedSockets    *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
@@ -1548,6 +1565,7 @@ type narthexMaps struct {
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting          *ebpf.Map `ebpf:"nesting"`
+	NextPrograms     *ebpf.Map `ebpf:"next_programs"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	ParkedSockets    *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
@@ -1601,6 +1619,7 @@ func (m *narthexMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.NextPrograms,
 		m.Openings,
 		m.ParkedSockets,
 		m.PolicyImage,
@@ -1672,6 +1691,8 @@ type narthexVariables struct {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexPrograms struct {
+	NarthexGateAttend  *ebpf.Program `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide  *ebpf.Program `ebpf:"narthex_gate_decide"`
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
@@ -1689,6 +1710,8 @@ type narthexPrograms struct {
 
 func (p *narthexPrograms) Close() error {
 	return _NarthexClose(
+		p.NarthexGateAttend,
+		p.NarthexGateDecide,
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,

@@ -80,15 +80,24 @@ type pinned interface{ Pin(string) error }
 
 // pin puts an object at a path in place of what is there.
 func pin(o pinned, path string) error {
-	fresh := path + "~"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := pinBeside(o, path); err != nil {
 		return err
 	}
-	if err := o.Pin(fresh); err != nil {
+	return os.Rename(fresh(path), path)
+}
+
+// pinBeside pins an object beside the one in whose place pin will put it.
+func pinBeside(o pinned, path string) error {
+	if err := os.Remove(fresh(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := o.Pin(fresh(path)); err != nil {
 		return fmt.Errorf("pinning %q: %w", path, err)
 	}
-	return os.Rename(fresh, path)
+	return nil
 }
+
+func fresh(path string) string { return path + "~" }
 
 // mountBPFFS makes sure that root is in a BPF file system.
 func mountBPFFS(root string) error {

@@ -68,6 +68,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_STALLED:       "stalled",
 	narthexReasonREASON_REQUESTS:      "requests",
 	narthexReasonREASON_AT_ONCE:       "at_once",
+	narthexReasonREASON_NO_PROGRAM:    "no_program",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -17,17 +17,18 @@ type part struct {
 	programs []string
 }
 
-// largestPart is the program whose verification takes as long as that of all others together.
-var largestPart = part{FeatureGate, []string{narthexProgNarthexGateIn}}
-
-// parts are what the object's programs are loaded in.
+// parts are what the object's programs are loaded in. Those of the gate that are large are parts of their own,
+// for parts are verified beside each other.
 var parts = []part{
-	{FeatureXDP, []string{narthexProgNarthexXdpSyn}},
-	{FeatureTraffic, []string{narthexProgNarthexTcxSyn}},
+	{FeatureGate, []string{narthexProgNarthexGateIn}},
+	{FeatureGate, []string{narthexProgNarthexGateDecide}},
+	{FeatureGate, []string{narthexProgNarthexGateOut}},
 	{FeatureGate, []string{
-		narthexProgNarthexGateOut, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
+		narthexProgNarthexGateAttend, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
 		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
 	}},
+	{FeatureXDP, []string{narthexProgNarthexXdpSyn}},
+	{FeatureTraffic, []string{narthexProgNarthexTcxSyn}},
 	{FeatureCgroup, []string{narthexProgNarthexSockops, narthexProgNarthexSockOlder}},
 }
 
@@ -37,6 +38,8 @@ func (p *narthexPrograms) places() map[string]**ebpf.Program {
 		narthexProgNarthexXdpSyn:      &p.NarthexXdpSyn,
 		narthexProgNarthexTcxSyn:      &p.NarthexTcxSyn,
 		narthexProgNarthexGateIn:      &p.NarthexGateIn,
+		narthexProgNarthexGateDecide:  &p.NarthexGateDecide,
+		narthexProgNarthexGateAttend:  &p.NarthexGateAttend,
 		narthexProgNarthexGateOut:     &p.NarthexGateOut,
 		narthexProgNarthexGateReset:   &p.NarthexGateReset,
 		narthexProgNarthexGateSteer:   &p.NarthexGateSteer,
@@ -66,36 +69,40 @@ func (o *objects) loadObjects(spec *ebpf.CollectionSpec, reused map[string]*ebpf
 	if err := shared.Assign(&o.narthexMaps); err != nil {
 		return err
 	}
+	if o.hasGate() {
+		next := map[narthexNextProgram]*ebpf.Program{
+			narthexNextProgramNEXT_DECIDE: o.NarthexGateDecide,
+			narthexNextProgramNEXT_ATTEND: o.NarthexGateAttend,
+		}
+		for key, prog := range next {
+			if err := o.NextPrograms.Put(uint32(key), prog); err != nil {
+				return fmt.Errorf("joining the gate's programs: %w", err)
+			}
+		}
+	}
 	if o.NarthexXdpSyn == nil && o.NarthexTcxSyn == nil {
 		return errors.Join(o.lacks(FeatureXDP), o.lacks(FeatureTraffic))
 	}
 	return nil
 }
 
-// loadParts loads the largest program beside the others: the kernel verifies one on the core of the thread that
-// loads it.
+// loadParts loads all parts at once: the kernel verifies each on the core of the thread that loads it.
 func (o *objects) loadParts(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) error {
-	var largest map[string]*ebpf.Program
-	var failed error
+	loaded := make([]map[string]*ebpf.Program, len(parts))
+	failed := make([]error, len(parts))
 	var loading sync.WaitGroup
-	if o.lacks(largestPart.feature) == nil {
-		loading.Go(func() { largest, failed = largestPart.load(spec, maps) })
-	}
-	var all error
-	for _, p := range parts {
+	for i, p := range parts {
 		if o.lacks(p.feature) == nil {
-			loaded, err := p.load(spec, maps)
-			all = errors.Join(all, o.keep(p, loaded, err))
+			loading.Go(func() { loaded[i], failed[i] = p.load(spec, maps) })
 		}
 	}
 	loading.Wait()
-	all = errors.Join(all, o.keep(largestPart, largest, failed))
-	if o.lacks(FeatureGate) != nil { // without one of its parts the other is of no use
-		for _, p := range append(parts, largestPart) {
-			if p.feature == FeatureGate {
-				o.drop(p)
-			}
-		}
+	var all error
+	for i, p := range parts {
+		all = errors.Join(all, o.keep(p, loaded[i], failed[i]))
+	}
+	if o.lacks(FeatureGate) != nil { // without one of its parts the others are of no use
+		o.dropGate()
 	}
 	return all
 }
@@ -134,12 +141,17 @@ func (o *objects) keep(p part, loaded map[string]*ebpf.Program, err error) error
 	return nil
 }
 
-// drop closes the programs of a part.
-func (o *objects) drop(p part) {
+// dropGate closes the programs of the gate.
+func (o *objects) dropGate() {
 	places := o.places()
-	for _, name := range p.programs {
-		_ = (*places[name]).Close()
-		*places[name] = nil
+	for _, p := range parts {
+		if p.feature != FeatureGate {
+			continue
+		}
+		for _, name := range p.programs {
+			_ = (*places[name]).Close()
+			*places[name] = nil
+		}
 	}
 }
 

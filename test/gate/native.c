@@ -77,6 +77,7 @@ static __u32 k_get_prandom_u32(void);
 static void *k_sk_storage_get(void *map, void *sk, void *value, __u64 flags);
 static long k_xdp_load_bytes(struct xdp_md *ctx, __u32 offset, void *to, __u32 length);
 static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
+static int k_next_program(struct __sk_buff *skb, __u32 next);
 
 #define bpf_map_lookup_elem k_map_lookup_elem
 #define ONLY_VALUE(type, map) ((type *)k_map_lookup_elem(&(map), &(__u32){0}))
@@ -113,8 +114,14 @@ static __u64 k_xdp_get_buff_len(struct xdp_md *ctx);
 /* Like a function's, for the struct has the helper's name. */
 #define bpf_spin_lock(lock) k_spin_lock(lock)
 #define bpf_spin_unlock(lock) k_spin_unlock(lock)
+/* A program does not return from one that it goes on in. */
+#define bpf_tail_call(ctx, programs, next) return k_next_program(ctx, next)
 
 #include "programs.bpf.c"
+
+static int k_next_program(struct __sk_buff *skb, __u32 next) {
+  return next == NEXT_DECIDE ? narthex_gate_decide(skb) : narthex_gate_attend(skb);
+}
 
 #include "native.h"
 

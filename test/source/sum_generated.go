@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "2813bff18a1d17f9eddb944240167aad"
+const compiled = "bd5ba8c5fb7d4c9845bccfeedfe348db"

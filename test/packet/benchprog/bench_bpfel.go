@@ -210,6 +210,14 @@ type BenchMirrored struct {
 	_       [4]byte
 }
 
+type BenchNextProgram uint32
+
+const (
+	BenchNextProgramNEXT_DECIDE BenchNextProgram = 0
+	BenchNextProgramNEXT_ATTEND BenchNextProgram = 1
+	BenchNextProgramNEXT_LEN    BenchNextProgram = 2
+)
+
 type BenchNote struct {
 	_    structs.HostLayout
 	Text [128]uint8
@@ -633,6 +641,8 @@ type BenchWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
+	Step   int32
+	Due    uint32
 	Now    uint64
 	Places uint64
 	Earns  uint64
@@ -814,6 +824,7 @@ const (
 	BenchMapMirrorRing          = "mirror_ring"
 	BenchMapMirroredRecords     = "mirrored_records"
 	BenchMapNesting             = "nesting"
+	BenchMapNextPrograms        = "next_programs"
 	BenchMapOpenings            = "openings"
 	BenchMapParkedSockets       = "parked_sockets"
 	BenchMapPolicyImage         = "policy_image"
@@ -853,6 +864,8 @@ const (
 	BenchProgBenchScene         = "bench_scene"
 	BenchProgBenchSegment       = "bench_segment"
 	BenchProgBenchUrl           = "bench_url"
+	BenchProgNarthexGateAttend  = "narthex_gate_attend"
+	BenchProgNarthexGateDecide  = "narthex_gate_decide"
 	BenchProgNarthexGateIn      = "narthex_gate_in"
 	BenchProgNarthexGateOut     = "narthex_gate_out"
 	BenchProgNarthexGateReset   = "narthex_gate_reset"
@@ -960,6 +973,8 @@ type BenchProgramSpecs struct {
 	BenchScene         *ebpf.ProgramSpec `ebpf:"bench_scene"`
 	BenchSegment       *ebpf.ProgramSpec `ebpf:"bench_segment"`
 	BenchUrl           *ebpf.ProgramSpec `ebpf:"bench_url"`
+	NarthexGateAttend  *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide  *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
 	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
@@ -1005,6 +1020,7 @@ type BenchMapSpecs struct {
 	MirrorRing       *ebpf.MapSpec `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.MapSpec `ebpf:"mirrored_records"`
 	Nesting          *ebpf.MapSpec `ebpf:"nesting"`
+	NextPrograms     *ebpf.MapSpec `ebpf:"next_programs"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	ParkedSockets    *ebpf.MapSpec `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.MapSpec `ebpf:"policy_image"`
@@ -1118,6 +1134,7 @@ type BenchMaps struct {
 	MirrorRing       *ebpf.Map `ebpf:"mirror_ring"`
 	MirroredRecords  *ebpf.Map `ebpf:"mirrored_records"`
 	Nesting          *ebpf.Map `ebpf:"nesting"`
+	NextPrograms     *ebpf.Map `ebpf:"next_programs"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	ParkedSockets    *ebpf.Map `ebpf:"parked_sockets"`
 	PolicyImage      *ebpf.Map `ebpf:"policy_image"`
@@ -1172,6 +1189,7 @@ func (m *BenchMaps) Close() error {
 		m.MirrorRing,
 		m.MirroredRecords,
 		m.Nesting,
+		m.NextPrograms,
 		m.Openings,
 		m.ParkedSockets,
 		m.PolicyImage,
@@ -1259,6 +1277,8 @@ type BenchPrograms struct {
 	BenchScene         *ebpf.Program `ebpf:"bench_scene"`
 	BenchSegment       *ebpf.Program `ebpf:"bench_segment"`
 	BenchUrl           *ebpf.Program `ebpf:"bench_url"`
+	NarthexGateAttend  *ebpf.Program `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide  *ebpf.Program `ebpf:"narthex_gate_decide"`
 	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
 	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
 	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
@@ -1291,6 +1311,8 @@ func (p *BenchPrograms) Close() error {
 		p.BenchScene,
 		p.BenchSegment,
 		p.BenchUrl,
+		p.NarthexGateAttend,
+		p.NarthexGateDecide,
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,

@@ -534,6 +534,8 @@ type RulesWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
+	Step   int32
+	Due    uint32
 	Now    uint64
 	Places uint64
 	Earns  uint64
