@@ -31,6 +31,21 @@ struct {
 static const __u8 reset_options[RESET_OPTIONS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
+/* The option of RFC 2018 with one block, network byte order, behind two that mean nothing. */
+struct sack {
+  __be32 option;
+  __be32 left;
+  __be32 right;
+};
+
+#define SACK_OPTION 0x0101050a
+
+/* Writes what w->emission says of bytes that have come beyond others. */
+static __always_inline int put_sack(struct __sk_buff *skb, const struct emission *e, __u32 at) {
+  struct sack s = {bpf_htonl(SACK_OPTION), bpf_htonl(e->left), bpf_htonl(e->right)};
+  return bpf_skb_store_bytes(skb, at, &s, sizeof(s), BPF_F_RECOMPUTE_CSUM);
+}
+
 /* Writes the piece of a text that w->emission says. */
 static __always_inline int put_text(struct __sk_buff *skb, const struct emission *e, __u32 at) {
   __u32 number = e->text / ANSWER_STRIDE;
@@ -83,7 +98,7 @@ static __always_inline int put_tcp(struct __sk_buff *skb, const struct emission 
     return -1;
   if (e->to_server)
     return bpf_skb_store_bytes(skb, l4 + sizeof(tcp), reset_options, RESET_OPTIONS, BPF_F_RECOMPUTE_CSUM);
-  if (!options)
+  if (!e->times.option)
     return 0;
   struct timestamps t = {e->times.option, e->times.echo, e->times.value};
   return bpf_skb_store_bytes(skb, l4 + sizeof(tcp), &t, sizeof(t), BPF_F_RECOMPUTE_CSUM);
@@ -122,11 +137,12 @@ __noinline int emit(struct __sk_buff *skb, struct work *w) {
     return -1;
   const struct emission *e = &w->emission;
   __u32 l4 = e->l3 + (e->key.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
-  __u32 options = e->to_server ? RESET_OPTIONS : e->times.option ? TIMESTAMP_SIZE : 0;
+  __u32 times = e->times.option ? TIMESTAMP_SIZE : 0, beyond = e->beyond ? sizeof(struct sack) : 0;
+  __u32 options = e->to_server ? RESET_OPTIONS : times + beyond;
   __u32 data = l4 + sizeof(struct tcphdr) + options;
   if (bpf_skb_change_tail(skb, data + e->length, 0) || put_headers(skb, w, l4, options))
     return -1;
-  if (e->length && put_text(skb, e, data))
+  if ((e->length && put_text(skb, e, data)) || (e->beyond && put_sack(skb, e, data - sizeof(struct sack))))
     return -1;
   struct extent x = {.l3 = e->l3, .l4 = l4, .end = data + e->length, .send = !e->to_server};
   return seal(skb, &x, &e->key, w);
@@ -143,7 +159,7 @@ static __always_inline void set_reset(struct emission *e, const struct rejected 
   e->window = 0xffff;
   e->flags = TCP_RST | TCP_ACK;
   e->to_server = 1;
-  e->turns = 0;
+  e->turns = e->beyond = 0;
 }
 
 /* An acknowledgement of what the client has sent, in the server's place. */
@@ -158,6 +174,7 @@ static __always_inline void set_acknowledgement(struct emission *e, const struct
   e->flags = TCP_ACK;
   e->to_server = 0;
   e->turns = 1;
+  e->beyond = 0;
 }
 
 /* Segments that are sent at once at most (RFC 6928). */
@@ -284,8 +301,11 @@ __noinline int answer(struct __sk_buff *skb, struct work *w) {
   return send_flight(skb, w, r->ifindex);
 }
 
-/* What has to be known of a packet to answer it in the server's place. */
-static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, struct work *w) {
+/* Notes in w->rejected what has to be known of a packet to answer it in the server's place. Global, for the
+ * verifier to follow it once. */
+__noinline int note_packet(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return 0;
   struct rejected *r = &w->rejected;
   r->key = w->key;
   r->l3 = w->s.l3;
@@ -298,7 +318,12 @@ static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, str
   r->no_peer = is_only_cookie(&w->flow);
   if (!read_timestamps(skb, &w->s, &r->times))
     r->times.option = 0;
-  return r;
+  return 0;
+}
+
+static __always_inline struct rejected *note_rejected(struct __sk_buff *skb, struct work *w) {
+  note_packet(skb, w);
+  return &w->rejected;
 }
 
 /* Bytes that a slot takes whose frame is so long. */
@@ -321,4 +346,28 @@ __noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end, __u
     return send_out(w, skb->ifindex, 0);
   count_reason(REASON_CLONE_FAULT, true, false);
   return TCX_DROP;
+}
+
+/* Tells the client of a segment that comes before others, and is dropped, what its stack would be told: what
+ * is missing, so that it is sent again at once. The segment must come again as well, for which its client
+ * keeps it until it is acknowledged (RFC 2018, 8). Returns a verdict. */
+__noinline int tell_of_gap(struct __sk_buff *skb, struct work *w) {
+  if (!w)
+    return TCX_DROP;
+  struct endpoint *sock = &w->socket;
+  struct emission *e = &w->emission;
+  count_reason(REASON_GAP, true, false);
+  find_socket(skb, &w->key, sock);
+  __u32 has = sock->sequence, end = end_of(&w->s);
+  if (sock->state != BPF_TCP_ESTABLISHED || !before(has, w->s.seq) || before(has + sock->window, end) ||
+      before(w->s.ack, sock->acked) || before(sock->answer, w->s.ack))
+    return TCX_DROP;
+  note_rejected(skb, w)->end = has;
+  set_acknowledgement(e, &w->rejected);
+  e->seq = sock->answer;
+  e->window = sock->window >> (find_scale(skb, &w->key) & OWN_SCALE);
+  e->beyond = 1;
+  e->left = w->s.seq;
+  e->right = end;
+  return emit(skb, w) ? TCX_DROP : send_out(w, skb->ifindex, 0);
 }

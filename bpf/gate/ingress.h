@@ -148,6 +148,8 @@ static __always_inline int recognise_step(struct __sk_buff *skb, struct work *w,
     return on_next_request(skb, w, f);
   case STEP_UNFOLLOWED:
     return on_unfollowed(skb, w, f);
+  case STEP_GAP:
+    return tell_of_gap(skb, w);
   case STEP_STREAM:
     return on_stream(skb, w, f);
   }

@@ -23,6 +23,7 @@ enum step {
   STEP_NEXT,            /* the same, the connection's class is known NEXT_REQUEST, UNFOLLOWED */
   STEP_NEXT_REQUEST, /* the next request begins                   READ, JUDGE, TURN, GATHER, FIRST_REQUEST */
   STEP_UNFOLLOWED,   /* nobody knows where the next one begins    UNTRACKED */
+  STEP_GAP,          /* it comes before others, and is to be read behind them */
   STEP_STREAM,       /* tls, tcp: the client speaks               TURN, FIRST_REQUEST */
   /* decide/: w->flow is in the table; w->grown: its request is in its slot, which is claimed */
   STEP_READ,     /* a head is whole, and rules may say something     JUDGE */

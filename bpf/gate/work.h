@@ -28,6 +28,9 @@ struct emission {
   __u8 to_server;
   __u16 window; /* as the header says it: in units of the connection's scale */
   __u32 turns;  /* 1: the frame is as its client sent it, and goes back */
+  __u32 beyond; /* 1: what has come beyond others is told as well (SACK): */
+  __u32 left;   /* sequence numbers, of its first byte */
+  __u32 right;  /* and behind its last */
 };
 
 /* What the client of a rejected connection still has to be told. Host byte order. A text that takes several

@@ -229,6 +229,7 @@ func (w *world) toClient(o *out, frame []byte) {
 		w.logf("  gate to %d: %s", c.number, c.describe(&s, true))
 		w.checkWindow(c, &s, frame)
 		w.checkPage(c, &s)
+		w.checkSACK(c, &s)
 	}
 	// A reset is not sent again to who has nothing to send: nobody would ever hear of it.
 	last := s.flags&flagRST != 0 && c.acked == c.sent
@@ -308,6 +309,21 @@ func (w *world) checkPage(c *conn, s *segment) {
 		w.fail("client %d is told a page from %d on, and before from %d on", c.number, begin, c.page)
 	}
 	c.page, c.paged = begin, true
+}
+
+// checkSACK looks whether what the gate says to have come is what the client has sent beyond what is acknowledged.
+func (w *world) checkSACK(c *conn, s *segment) {
+	options := s.options
+	if s.clock != 0 {
+		options = options[12:]
+	}
+	if len(options) < 12 || binary.BigEndian.Uint32(options) != 0x0101050a || c.liar || c.forged {
+		return
+	}
+	left, right := binary.BigEndian.Uint32(options[4:]), binary.BigEndian.Uint32(options[8:])
+	if !before(s.ack, left) || !before(left, right) || int(int32(right-c.isn-1)) > c.sent {
+		w.fail("client %d has sent %d bytes, and is told that %d to %d have come", c.number, c.sent, int32(left-c.isn-1), int32(right-c.isn-1))
+	}
 }
 
 // checkWindow looks what the gate lets a client send whose request waits: no more than its slot takes.

@@ -224,8 +224,8 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 			return []outcome{{next, stays, was.next}, {drop, stays, 0}}
 		case begin < was.next:
 			return []outcome{{next, stays, min(end, was.next)}}
-		case begin > was.next:
-			return []outcome{{drop, stays, 0}}
+		case begin > was.next: // its client is told
+			return []outcome{{drop, stays, 0}, {redirect, stays, 0}}
 		}
 		return c.turn(c.spanAt(begin), end)
 	case paused:

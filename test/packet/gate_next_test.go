@@ -3,6 +3,7 @@
 package packet
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,6 +40,23 @@ func back(s testnet.Segment, n int) testnet.Segment {
 	return s
 }
 
+// gapTold sends a segment that comes before others. It has to be dropped, and its client told from where on
+// something is missing, and that this has come: the window is the server's.
+func (c *client) gapTold(s testnet.Segment) {
+	c.t.Helper()
+	res := c.send(s, dropsFor("gap"))
+	_, tcp := sound(c.t, res.frame)
+	block := binary.BigEndian.AppendUint32(nil, s.Seq)
+	block = binary.BigEndian.AppendUint32(block, s.Seq+uint32(len(s.Payload)))
+	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+	sack := layers.TCPOption{OptionType: layers.TCPOptionKindSACK, OptionLength: 10, OptionData: block}
+	options := append(echoed(s), nop, nop, sack)
+	res.is(c.t, tcxRedirect, c.toldWindow(layers.TCP{Seq: c.Ack, Ack: c.Next, Window: tcp.Window}, "", options...))
+	if tcp.Window == 0 {
+		c.t.Error("the client may send nothing, and has to send what is missing")
+	}
+}
+
 func TestGateNextRequest(t *testing.T) {
 	g := newGate(t)
 	for _, base := range []string{lowBase, v6Base} {
@@ -46,7 +64,15 @@ func TestGateNextRequest(t *testing.T) {
 		c := r.idle(t, base)
 		c.passes(back(c.says(""), 7), nothing)                                     // old data
 		c.passes(testnet.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
-		c.drops(after(c.says("x"), get), dropsFor("gap"))
+		c.gapTold(after(c.says("x"), get))
+		s := after(c.says("x"), get)
+		s.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop}, testnet.Timestamps(1, 2)}
+		c.gapTold(s)
+		s.Ack++ // of what the server has not said
+		c.drops(s, dropsFor("gap"))
+		s = after(c.says("x"), get)
+		s.Seq += 1 << 24 // beyond the window
+		c.drops(s, dropsFor("gap"))
 		c.asks(get, serves)
 		c.Next -= uint32(len(get))
 		c.passes(c.says(get), nothing) // sent again
@@ -173,7 +199,7 @@ func TestGateChunks(t *testing.T) {
 		c := r.clientAt(t, base)
 		c.asks(chunkedPost, serves.and(known))
 		for _, part := range []string{"3\r\nab", "c", "\r", "\n1", "0;x=y\r\n0123456789ABCDEF\r\n0", "\r\nTrailer: z\r\n\r"} {
-			c.drops(after(after(c.says(part), part), part), dropsFor("gap"))
+			c.gapTold(after(after(c.says(part), part), part))
 			c.asks(part, nothing)
 		}
 		s, want := c.says("\n"+get), c.says("\n")

@@ -42,7 +42,7 @@ static __always_inline int leap(struct __sk_buff *skb, struct work *w) {
   if (was_passed_by(skb, w)) /* the stack has them, as they were when no gate was there */
     return STEP_UNFOLLOWED;
   if (!may_leap(w))
-    return drop(REASON_GAP);
+    return STEP_GAP;
   w->flow.head.read_at = unread_time();
   set_gap(w, w->flow.next);
   http_skip(&w->flow.head, w->s.seq - w->flow.next);
@@ -426,7 +426,7 @@ __noinline int on_next(struct __sk_buff *skb, struct work *w, struct flow *f) {
   if (seq != next && is_lenient(&sc))
     return TCX_NEXT;
   if (seq != next)
-    return before(next, seq) ? drop(REASON_GAP) : pass_until(skb, w, next);
+    return before(next, seq) ? STEP_GAP : pass_until(skb, w, next);
   return is_lenient(&sc) ? STEP_NEXT_REQUEST : on_next_turn(skb, &sc);
 }
 
