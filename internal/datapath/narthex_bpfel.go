@@ -1255,6 +1255,10 @@ type narthexWork struct {
 		ToServer uint8
 		Window   uint16
 		Turns    uint32
+		Beyond   uint32
+		Left     uint32
+		Right    uint32
+		_        [4]byte
 	}
 	Farewell narthexFarewell
 	Event    narthexEvent

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,11 +18,11 @@ type part struct {
 	programs []string
 }
 
-// parts are what the object's programs are loaded in. Those of the gate that are large are parts of their own,
-// for parts are verified beside each other.
+// parts are what the object's programs are loaded in, those that take longest first. Those of the gate that are
+// large are parts of their own, for parts are verified beside each other.
 var parts = []part{
-	{FeatureGate, []string{narthexProgNarthexGateIn}},
 	{FeatureGate, []string{narthexProgNarthexGateDecide}},
+	{FeatureGate, []string{narthexProgNarthexGateIn}},
 	{FeatureGate, []string{narthexProgNarthexGateOut}},
 	{FeatureGate, []string{
 		narthexProgNarthexGateAttend, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
@@ -86,15 +87,29 @@ func (o *objects) loadObjects(spec *ebpf.CollectionSpec, reused map[string]*ebpf
 	return nil
 }
 
-// loadParts loads all parts at once: the kernel verifies each on the core of the thread that loads it.
+// loaders is how many parts are loaded at once: each takes a core for the kernel to verify it, and reads the kernel's
+// types anew.
+const loaders = 2
+
+// loadParts loads all parts, the first ones first.
 func (o *objects) loadParts(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) error {
 	loaded := make([]map[string]*ebpf.Program, len(parts))
 	failed := make([]error, len(parts))
-	var loading sync.WaitGroup
+	waiting := make(chan int, len(parts))
 	for i, p := range parts {
 		if o.lacks(p.feature) == nil {
-			loading.Go(func() { loaded[i], failed[i] = p.load(spec, maps) })
+			waiting <- i
 		}
+	}
+	close(waiting)
+	var loading sync.WaitGroup
+	for range loaders {
+		loading.Go(func() {
+			types := btf.NewCache() // not for several at once
+			for i := range waiting {
+				loaded[i], failed[i] = parts[i].load(spec, maps, types)
+			}
+		})
 	}
 	loading.Wait()
 	var all error
@@ -108,13 +123,13 @@ func (o *objects) loadParts(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map
 }
 
 // load loads the programs of a part.
-func (p part) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
+func (p part) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (map[string]*ebpf.Program, error) {
 	own := spec.Copy()
 	own.Programs = map[string]*ebpf.ProgramSpec{}
 	for _, name := range p.programs {
 		own.Programs[name] = spec.Programs[name].Copy()
 	}
-	c, err := ebpf.NewCollectionWithOptions(own, ebpf.CollectionOptions{MapReplacements: maps})
+	c, err := ebpf.NewCollectionWithOptions(own, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
 	if err != nil {
 		return nil, err
 	}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "bd5ba8c5fb7d4c9845bccfeedfe348db"
+const compiled = "cddfe2f25fd9fc42c77b1f99dbc624f9"

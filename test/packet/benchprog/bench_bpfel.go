@@ -776,6 +776,10 @@ type BenchWork struct {
 		ToServer uint8
 		Window   uint16
 		Turns    uint32
+		Beyond   uint32
+		Left     uint32
+		Right    uint32
+		_        [4]byte
 	}
 	Farewell BenchFarewell
 	Event    struct {

@@ -681,6 +681,10 @@ type RulesWork struct {
 		ToServer uint8
 		Window   uint16
 		Turns    uint32
+		Beyond   uint32
+		Left     uint32
+		Right    uint32
+		_        [4]byte
 	}
 	Farewell struct {
 		_        structs.HostLayout
