@@ -31,6 +31,9 @@ func TestUnits(t *testing.T) {
 			if want := "CAP_" + strings.ToUpper(strings.Join(c.capabilities, " CAP_")); line != want {
 				t.Errorf("capabilities %q, want %q", line, want)
 			}
+			if !strings.Contains(string(text), "\nCPUWeight=1000\n") {
+				t.Error("an overloaded server keeps the daemon from the processor")
+			}
 			unit := write(t, filepath.Join(t.TempDir(), name), strings.ReplaceAll(string(text), "/usr/local/bin/narthex", binary))
 			if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
 				t.Errorf("verify: %v: %s", err, out)
