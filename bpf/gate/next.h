@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a run goes on in another program. The verifier follows each program by itself, several at once; each has the
- * whole stack, and is loaded sooner than its part of a larger one. */
+/* How a run goes on in another program. The verifier follows each program by itself, several at once; each
+ * has the whole stack, and is loaded sooner than its part of a larger one. */
 #pragma once
 #include "gate/look.h"
 
@@ -18,8 +18,8 @@ struct {
   __type(value, __u32);
 } next_programs SEC(".maps");
 
-/* The run's end. Redirects last, because the kernel notes but one redirection at a time, and runs within this one
- * may have had theirs. */
+/* The run's end. Redirects last, because the kernel notes but one redirection at a time, and runs within this
+ * one may have had theirs. */
 static __always_inline int end_run(const struct work *w, int verdict) {
   if (verdict == TCX_REDIRECT)
     verdict = bpf_redirect(w->out.ifindex, w->out.flags);

@@ -4,8 +4,8 @@
 #include "observe/counters.h"
 
 /* What is to be done with the segment next. A function that has found out what it is returns the next step
- * and does not call it, for calls within calls take stack; recognise() does, and decide_request(). TCX_NEXT, TCX_DROP and
- * TCX_REDIRECT are verdicts, and end it.
+ * and does not call it, for calls within calls take stack; recognise() does, and decide_request(). TCX_NEXT,
+ * TCX_DROP and TCX_REDIRECT are verdicts, and end it.
  *
  *                       it is known that                            what follows
  * recognise/ */
@@ -39,8 +39,8 @@ enum step {
   STEP_STALE, /* the flow went on meanwhile: look again */
 };
 
-/* Steps of recognise/ from one to the last at most; those that lead to a flow count as one: AGAIN, BODY, SERVED,
- * IDLE, NEXT, UNFOLLOWED, FIRST_REQUEST. Of decide/: READ or JUDGE, REJECT. */
+/* Steps of recognise/ from one to the last at most; those that lead to a flow count as one: AGAIN, BODY,
+ * SERVED, IDLE, NEXT, UNFOLLOWED, FIRST_REQUEST. Of decide/: READ or JUDGE, REJECT. */
 #define LONGEST_WAY 7
 #define LONGEST_DECISION 2
 

@@ -138,7 +138,7 @@ struct work {
   __u8 named;       /* 1: `from` is who a trusted proxy says, and not one itself; with proxied */
   __u8 pad2;        /* 0 */
   struct packet
-      from; /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
+      from;  /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
   int step;  /* where the run goes on in another program: a step, or the verdict; from go_on() on */
   __u32 due; /* a set of enum need: what is to be seen to behind the verdict; in kicks: never */
   /* Each function that uses these sets them first, or says that its caller has. */

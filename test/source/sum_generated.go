@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "cddfe2f25fd9fc42c77b1f99dbc624f9"
+const compiled = "faef7eec21c509485d1f893e946e3642"
