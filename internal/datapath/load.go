@@ -329,7 +329,12 @@ func (in *Instance) switchLinks(before *slots) error {
 	}
 	// The kernel empties an array of programs that no pin and no process holds: that of the old programs and
 	// that of the new ones are pinned until all are switched.
-	if err := pinBeside(in.objects.NextPrograms, in.pins.mapPath(narthexMapNextPrograms)); err != nil {
+	next, err := in.objects.NextPrograms.Clone() // the object's own is pinned below
+	if err != nil {
+		return err
+	}
+	defer closeMap(next)
+	if err := pinBeside(next, in.pins.mapPath(narthexMapNextPrograms)); err != nil {
 		return err
 	}
 	var all error

@@ -239,7 +239,7 @@ func exposed(s api.Status) map[string]float64 {
 		for _, c := range service.Classes {
 			of := " " + c.Name + " " + service.Name
 			for name, n := range map[string]uint64{
-				"": c.Arrived, "admitted_": c.Admitted, "held_": c.Held, "released_": c.Released, "gave_up_": c.GaveUp,
+				"": c.Arrived, "admitted_": c.Admitted, "held_": c.Held, "released_": c.Released, "gave_up_": c.GaveUp, "ahead_": c.Ahead,
 				"would_hold_": c.WouldHold, "served_": c.Served, "lost_": c.Lost, "paused_": c.Paused,
 			} {
 				want["narthex_requests_"+name+"total"+of] = float64(n)

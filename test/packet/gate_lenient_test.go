@@ -48,7 +48,7 @@ func TestGateUnfollowedWhileLenient(t *testing.T) {
 				c.replies(ok, ends)
 				c.asks(get, serves)
 				c.replies(ok, ends)
-				c.drops(after(c.says(get), get), dropsFor("gap"))
+				c.gapTold(after(c.says(get), get))
 			})
 			t.Run(name+", chunks out of order "+base, func(t *testing.T) {
 				r := g.room(t, settings...)
