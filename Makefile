@@ -47,15 +47,12 @@ demo: build ## show an unmodified server protected from a greedy client (root)
 	@$(SUDO) bin/narthex demo $(DEMOARGS)
 
 .PHONY: test
-test: check ## all checks, all tests, two minutes of soak (root)
-	@scripts/test
-
-.PHONY: check
-check: ## generated files, lint, verifier (root)
+test: ## all checks: generated files, lint, verifier, all tests, two minutes of soak (root)
 	@scripts/setup test
 	scripts/generate-check
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory verifier
+	@scripts/test
 
 .PHONY: vulnerabilities
 vulnerabilities: ## known vulnerabilities that our code reaches, in modules and in Go (network)
