@@ -55,7 +55,8 @@ enum reason {
   REASON_STALLED = 41, /* beside other counts: a connection to be ended, whose client kept a worker waiting */
   REASON_REQUESTS = 42, /* dropped: connection ended, for it has had as many requests as the policy allows */
   REASON_AT_ONCE = 43,  /* dropped: end of a handshake, where a rule allows no more connections at once */
-  REASON_NO_PROGRAM = 44, /* passed, or more: the program in which it goes on was not there */
+  REASON_NO_PROGRAM =
+      44, /* the next program was missing: a segment passed undecided, or what was due waits */
   REASON_LEN
 };
 

@@ -38,8 +38,9 @@ static __always_inline __u64 forget(__u64 number, __u64 unknown) {
     part_;                                                                                                   \
   })
 
-/* The value of an array of one entry, by its address and without a look-up: user space has the map's load
- * load that (pointToValues()). Opaque, so that a lock is released by the pointer that it was taken by. */
+/* The value of an array of one entry, by its address and without a look-up: pointToValues() in user space has
+ * the load of the map load that address. The compiler knows nothing of the result, so that a lock is released
+ * by the pointer by which it was taken. */
 #ifndef ONLY_VALUE
 #define ONLY_VALUE(type, map)                                                                                \
   ({                                                                                                         \

@@ -285,14 +285,23 @@ __noinline int act_on_look(struct work *w) {
   return 0;
 }
 
-/* Does what is due in a room, and in what it shares places with. */
-static __always_inline void see_to_room(struct __sk_buff *skb, __u32 slot) {
+/* What a packet of a service sees to when it has been decided on. */
+enum need {
+  NEED_ROOM = 1,  /* something is due in its room */
+  NEED_ABOVE = 2, /* or may be in what that shares places with */
+  NEED_LOOKS = 4  /* flows are to be looked at */
+};
+
+/* What a room seems to need, a set of enum need; it must be seen to then, for it is asked once per tick. */
+static __always_inline __u32 needs_of_room(__u32 slot) {
   struct room *r = room_of(slot);
-  if (!r)
-    return;
-  if (seems_due(r))
+  return r ? (seems_due(r) ? NEED_ROOM : 0) | (r->pooled ? NEED_ABOVE : 0) : 0;
+}
+
+static __always_inline void see_to_room(struct __sk_buff *skb, __u32 slot, __u32 needs) {
+  if (needs & NEED_ROOM)
     attend(skb, slot);
-  if (r->pooled)
+  if (needs & NEED_ABOVE)
     attend_above(skb, slot);
 }
 
@@ -318,32 +327,18 @@ __noinline int look_round(struct __sk_buff *skb, struct work *w) {
     __u32 slot = look_again(skb, w);
     if (w->found.due)
       act_on_look(w);
-    see_to_room(skb, slot);
+    see_to_room(skb, slot, needs_of_room(slot));
   }
   return MAX_LOOKS;
 }
 
-/* What a packet of a service sees to when it has been decided on. */
-enum need {
-  NEED_ROOM = 1,  /* something is due in its room */
-  NEED_ABOVE = 2, /* or may be in what that shares places with */
-  NEED_LOOKS = 4  /* flows are to be looked at */
-};
-
-/* A set of enum need, at a glance; what seems needed must be seen to then. */
+/* What a room seems to need, and flows that are watched. */
 static __always_inline __u32 what_is_needed(__u32 slot) {
-  __u32 needs = 0;
-  struct room *r = room_of(slot);
-  if (r)
-    needs = (seems_due(r) ? NEED_ROOM : 0) | (r->pooled ? NEED_ABOVE : 0);
-  return needs | (seems_watchful(the_watches()) ? NEED_LOOKS : 0);
+  return needs_of_room(slot) | (seems_watchful(the_watches()) ? NEED_LOOKS : 0);
 }
 
 static __always_inline void see_to(struct __sk_buff *skb, struct work *w, __u32 slot, __u32 needs) {
-  if (needs & NEED_ROOM)
-    attend(skb, slot);
-  if (needs & NEED_ABOVE)
-    attend_above(skb, slot);
+  see_to_room(skb, slot, needs);
   if (needs & NEED_LOOKS)
     look_round(skb, w);
 }

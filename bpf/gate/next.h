@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a run goes on in another program. The verifier follows each program by itself, several at once; each
- * has the whole stack, and is loaded sooner than its part of a larger one. */
+/* How a run goes on in another program. The verifier follows each program by itself, and each has the whole
+ * stack. */
 #pragma once
 #include "gate/look.h"
 

@@ -43,8 +43,8 @@ func (f features) setKernel(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// pointToValues makes what loads the map of an array of one entry, as ONLY_VALUE does, load the address of its
-// value: instances are told from maps by name, which what compilers make such loads of has none of.
+// pointToValues has each load of a map that ONLY_VALUE reads load the address of the map's only value. Compilers do
+// that for variables, but maps of variables have no names of their own, and an instance finds its maps by name.
 func pointToValues(spec *ebpf.CollectionSpec) {
 	values := []string{narthexMapPool, narthexMapWatches, narthexMapAudience, narthexMapMirror}
 	for _, p := range spec.Programs {

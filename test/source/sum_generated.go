@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "faef7eec21c509485d1f893e946e3642"
+const compiled = "377a4305b146dbe2d30ac9beb87c8e16"
