@@ -16,11 +16,11 @@ import (
 var ahead = releases.and(change{"ahead": 1})
 
 // knowing opens a room of one place whose lower class knows who was answered.
-func (g *gate) knowing(t *testing.T, settings string) *room {
+func (g *gate) knowing(t *testing.T) *room {
 	t.Helper()
 	r := g.room(t, "concurrency: 1")
 	text := strings.Replace(roomPolicy, "priority: 2", "priority: 2, known: 10m", 1)
-	r.apply(t, fmt.Sprintf(text, r.port-8000, r.port, ", concurrency: 1"+settings))
+	r.apply(t, fmt.Sprintf(text, r.port-8000, r.port, ", concurrency: 1"))
 	return r
 }
 
@@ -31,6 +31,39 @@ func (c *client) next(frame []byte, want change) {
 	res.mark = 0
 	res.is(c.t, tcxRedirect, unpadded(frame))
 	c.lands(res)
+}
+
+// held is a client whose request waits.
+type held struct {
+	*client
+	frame []byte
+}
+
+// hold has the client's request wait.
+func (c *client) hold() held {
+	c.t.Helper()
+	s := c.says(get)
+	c.drops(s, waits.and(known))
+	return held{c, c.frame(s)}
+}
+
+// queue has a stranger wait for the room's only place, and behind it the client again, on a new connection. The
+// place is free then.
+func (r *room) queue(t *testing.T, c *client) (stranger, again held) {
+	t.Helper()
+	first := r.client(t)
+	first.asks(get, serves.and(known))
+	stranger, again = r.client(t).hold(), c.again().hold()
+	first.replies(ok, ends)
+	return stranger, again
+}
+
+// served has the request released that waits next, which has to be this one, and answered.
+func (h held) served(release change) {
+	h.t.Helper()
+	h.next(h.frame, release)
+	h.Next += uint32(len(get))
+	h.replies(ok, ends)
 }
 
 // TestGateKnown has a client answered, or not, and then ask again behind a stranger.
@@ -64,29 +97,17 @@ func TestGateKnown(t *testing.T) {
 	} {
 		for _, base := range []string{lowBase, v6Base} {
 			t.Run(c.name+" "+base, func(t *testing.T) {
-				r := g.knowing(t, "")
+				r := g.knowing(t)
 				v := r.clientAt(t, base)
 				v.asks(get, serves.and(known))
 				c.answers(v)
-				first := r.client(t)
-				first.asks(get, serves.and(known))
-				stranger := r.client(t)
-				waiting := stranger.says(get)
-				stranger.drops(waiting, waits.and(known))
-				again := v.again()
-				asked := again.says(get)
-				again.drops(asked, waits.and(known))
-				first.replies(ok, ends)
+				stranger, again := r.queue(t, v)
 				if c.known {
-					again.next(again.frame(asked), ahead)
-					again.Next += uint32(len(get))
-					again.replies(ok, ends)
-					stranger.next(stranger.frame(waiting), releases)
+					again.served(ahead)
+					stranger.next(stranger.frame, releases)
 				} else {
-					stranger.next(stranger.frame(waiting), releases)
-					stranger.Next += uint32(len(get))
-					stranger.replies(ok, ends)
-					again.next(again.frame(asked), releases)
+					stranger.served(releases)
+					again.next(again.frame, releases)
 				}
 			})
 		}
@@ -96,42 +117,25 @@ func TestGateKnown(t *testing.T) {
 // An answer that is not all there earns nothing: one whose client has taken the half of it, or resets.
 func TestGateKnownNotYet(t *testing.T) {
 	g := newGate(t)
-	r := g.knowing(t, "")
+	r := g.knowing(t)
 	v := r.client(t)
 	v.asks(get, serves.and(known))
 	v.replies("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234", ends)
 	v.passes(testnet.Segment{Seq: v.Next, RST: true}, nothing)
-	other := v.again()
-	first := r.client(t)
-	first.asks(get, serves.and(known))
-	stranger := r.client(t)
-	waiting := stranger.says(get)
-	stranger.drops(waiting, waits.and(known))
-	s := other.says(get)
-	other.drops(s, waits.and(known))
-	first.replies(ok, ends)
-	stranger.next(stranger.frame(waiting), releases)
-	stranger.Next += uint32(len(get))
-	stranger.replies(ok, ends)
-	other.next(other.frame(s), releases)
+	stranger, again := r.queue(t, v)
+	stranger.served(releases)
+	again.next(again.frame, releases)
 }
 
 // The end of the connection ends an answer that has no length.
 func TestGateKnownByTheEnd(t *testing.T) {
 	g := newGate(t)
-	r := g.knowing(t, "")
+	r := g.knowing(t)
 	v := r.client(t)
 	v.asks(get, serves.and(known))
 	v.answers(layers.TCP{ACK: true, PSH: true, Seq: v.Ack, Ack: v.Next}, "HTTP/1.1 200 OK\r\n\r\n01234", ends).is(t, tcxNext, nil)
 	v.Ack += uint32(len("HTTP/1.1 200 OK\r\n\r\n01234"))
 	v.answers(layers.TCP{ACK: true, FIN: true, Seq: v.Ack, Ack: v.Next}, "", nothing).is(t, tcxNext, nil)
-	other := v.again()
-	first := r.client(t)
-	first.asks(get, serves.and(known))
-	stranger := r.client(t)
-	stranger.drops(stranger.says(get), waits.and(known))
-	s := other.says(get)
-	other.drops(s, waits.and(known))
-	first.replies(ok, ends)
-	other.next(other.frame(s), ahead)
+	_, again := r.queue(t, v)
+	again.next(again.frame, ahead)
 }
