@@ -157,6 +157,23 @@ func TestUnconfirmedPolicyIsTakenBack(t *testing.T) {
 	h.end()
 }
 
+// A limit that the deadline takes back has changed by the deadline, and not by nobody.
+func TestLimitIsTakenBackByTheDeadline(t *testing.T) {
+	h := newRehearsal(t)
+	limited := func(n string) string {
+		return strings.Replace(onePolicy, `listen: "*:80"}`, `listen: "*:80", concurrency: `+n+`}`, 1)
+	}
+	h.mustTry(h.write("four.yaml", limited("4")), long)
+	h.confirm(false)
+	h.mustTry(h.write("nine.yaml", limited("9")), soon)
+	eventually(t, "the policy before is back", func() bool { return h.status().Services[0].Limit == "4" })
+	changes := h.status().Services[0].Changes
+	if len(changes) == 0 || changes[0].Old != "9" || changes[0].New != "4" || changes[0].By != byDeadline {
+		t.Errorf("changes %+v, want first 9 to 4 by %s", changes, byDeadline)
+	}
+	h.end()
+}
+
 func TestPolicyIsTakenBackAtOnce(t *testing.T) {
 	h := newRehearsal(t)
 	file := h.write("p.yaml", withBurst(4)) // in place

@@ -35,6 +35,9 @@ func TestShowsOverload(t *testing.T) {
 	p.text("#classes", "bronze")
 	p.text("#rules", "search")
 	p.text("#sources", "198.51.100.23")
+	if is[bool](p, `document.querySelector('#sources').textContent.includes('192.0.2.77')`) {
+		t.Error("a source that was never turned away is among those that were")
+	}
 	p.text("#decisions", "overload begins")
 	p.text("#policy", "/etc/narthex/policy.yaml")
 	if now := is[int](p, painted("waiting")); now < calm+100 {

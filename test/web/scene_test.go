@@ -55,6 +55,7 @@ func (s *scene) next() live.View {
 			{Client: "198.51.100.23", Turned: 22 * s.crowd, Seen: 41 * s.crowd, Rule: "search", Reason: "rule"},
 			{Client: "203.0.113.9", Turned: 11 * s.crowd, Seen: 11 * s.crowd, Rule: "everyone", Reason: "rule"},
 			{Client: "2001:db8:41:7::c0de", Turned: 4 * s.crowd, Seen: 9 * s.crowd, Reason: "max_wait"},
+			{Client: "192.0.2.77", Seen: 55 * s.crowd},
 		}
 	}
 	v.Status = s.status(v)
