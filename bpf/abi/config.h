@@ -21,6 +21,12 @@ volatile const __u32 gate_mark = 0;
 /* Cookie of the network namespace that is attached to. */
 volatile const __u64 net_cookie = 0;
 
+/* Flows that there can be in long form. */
+volatile const __u32 flow_count = 1;
+
+/* CPUs that may take a place each at the same moment. */
+volatile const __u32 cpu_count = 1;
+
 /* 1: the kernel has bpf_rdonly_cast() and bpf_cast_to_kern_ctx(). */
 volatile const __u8 has_casts = 1;
 

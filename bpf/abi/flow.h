@@ -34,6 +34,39 @@ enum flow_flag {
   FLOW_ACKED = 256    /* the gate has acknowledged the head: its slot is the only copy */
 };
 
+/* A flow in short form: between two requests, or with one in service that has no body, was let in at once,
+ * and is followed without the room's lock. Where anything else happens on its connection it is made a struct
+ * flow, which says the same. */
+struct brief_flow {
+  __u64 since;      /* ns: in service since; 0: between two requests; BRIEF_GONE: being written, or deleted */
+  __u32 start;      /* the client's sequence number of the first byte of its last request */
+  __u32 next;       /* and of the first behind it */
+  __u32 answer;     /* the server's from which on its bytes answer that */
+  __u32 answer_end; /* behind the answer; with BRIEF_ANSWERED, or between two requests */
+  __u32 sent;       /* behind what the server has sent */
+  __u32 ifindex;    /* on which it came */
+  __u32 generation; /* as in struct flow, and so are: */
+  __u32 mark;
+  __u16 room;
+  __u8 class;
+  __u8 rank;
+  __u8 ends;
+  __u8 socket_priority;
+  __u8 flags;     /* enum brief_flag */
+  __u8 watched;   /* 1: it is in the ring of flows to be looked at again */
+  __u32 asked_at; /* 2^20 ns: when its last request came */
+  __u32 pad;      /* 0 */
+};
+
+#define BRIEF_GONE (~0ULL)
+
+enum brief_flag {
+  BRIEF_CLOSES = 1,   /* FLOW_CLOSES */
+  BRIEF_HEAD = 2,     /* the answer has no body: HTTP_HEAD_METHOD */
+  BRIEF_ANSWERED = 4, /* the answer has begun, behind whose known end the server closes */
+  BRIEF_UNREAD = 8,   /* the request came while nothing was held back: flow.unread_since */
+};
+
 /* Where a flow is found that may give way to another one. */
 struct seat {
   __u64 id; /* of the flow; 0: free */

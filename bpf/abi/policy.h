@@ -276,7 +276,8 @@ struct room_config {
   struct rank rank[MAX_RANKS];
   __u16 member[MAX_MEMBERS]; /* of a pool: slot + 1 of the rooms in it; 0 behind the last */
   __u32 requests;            /* of a connection; 0: as many as it likes */
-  __u8 spare[52];            /* 0 */
+  __u8 brief;                /* 1: flows may be kept in short form: nothing but who is in service matters */
+  __u8 spare[51];            /* 0 */
 };
 
 #define ROOM_CELLS 8

@@ -24,6 +24,14 @@ struct turn {
   __u32 tail;
 };
 
+/* Requests of flows in short form, which were all let in at once. */
+struct brief_counts {
+  __u64 begun;
+  __u64 served;
+  __u64 service_sum; /* ns */
+  __u64 service[HISTOGRAM];
+};
+
 /* What a room has of one class. */
 struct class_room {
   /* What each request touches comes first, in one cache line. */
@@ -60,6 +68,7 @@ struct class_room {
   __u64 wait[HISTOGRAM];
   __u64 ahead;                 /* of those that were released, of known sources */
   struct turn turn[1 + TURNS]; /* of known sources; of all others, by their place in `turns` */
+  struct brief_counts brief;   /* not under the lock, but atomically; not part of what is above */
 };
 
 /* In service are counted by the epoch in which they entered, so that what never ends can be
@@ -121,7 +130,7 @@ struct room {
   __u32 told;
   __u32 left;         /* requests that left service lately */
   __u32 late_classes; /* bit: class slot whose `late` is not 0 */
-  __u32 pad;          /* 0 */
+  __u32 brief;        /* in service beside in_service: of flows in short form. Not under the lock, but atomically */
   __u64 took;         /* ns that their places were in use for, and those of others meanwhile */
   __u64 accounted;    /* ns: when charged was last another */
   __u64 used;         /* ns of place in all */
@@ -221,6 +230,7 @@ struct pool {
   __u32 used_by[MAX_SERVICES];    /* of the nodes in use, by slot of the service */
   __u32 used_from[SOURCE_GROUPS]; /* and by group of sources */
   __u32 ghosts;                   /* entries of the map; not under the lock, but atomically */
+  __u32 briefs;                   /* likewise */
   struct line_set set[LINE_SETS];
   struct line line[LINE_SETS * LINE_WAYS]; /* each guarded by its room */
   struct line_set place[PLACE_SETS];

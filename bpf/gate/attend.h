@@ -55,7 +55,7 @@ static __always_inline bool seems_contended(void) {
 /* Requests that one packet releases or rejects at most. */
 #define MAX_KICKS 8
 
-static __always_inline bool seems_free(const struct room *r) { return !r->limit || r->in_service < r->limit; }
+static __always_inline bool seems_free(const struct room *r) { return has_room(r); }
 
 /* Whether there is anything to do in the room, at a glance: without the lock, and for what
  * has waited for too long only once per tick of the clock. */

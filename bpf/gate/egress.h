@@ -5,6 +5,7 @@
 #include "gate/ingress.h"
 #include "gate/recognise/response.h"
 #include "gate/pools.h"
+#include "gate/recognise/brief_answer.h"
 #include "gate/window.h"
 
 /* A segment of a flow in the table. */
@@ -22,7 +23,8 @@ __noinline int watch_segment(struct __sk_buff *skb, struct work *w) {
   w->says = 0;
   w->flow.room = MAX_SERVICES;
   w->flow.id = 0;
-  int verdict = on_flow_out(skb, w);
+  struct brief_flow *b = find_brief(&w->key);
+  int verdict = b && on_brief_out(skb, w, b) ? TCX_NEXT : on_flow_out(skb, w);
   if (verdict == STEP_STALE) /* the segment must not go unnoticed */
     verdict = on_flow_out(skb, w);
   w->due = what_is_needed(w->flow.room);

@@ -2,6 +2,7 @@
 /* The gate where segments come in (tcx): what belongs to which connection, and what is to be
  * done with it; bpf/gate/ has how. */
 #pragma once
+#include "gate/brief.h"
 #include "gate/decide/rules.h"
 #include "gate/next.h"
 #include "gate/recognise/stream.h"
@@ -227,6 +228,9 @@ static __always_inline int first_step(struct __sk_buff *skb, struct work *w, str
     return TCX_NEXT; /* no stack takes it */
   if (w->s.flags & TCP_URG)
     clear_urgent(skb, w);
+  int step = brief_step(skb, w);
+  if (step != STEP_UNTRACKED)
+    return step;
   struct flow *f = *flow = find_by_key(&flows, &w->key);
   if (!f)
     return STEP_UNTRACKED;

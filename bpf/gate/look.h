@@ -218,6 +218,8 @@ __noinline int look_again(struct __sk_buff *skb, struct work *w) {
     return MAX_SERVICES;
   w->found.due = false;
   struct flow *f = find_by_key(&flows, &w->look.key);
+  if (!f)
+    look_at_brief(w);
   if (!f || f->id != w->look.id)
     return MAX_SERVICES;
   struct endpoint *sock = &w->socket;

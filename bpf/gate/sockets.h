@@ -6,6 +6,7 @@
 #include "observe/counters.h"
 #include "policy/image.h"
 #include "room/above.h"
+#include "room/brief.h"
 #include "room/connections.h"
 #include "room/ghosts.h"
 
@@ -105,8 +106,65 @@ static __always_inline bool has_failed(const void *socket) {
   return KERNEL_FIELD(direct, sk, sk_err);
 }
 
+/* The client has reset the connection of a request in service since then, of a flow in short form that was
+ * claimed: as leave_ghost(). */
+static __always_inline void haunt_brief(const struct brief_flow *b, struct pool *p, __u64 since,
+                                        __u64 cookie) {
+  struct room *r = room_of(b->room);
+  struct ghost g = {.room = b->room, .class = b->class, .since = since};
+  if (!r)
+    return;
+  bpf_spin_lock(&r->lock);
+  g.epoch = enter_from_brief(r, g.class);
+  bpf_spin_unlock(&r->lock);
+  forget_brief(r, g.class);
+  if (!bpf_map_update_elem(&ghosts, &cookie, &g, BPF_ANY))
+    __sync_fetch_and_add(&p->ghosts, 1);
+}
+
+/* find_brief() with a key in the stack. */
+static __always_inline struct brief_flow *brief_of(const struct flow_key *key) {
+  const struct pool *p = the_pool();
+  return p && p->briefs ? bpf_map_lookup_elem(&brief_flows, key) : NULL;
+}
+
+/* Claims the short form of a connection that ends. False: its request has begun or ended meanwhile. */
+static __always_inline bool close_brief(struct brief_flow *b, struct pool *p, struct room *r, bool failed,
+                                        __u64 cookie) {
+  __u64 since = b->since;
+  if (since && since != BRIEF_GONE && !failed)
+    return end_brief(r, b, since, BRIEF_GONE);
+  if (!claim_brief(b, since))
+    return false;
+  if (since)
+    haunt_brief(b, p, since, cookie);
+  return true;
+}
+
+/* As follow_change(), of a flow in short form. */
+static __always_inline void follow_brief(void *ctx, const struct flow_key *key, const void *sk, int state) {
+  struct pool *p = the_pool();
+  struct brief_flow *b = brief_of(key);
+  struct room *r = b ? room_of(b->room) : NULL;
+  if (!p || !r)
+    return;
+  if (state != BPF_TCP_CLOSE) {
+    __u64 since = b->since;
+    if (since && since != BRIEF_GONE)
+      end_brief(r, b, since, 0);
+    return;
+  }
+  bool failed = has_failed(sk);
+  __u64 cookie = bpf_get_socket_cookie(ctx);
+  if (!close_brief(b, p, r, failed, cookie) && !close_brief(b, p, r, failed, cookie))
+    return;
+  if (!bpf_map_delete_elem(&brief_flows, key))
+    __sync_fetch_and_add(&p->briefs, -1);
+}
+
 /* The socket of a connection comes to one of those states. `ctx` has its cookie. */
 static __always_inline void follow_change(void *ctx, const struct flow_key *key, const void *sk, int state) {
+  follow_brief(ctx, key, sk, state);
   struct flow *f = bpf_map_lookup_elem(&flows, key);
   if (!f)
     return;
@@ -297,9 +355,13 @@ static __always_inline void sock_established(struct bpf_sock_ops *ops, const str
   bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
   keep_in_socket(ops, key);
   struct flow *f = bpf_map_lookup_elem(&flows, key);
+  const struct brief_flow *b = f ? NULL : brief_of(key);
   if (f) {
     set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
     count_connection(p, f->room);
+  } else if (b) {
+    set = (struct socket_setting){.priority = b->socket_priority, .mark = b->mark};
+    count_connection(p, b->room);
   } else {
     read_setting(&set, p);
   }

@@ -186,6 +186,7 @@ struct work {
   struct emission emission; /* in emit() */
   struct farewell farewell; /* behind note_farewell(), and in answer_closed() */
   struct event event;       /* in report() */
+  struct brief_flow brief;  /* in begin_brief() */
 };
 
 /* Key: depth of nesting. Written and read by one run at a time. */

@@ -105,6 +105,11 @@ static __always_inline bool lacks_flows(const struct room *r, const struct pool 
   return p->flows >= c->flow_common && r->flows >= c->flow_share;
 }
 
+/* Whether places in the table are left for flows in short form alone. */
+static __always_inline bool are_reserved(const struct pool *p) {
+  return p->briefs && p->flows + p->briefs >= flow_count;
+}
+
 /* The number of the seat that was left last, which a CPU has at hand and is likely to be free: a guess. */
 __u32 left_seat;
 

@@ -228,8 +228,9 @@ static __always_inline void reset_class(struct room *r, __u32 class) {
   bpf_spin_lock(&r->lock);
   struct class_room *c = class_of(r, class);
   __s64 clock = c->clock + MOST_DEBT;
-  if (!c->waiting && !c->in_service && !c->charged && !c->told) {
+  if (!c->waiting && !c->in_service && !c->charged && !c->told && c->brief.begun == c->brief.served) {
     __builtin_memset(c, 0, __builtin_offsetof(struct class_room, turn)); /* in which is nobody */
+    __builtin_memset(&c->brief, 0, sizeof(c->brief));
     c->clock = clock; /* what sources had is of the class before */
   }
   bpf_spin_unlock(&r->lock);

@@ -65,7 +65,9 @@ static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u
   return r && r->control.level >= rule->when && is_steered(r, now);
 }
 
-static __always_inline bool has_room(const struct room *r) { return !r->limit || r->in_service < r->limit; }
+static __always_inline bool has_room(const struct room *r) {
+  return !r->limit || r->in_service + r->brief < r->limit;
+}
 
 /* log2 of a duration in microseconds, at most HISTOGRAM − 1. Without branches, as above. */
 static __always_inline __u32 bucket_of(__u64 ns) {

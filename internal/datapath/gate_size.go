@@ -18,7 +18,7 @@ import (
 // roomMaps are the maps of the waiting rooms, which refer to each other.
 var roomMaps = []string{
 	narthexMapRooms, narthexMapPool, narthexMapSlots, narthexMapFlows, narthexMapClassSlots, narthexMapServiceSlots,
-	narthexMapGhosts, narthexMapWatches, narthexMapSeats, narthexMapParkedSockets,
+	narthexMapGhosts, narthexMapWatches, narthexMapBriefFlows, narthexMapSeats, narthexMapParkedSockets,
 	narthexMapOpenings, narthexMapSocketPlaces,
 }
 
@@ -60,9 +60,14 @@ func (in *Instance) setGate(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 	spec.Maps[narthexMapSlots].ValueSize = uint32(slotHeader + size)
 	flows = max(orElse(flows, DefaultFlows), slots)
 	spec.Maps[narthexMapFlows].MaxEntries = uint32(flows)
+	spec.Maps[narthexMapBriefFlows].MaxEntries = uint32(flows)
 	seats := max(leastSeats, ceilPowerOfTwo(2*flows))
 	spec.Maps[narthexMapSeats].MaxEntries = seats
 	if mark, err = gateMark(existing[narthexMapJournal]); err != nil {
+		return 0, err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
 		return 0, err
 	}
 	cookie, err := netCookie()
@@ -71,6 +76,7 @@ func (in *Instance) setGate(spec *ebpf.CollectionSpec, existing map[string]*ebpf
 	}
 	for name, value := range map[string]any{
 		narthexVarSlotCount: uint32(slots), narthexVarSlotSize: uint32(size), narthexVarSeatMask: seats - 1, narthexVarGateMark: mark, narthexVarNetCookie: cookie,
+		narthexVarCpuCount: uint32(cpus), narthexVarFlowCount: uint32(flows),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return 0, fmt.Errorf("setting %q: %w", name, err)

@@ -277,6 +277,7 @@ func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 		narthexMapFarewells:        o.Farewells,
 		narthexMapWatches:          o.Watches,
 		narthexMapFlows:            o.Flows,
+		narthexMapBriefFlows:       o.BriefFlows,
 		narthexMapSeats:            o.Seats,
 		narthexMapParkedSockets:    o.ParkedSockets,
 		narthexMapOpenings:         o.Openings,

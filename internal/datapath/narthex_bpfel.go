@@ -29,6 +29,28 @@ type narthexAnswerPart struct {
 	Text [5316]uint8
 }
 
+type narthexBriefFlow struct {
+	_              structs.HostLayout
+	Since          uint64
+	Start          uint32
+	Next           uint32
+	Answer         uint32
+	AnswerEnd      uint32
+	Sent           uint32
+	Ifindex        uint32
+	Generation     uint32
+	Mark           uint32
+	Room           uint16
+	Class          uint8
+	Rank           uint8
+	Ends           uint8
+	SocketPriority uint8
+	Flags          uint8
+	Watched        uint8
+	AskedAt        uint32
+	Pad            uint32
+}
+
 type narthexClassRoom struct {
 	_          structs.HostLayout
 	Head       [2]uint32
@@ -67,6 +89,13 @@ type narthexClassRoom struct {
 		_    structs.HostLayout
 		Head uint32
 		Tail uint32
+	}
+	Brief struct {
+		_          structs.HostLayout
+		Begun      uint64
+		Served     uint64
+		ServiceSum uint64
+		Service    [32]uint64
 	}
 }
 
@@ -529,6 +558,8 @@ type narthexPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
+	Briefs   uint32
+	_        [4]byte
 	Set      [8192]struct {
 		_   structs.HostLayout
 		Way [8]uint64
@@ -844,7 +875,7 @@ type narthexRoom struct {
 	Told           uint32
 	Left           uint32
 	LateClasses    uint32
-	Pad            uint32
+	Brief          uint32
 	Took           uint64
 	Accounted      uint64
 	Used           uint64
@@ -886,7 +917,8 @@ type narthexRoomConfig struct {
 	Rank        [16]narthexRank
 	Member      [32]uint16
 	Requests    uint32
-	Spare       [52]uint8
+	Brief       uint8
+	Spare       [51]uint8
 }
 
 type narthexRoots struct {
@@ -1262,6 +1294,7 @@ type narthexWork struct {
 	}
 	Farewell narthexFarewell
 	Event    narthexEvent
+	Brief    narthexBriefFlow
 }
 
 // Names of all BPF objects in the ELF.
@@ -1271,6 +1304,7 @@ const (
 	narthexMapAnswers             = "answers"
 	narthexMapAudience            = "audience"
 	narthexMapBlockedClients      = "blocked_clients"
+	narthexMapBriefFlows          = "brief_flows"
 	narthexMapChunkGaps           = "chunk_gaps"
 	narthexMapChunkMarks          = "chunk_marks"
 	narthexMapClassSlots          = "class_slots"
@@ -1358,6 +1392,8 @@ const (
 	narthexVarBtfSlot             = "btf_slot"
 	narthexVarBtfWhen             = "btf_when"
 	narthexVarContendedAt         = "contended_at"
+	narthexVarCpuCount            = "cpu_count"
+	narthexVarFlowCount           = "flow_count"
 	narthexVarGateMark            = "gate_mark"
 	narthexVarHasCasts            = "has_casts"
 	narthexVarHasMemoryKeys       = "has_memory_keys"
@@ -1435,6 +1471,7 @@ type narthexMapSpecs struct {
 	Answers          *ebpf.MapSpec `ebpf:"answers"`
 	Audience         *ebpf.MapSpec `ebpf:"audience"`
 	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
+	BriefFlows       *ebpf.MapSpec `ebpf:"brief_flows"`
 	ChunkGaps        *ebpf.MapSpec `ebpf:"chunk_gaps"`
 	ChunkMarks       *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
@@ -1513,6 +1550,8 @@ type narthexVariableSpecs struct {
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
 	ContendedAt     *ebpf.VariableSpec `ebpf:"contended_at"`
+	CpuCount        *ebpf.VariableSpec `ebpf:"cpu_count"`
+	FlowCount       *ebpf.VariableSpec `ebpf:"flow_count"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
@@ -1547,6 +1586,7 @@ type narthexMaps struct {
 	Answers          *ebpf.Map `ebpf:"answers"`
 	Audience         *ebpf.Map `ebpf:"audience"`
 	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
+	BriefFlows       *ebpf.Map `ebpf:"brief_flows"`
 	ChunkGaps        *ebpf.Map `ebpf:"chunk_gaps"`
 	ChunkMarks       *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
@@ -1601,6 +1641,7 @@ func (m *narthexMaps) Close() error {
 		m.Answers,
 		m.Audience,
 		m.BlockedClients,
+		m.BriefFlows,
 		m.ChunkGaps,
 		m.ChunkMarks,
 		m.ClassSlots,
@@ -1680,6 +1721,8 @@ type narthexVariables struct {
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
 	ContendedAt     *ebpf.Variable `ebpf:"contended_at"`
+	CpuCount        *ebpf.Variable `ebpf:"cpu_count"`
+	FlowCount       *ebpf.Variable `ebpf:"flow_count"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`

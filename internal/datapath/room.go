@@ -137,6 +137,10 @@ func roomClass(from *narthexClassRoom) RoomClass {
 		Service: Histogram{from.Service, time.Duration(from.ServiceSum)},
 	}
 	copy(c.Rejected[:], from.Rejected[:])
+	b := &from.Brief
+	c.InService += max(int(int64(b.Begun-b.Served)), 0) // read one after the other
+	c.Arrived, c.Admitted, c.Served = c.Arrived+b.Begun, c.Admitted+b.Begun, c.Served+b.Served
+	c.Service.add(&Histogram{b.Service, time.Duration(b.ServiceSum)})
 	return c
 }
 
@@ -155,9 +159,13 @@ func (in *Instance) Pool() (PoolUse, error) {
 	if err != nil {
 		return PoolUse{}, err
 	}
+	briefs, err := countKeys[narthexFlowKey, narthexBriefFlow](o.BriefFlows)
+	if err != nil {
+		return PoolUse{}, err
+	}
 	u := PoolUse{
 		Slots: int(o.Slots.MaxEntries()) - 1, SlotSize: int(o.Slots.ValueSize()) - slotHeader,
-		Flows: int(o.Flows.MaxEntries()), UsedFlows: flows,
+		Flows: int(o.Flows.MaxEntries()), UsedFlows: flows + briefs,
 	}
 	u.FreeSlots = u.Slots - int(in.pool.Used)
 	return u, nil

@@ -79,6 +79,21 @@ func isStrict(t *policy.Tables, service int) bool {
 	return room.Limit > 0 || bounded || room.Ruled || room.Requests > 0
 }
 
+// leastBrief is the least limit with which flows are kept in short form: with less, few requests fit below the
+// half of it up to which they enter without the lock.
+const leastBrief = 32
+
+// mayBeBrief reports whether nothing has to be known of a service's requests but how many are in service, so that
+// flows may be kept in short form.
+func mayBeBrief(t *policy.Tables, service int) bool {
+	s := &t.Services[service]
+	room := &s.Room
+	bounded := slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 || c.Stall > 0 || c.Known > 0 })
+	ends := room.Ends == policy.EndAuto || room.Ends == policy.EndFirstByte
+	return room.Protocol == policy.HTTP && (room.Limit == 0 || room.Limit >= leastBrief) && ends && !bounded && !room.Ruled && room.Pool == 0 &&
+		room.Requests == 0 && s.Trusted == (policy.Roots{}) && !s.Shadow
+}
+
 // roomConfig returns what a service's waiting room goes by. Nobody is to be served who has waited for more than the
 // target, so who waits goes a little before that.
 func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
@@ -107,6 +122,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		c.Reserves = flag(hasReserve(t) && t.Pools[from.Pool-1].Shares)
 	}
 	c.setRanks(t, s)
+	c.Brief = flag(mayBeBrief(t, service))
 	for rank, class := range t.Classes {
 		if pooled { // the pool's
 			c.Rank[rank].Max = 0

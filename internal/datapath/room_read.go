@@ -55,7 +55,7 @@ func (in *Instance) readRoom(t *policy.Tables, slot string, r *narthexRoom, at u
 	if err := in.objects.Rooms.Lookup(in.slots.byName[slot], r); err != nil {
 		return fmt.Errorf("reading the waiting room of %q: %w", slot, err)
 	}
-	into.InService, into.Waiting, into.Gathering, into.Used = int(r.InService), int(r.Waiting), int(r.Gathering), time.Duration(r.Used)
+	into.InService, into.Waiting, into.Gathering, into.Used = int(r.InService+r.Brief), int(r.Waiting), int(r.Gathering), time.Duration(r.Used)
 	for i := range t.Classes {
 		into.Classes = append(into.Classes, roomClass(&r.Class[in.slots.byClass[t.Classes[i].Name]]))
 	}

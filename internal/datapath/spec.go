@@ -26,11 +26,13 @@ func Spec() (*ebpf.CollectionSpec, error) {
 	if err := SetKernel(spec); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{narthexMapSlots, narthexMapFlows, narthexMapSourceSets} {
+	for _, name := range []string{narthexMapSlots, narthexMapFlows, narthexMapBriefFlows, narthexMapSourceSets} {
 		spec.Maps[name].MaxEntries = 1
 	}
 	return spec, errors.Join(
 		spec.Variables[narthexVarGateMark].Set(uint32(0x1000)),
 		spec.Variables[narthexVarNetCookie].Set(uint64(1)),
+		spec.Variables[narthexVarCpuCount].Set(uint32(2)),
+		spec.Variables[narthexVarFlowCount].Set(uint32(DefaultFlows)),
 	)
 }

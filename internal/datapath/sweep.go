@@ -46,7 +46,15 @@ func (in *Instance) Sweep() error {
 			on = append(on, f.Ifindex)
 		}
 	}
-	if err := flows.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+	var b narthexBriefFlow
+	briefs := in.objects.BriefFlows.Iterate()
+	for briefs.Next(&key, &b) {
+		ports[key.LocalPort] = true
+		if age := uint64(uint32(t>>20)-b.AskedAt) << 20; age > uint64(sweepAge) {
+			old, on = append(old, key), append(on, b.Ifindex)
+		}
+	}
+	if err := errors.Join(flows.Err(), briefs.Err()); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("looking for connections that have ended: %w", err)
 	}
 	for i := range old {

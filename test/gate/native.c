@@ -412,6 +412,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(rooms, 1);
   OPEN(pool, 1);
   OPEN(flows, s->flows);
+  OPEN(brief_flows, s->flows);
   OPEN(seats, seat_mask + 1);
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
@@ -1120,6 +1121,7 @@ static void configure(const struct sizes *s) {
   *(__u32 *)&slot_count = s->slots;
   *(__u32 *)&slot_size = s->slot_size;
   *(__u32 *)&seat_mask = seats_for(s) - 1;
+  *(__u32 *)&flow_count = s->flows;
   *(__u32 *)&gate_mark = GATE_MARK;
   *(__u64 *)&net_cookie = NETNS_COOKIE;
 }
@@ -1199,6 +1201,9 @@ void world_policy(const struct policy *p) {
   c->value_size = c->stride = sizeof(*page);
   c->values = (__u8 *)page;
   *(void **)value_of(content_of(&policy_image), 0) = c;
+  /* What is copied has the long form. */
+  struct mirror_control *m = (void *)value_of(content_of(&mirror), 0);
+  *m = (struct mirror_control){.until = p->room.brief ? 0 : ~0ULL >> 1};
 }
 
 void world_open(const struct sizes *s, const struct policy *p) {
@@ -1212,7 +1217,6 @@ void world_open(const struct sizes *s, const struct policy *p) {
   open_maps(s);
   __u32 zero = 0;
   *(__u64 *)k_map_lookup_elem(&audience, &zero) = ~0ULL >> 1; /* somebody listens */
-  *(struct mirror_control *)k_map_lookup_elem(&mirror, &zero) = (struct mirror_control){.until = ~0ULL >> 1};
   world_policy(p);
   __u32 index = p->port / 64;
   *(__u64 *)k_map_lookup_elem(&gate_ports, &index) = 1ULL << p->port % 64;
@@ -1289,14 +1293,18 @@ static void sweep(const __u8 *k) {
   checked(narthex_gate_sweep(&b->skb), "narthex_gate_sweep");
 }
 
-void world_sweep(void) {
-  struct content *m = content_of(&flows);
-  begin();
+static void sweep_all(struct content *m) {
   for (__u32 i = 0; i < m->buckets; i++)
     for (__u32 e = m->bucket[i], after; e; e = after) {
       after = m->next[e];
       sweep(key_at(m, e));
     }
+}
+
+void world_sweep(void) {
+  begin();
+  sweep_all(content_of(&brief_flows));
+  sweep_all(content_of(&flows));
   take_backlog();
 }
 
@@ -1396,10 +1404,26 @@ __u64 world_reason(__u32 reason, __u32 dropped) {
   return !c ? 0 : dropped ? c->dropped : c->passed;
 }
 
+/* What is known of a flow in short form. */
+static bool world_brief(const struct flow_key *k, struct known *to) {
+  const struct brief_flow *b = k_map_lookup_elem(&brief_flows, k);
+  if (!b)
+    return false;
+  *to = (struct known){.state = b->since ? FLOW_SERVED : FLOW_IDLE,
+                       .flags = b->flags & BRIEF_CLOSES ? FLOW_CLOSES : 0,
+                       .next = b->next,
+                       .start = b->start,
+                       .body = b->next,
+                       .answer = b->answer,
+                       .class = b->class,
+                       .watched = b->watched};
+  return true;
+}
+
 bool world_flow(const struct flow_key *k, struct known *to) {
   struct flow *f = k_map_lookup_elem(&flows, k);
   if (!f)
-    return false;
+    return world_brief(k, to);
   struct slot *s = f->node ? slot_of(f->node) : NULL;
   *to = (struct known){.state = f->state,
                        .flags = f->flags,
@@ -1588,6 +1612,32 @@ static void check_flow(struct census *c, struct pool *p, struct flow *f) {
   seen_nodes[f->node] = 2;
 }
 
+/* Looks whether as many flows in short form have a request in service as the room and its classes say. */
+static void check_briefs(struct census *c, struct pool *p, struct room *r) {
+  struct content *m = content_of(&brief_flows);
+  __u32 in_service[CLASS_SLOTS] = {}, all = 0;
+  for (__u32 i = 0; i < m->buckets; i++)
+    for (__u32 e = m->bucket[i]; e; e = m->next[e]) {
+      const struct brief_flow *b = (void *)value_of(m, e);
+      in_service[b->class & (CLASS_SLOTS - 1)] += !!b->since;
+      all += !!b->since;
+      c->states[b->since ? FLOW_SERVED : FLOW_IDLE]++;
+      if (b->since == BRIEF_GONE)
+        is_wrong(c, "a flow in short form is being deleted for ever");
+      if (k_map_lookup_elem(&flows, key_at(m, e)))
+        is_wrong(c, "a connection has a flow in short and in long form");
+    }
+  for (int i = 0; i < CLASS_SLOTS; i++)
+    if (in_service[i] != r->class[i].brief.begun - r->class[i].brief.served)
+      is_wrong(c, "%u flows in short form are in service of class %d, and it says %llu of %llu", in_service[i],
+               i, r->class[i].brief.served, r->class[i].brief.begun);
+  if (all != r->brief || p->briefs != m->count)
+    is_wrong(c, "%u of %u flows in short form are in service, and %u of %u are counted", all, m->count,
+             r->brief, p->briefs);
+  c->in_service += all;
+  c->flows += m->count;
+}
+
 void world_census(struct census *c) {
   struct room *r = world_room();
   struct pool *p = the_pool();
@@ -1632,6 +1682,7 @@ void world_census(struct census *c) {
   for (__u32 b = 0; b < m->buckets; b++)
     for (__u32 e = m->bucket[b]; e; e = m->next[e])
       check_flow(c, p, (struct flow *)value_of(m, e));
+  check_briefs(c, p, r);
   walk_free(c, p);
   check_users(c, p);
   if (c->used != c->in_lists + c->kept)

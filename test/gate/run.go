@@ -320,7 +320,7 @@ func (w *world) checkServer() {
 	entered := 0
 	room := w.room()
 	for i := range room.class {
-		entered += int(room.class[i].admitted + room.class[i].released)
+		entered += int(room.class[i].admitted + room.class[i].released + room.class[i].brief.begun)
 	}
 	if w.begun > entered && r.ends != C.END_CLOSE {
 		w.fail("the server reads %d requests, %d were let in", w.begun, entered)

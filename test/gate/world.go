@@ -269,7 +269,26 @@ func newPolicy(d *dice, cfg *config) {
 		k.bits_v6 = C.__u8(of(d, 48, 64, 128))
 		r.classes |= 1 << k.class
 	}
+	if d.in(3) {
+		brief(d, r)
+		cfg.failures = 0 // entries of tables are there from the beginning
+	}
 }
+
+// brief has flows be kept in short form.
+func brief(d *dice, r *C.struct_room_config) {
+	r.brief, r.shadow = 1, 0
+	r.ends = C.__u8(of(d, C.END_AUTO, C.END_FIRST_BYTE))
+	if r.limit > 0 {
+		r.limit = u32(of(d, 3, 6, 12))
+	}
+	r.strict = boolean8(r.limit > 0)
+	for i := range int(r.ranks) {
+		r.rank[i].max, r.stall[i] = 0, 0
+	}
+}
+
+func boolean8(b bool) C.__u8 { return C.__u8(boolean(b)) }
 
 // longEpoch is that of worlds in which nothing is given up, ns.
 const longEpoch = u64(100_000 * millisecond)

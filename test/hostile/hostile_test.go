@@ -166,7 +166,9 @@ func (s *scene) run(t *testing.T, h hostile, events []event) {
 		r.before = s.read()
 		if !h.crowded {
 			r.workers = s.work()
+			s.reload(plain)
 			r.workers.goOn()
+			s.reload(policy)
 		}
 		h.begin(r)
 		for _, e := range events {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,9 @@ connections:
   - {name: gold, from: [10.77.2.0/24, 10.78.2.0/24, "fd77::2:0/112", "fd78::2:0/112"], class: gold}
   - {name: bronze, from: [10.77.3.0/24, 10.78.3.0/24, "fd77::3:0/112", "fd78::3:0/112"], class: bronze}
 `
+
+// plain is the same where nothing matters of requests but how many are in service: flows have the short form.
+var plain = strings.NewReplacer("concurrency: 4, queue: {size: 64", "concurrency: 64, queue: {size: 64", ", max: 1}", "}", ", max: 3}", "}").Replace(policy)
 
 // who is a kind of client; its number is part of its addresses.
 type who byte

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "377a4305b146dbe2d30ac9beb87c8e16"
+const compiled = "ae6eb47252d77a44003b7583b7be8666"

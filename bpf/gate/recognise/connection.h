@@ -52,7 +52,9 @@ static __always_inline bool has_places(const struct opening *o, const struct wor
 
 /* Notes that the connection has the places. Where another CPU was faster it has those already, where there is
  * no memory it has none: these are given back then. */
-static __always_inline bool open_connection(struct __sk_buff *skb, struct work *w, __u64 places) {
+__noinline int open_connection(struct __sk_buff *skb, struct work *w, __u64 places) {
+  if (!w)
+    return 0;
   struct opening o = {
       .places = places, .since = bpf_ktime_get_ns(), .answer = w->s.ack, .ifindex = skb->ifindex};
   struct opening *old = find_by_key(&openings, &w->key);

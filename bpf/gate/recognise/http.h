@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Segments of HTTP connections whose request is in service, over, or has paused. */
 #pragma once
-#include "gate/decide/turn.h"
+#include "gate/brief.h"
 #include "gate/recognise/marks.h"
 
 /* Makes what w->flow says of the request the flow's, if nothing has changed. */
@@ -340,6 +340,18 @@ static __always_inline bool has_asked_enough(struct __sk_buff *skb, const struct
   return !bpf_skb_load_bytes(skb, w->s.data, &first, 1) && (first == 'G' || first == 'H');
 }
 
+/* Requests that a flow has in long form before it takes the short one. */
+#define SHORTEN_AFTER 8
+
+/* Whether a flow whose next request was read is to begin anew in short form: places are plenty, and have been
+ * for a while. */
+static __always_inline bool may_shorten(const struct scene *sc, int step) {
+  const struct work *w = sc->w;
+  const struct room *r = sc->room;
+  return sc->config->brief && w->flow.asked >= SHORTEN_AFTER && is_brief(w, step) && !is_mirrored() &&
+         !seems_contended() && r->in_service + r->brief < brief_bound(r->limit) / 2;
+}
+
 /* The next request of a connection. */
 __noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
@@ -369,6 +381,10 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flo
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_MORE && w->flow.head.place == HTTP_AT_START && w->flow.state == FLOW_IDLE)
     return on_empty_lines(&sc, next);
+  if (may_shorten(&sc, step)) {
+    w->flow.asked = 0;
+    return move(&sc);
+  }
   return on_request(skb, &sc, step);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The SYN of a connection to a service with a waiting room. */
 #pragma once
-#include "gate/decide/turn.h"
+#include "gate/brief.h"
 
 /* Takes options out of a SYN that would open ways past the gate: a second subflow (MPTCP,
  * RFC 8684), a connection that is established at once (TFO, RFC 7413). */
@@ -100,15 +100,30 @@ static __always_inline bool is_arriving(const struct flow *f, __u64 now) {
   return now - f->since < ON_ITS_WAY || (f->watched && (f->node || f->moves));
 }
 
+/* Whether no socket is left of a connection. */
+static __always_inline bool is_gone(int state) {
+  return state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT;
+}
+
+/* Ends a short form whose connection is no more, by way of the long one. */
+static __always_inline void end_old_brief(struct work *w, struct brief_flow *b) {
+  struct pool *p = the_pool();
+  if (!lengthen(w, b) && b->since == BRIEF_GONE && p) /* another CPU deletes it, or could not */
+    delete_brief(p, &w->key);
+}
+
 /* A new connection begins where the table may still have one whose end was missed. Returns whether it had
  * one. */
 __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   struct endpoint sock = {};
   if (!w)
     return 0;
+  struct brief_flow *b = find_brief(&w->key);
+  if (b && is_gone(find_socket(skb, &w->key, &sock)))
+    end_old_brief(w, b);
   struct flow *f = find_by_key(&flows, &w->key);
   if (!f)
-    return 0;
+    return b != NULL;
   __u64 id = f->id;
   if (!id) /* another CPU deletes it, or could not */
     delete_by_key(&flows, &w->key);
@@ -118,7 +133,7 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   __u64 now = bpf_ktime_get_ns();
   if (is_arriving(f, now) && state == BPF_TCP_LISTEN)
     return 1;
-  if (state == 0 || state == BPF_TCP_LISTEN || state == BPF_TCP_TIME_WAIT)
+  if (is_gone(state))
     delete_flow(&w->key, f, NULL, id, now);
   return 1;
 }

@@ -3,8 +3,8 @@
  * comes of those that were ended. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "gate/brief.h"
 #include "gate/recognise/connection.h"
-#include "gate/recognise/seats.h"
 
 /* The first request of a connection. */
 __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
@@ -26,6 +26,11 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   int step = read_request(skb, w, w->s.seq);
   if (step == HTTP_LOST && !is_strict(sc.config, sc.room))
     return let_pass(REASON_UNKNOWN_FLOW);
+  if (is_brief(w, step)) {
+    int verdict = begin_brief(w);
+    if (verdict != STEP_FIRST_REQUEST)
+      return verdict;
+  }
   /* Until it is decided on, the request has not been seen: it may come again meanwhile. */
   __u32 next = w->flow.next, body = w->flow.body;
   w->flow.next = w->flow.body = w->next = w->s.seq;

@@ -18,6 +18,28 @@ type BenchAnswerPart struct {
 	Text [5316]uint8
 }
 
+type BenchBriefFlow struct {
+	_              structs.HostLayout
+	Since          uint64
+	Start          uint32
+	Next           uint32
+	Answer         uint32
+	AnswerEnd      uint32
+	Sent           uint32
+	Ifindex        uint32
+	Generation     uint32
+	Mark           uint32
+	Room           uint16
+	Class          uint8
+	Rank           uint8
+	Ends           uint8
+	SocketPriority uint8
+	Flags          uint8
+	Watched        uint8
+	AskedAt        uint32
+	Pad            uint32
+}
+
 type BenchClassSlot struct {
 	_    structs.HostLayout
 	Name [64]uint8
@@ -257,6 +279,8 @@ type BenchPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
+	Briefs   uint32
+	_        [4]byte
 	Set      [8192]struct {
 		_   structs.HostLayout
 		Way [8]uint64
@@ -450,7 +474,7 @@ type BenchRoom struct {
 	Told           uint32
 	Left           uint32
 	LateClasses    uint32
-	Pad            uint32
+	Brief          uint32
 	Took           uint64
 	Accounted      uint64
 	Used           uint64
@@ -506,6 +530,13 @@ type BenchRoom struct {
 			_    structs.HostLayout
 			Head uint32
 			Tail uint32
+		}
+		Brief struct {
+			_          structs.HostLayout
+			Begun      uint64
+			Served     uint64
+			ServiceSum uint64
+			Service    [32]uint64
 		}
 	}
 }
@@ -796,6 +827,7 @@ type BenchWork struct {
 		Class   uint8
 		LocalV6 uint8
 	}
+	Brief BenchBriefFlow
 }
 
 // Names of all BPF objects in the ELF.
@@ -806,6 +838,7 @@ const (
 	BenchMapAudience            = "audience"
 	BenchMapBenchSources        = "bench_sources"
 	BenchMapBlockedClients      = "blocked_clients"
+	BenchMapBriefFlows          = "brief_flows"
 	BenchMapChunkGaps           = "chunk_gaps"
 	BenchMapChunkMarks          = "chunk_marks"
 	BenchMapClassSlots          = "class_slots"
@@ -909,6 +942,8 @@ const (
 	BenchVarBtfSlot             = "btf_slot"
 	BenchVarBtfWhen             = "btf_when"
 	BenchVarContendedAt         = "contended_at"
+	BenchVarCpuCount            = "cpu_count"
+	BenchVarFlowCount           = "flow_count"
 	BenchVarGateMark            = "gate_mark"
 	BenchVarHasCasts            = "has_casts"
 	BenchVarHasMemoryKeys       = "has_memory_keys"
@@ -1002,6 +1037,7 @@ type BenchMapSpecs struct {
 	Audience         *ebpf.MapSpec `ebpf:"audience"`
 	BenchSources     *ebpf.MapSpec `ebpf:"bench_sources"`
 	BlockedClients   *ebpf.MapSpec `ebpf:"blocked_clients"`
+	BriefFlows       *ebpf.MapSpec `ebpf:"brief_flows"`
 	ChunkGaps        *ebpf.MapSpec `ebpf:"chunk_gaps"`
 	ChunkMarks       *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
@@ -1081,6 +1117,8 @@ type BenchVariableSpecs struct {
 	BtfSlot         *ebpf.VariableSpec `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.VariableSpec `ebpf:"btf_when"`
 	ContendedAt     *ebpf.VariableSpec `ebpf:"contended_at"`
+	CpuCount        *ebpf.VariableSpec `ebpf:"cpu_count"`
+	FlowCount       *ebpf.VariableSpec `ebpf:"flow_count"`
 	GateMark        *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts        *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.VariableSpec `ebpf:"has_memory_keys"`
@@ -1116,6 +1154,7 @@ type BenchMaps struct {
 	Audience         *ebpf.Map `ebpf:"audience"`
 	BenchSources     *ebpf.Map `ebpf:"bench_sources"`
 	BlockedClients   *ebpf.Map `ebpf:"blocked_clients"`
+	BriefFlows       *ebpf.Map `ebpf:"brief_flows"`
 	ChunkGaps        *ebpf.Map `ebpf:"chunk_gaps"`
 	ChunkMarks       *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
@@ -1171,6 +1210,7 @@ func (m *BenchMaps) Close() error {
 		m.Audience,
 		m.BenchSources,
 		m.BlockedClients,
+		m.BriefFlows,
 		m.ChunkGaps,
 		m.ChunkMarks,
 		m.ClassSlots,
@@ -1251,6 +1291,8 @@ type BenchVariables struct {
 	BtfSlot         *ebpf.Variable `ebpf:"btf_slot"`
 	BtfWhen         *ebpf.Variable `ebpf:"btf_when"`
 	ContendedAt     *ebpf.Variable `ebpf:"contended_at"`
+	CpuCount        *ebpf.Variable `ebpf:"cpu_count"`
+	FlowCount       *ebpf.Variable `ebpf:"flow_count"`
 	GateMark        *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts        *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys   *ebpf.Variable `ebpf:"has_memory_keys"`

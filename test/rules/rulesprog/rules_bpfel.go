@@ -177,6 +177,8 @@ type RulesPool struct {
 	UsedBy   [1024]uint32
 	UsedFrom [4096]uint32
 	Ghosts   uint32
+	Briefs   uint32
+	_        [4]byte
 	Set      [8192]struct {
 		_   structs.HostLayout
 		Way [8]uint64
@@ -370,7 +372,7 @@ type RulesRoom struct {
 	Told           uint32
 	Left           uint32
 	LateClasses    uint32
-	Pad            uint32
+	Brief          uint32
 	Took           uint64
 	Accounted      uint64
 	Used           uint64
@@ -426,6 +428,13 @@ type RulesRoom struct {
 			_    structs.HostLayout
 			Head uint32
 			Tail uint32
+		}
+		Brief struct {
+			_          structs.HostLayout
+			Begun      uint64
+			Served     uint64
+			ServiceSum uint64
+			Service    [32]uint64
 		}
 	}
 }
@@ -715,6 +724,27 @@ type RulesWork struct {
 		Class   uint8
 		LocalV6 uint8
 	}
+	Brief struct {
+		_              structs.HostLayout
+		Since          uint64
+		Start          uint32
+		Next           uint32
+		Answer         uint32
+		AnswerEnd      uint32
+		Sent           uint32
+		Ifindex        uint32
+		Generation     uint32
+		Mark           uint32
+		Room           uint16
+		Class          uint8
+		Rank           uint8
+		Ends           uint8
+		SocketPriority uint8
+		Flags          uint8
+		Watched        uint8
+		AskedAt        uint32
+		Pad            uint32
+	}
 }
 
 // Names of all BPF objects in the ELF.
@@ -762,6 +792,8 @@ const (
 	RulesVarBenchTurn        = "bench_turn"
 	RulesVarClient           = "client"
 	RulesVarComplex          = "complex"
+	RulesVarCpuCount         = "cpu_count"
+	RulesVarFlowCount        = "flow_count"
 	RulesVarGateMark         = "gate_mark"
 	RulesVarHasCasts         = "has_casts"
 	RulesVarHasMemoryKeys    = "has_memory_keys"
@@ -874,6 +906,8 @@ type RulesVariableSpecs struct {
 	BenchTurn     *ebpf.VariableSpec `ebpf:"bench_turn"`
 	Client        *ebpf.VariableSpec `ebpf:"client"`
 	Complex       *ebpf.VariableSpec `ebpf:"complex"`
+	CpuCount      *ebpf.VariableSpec `ebpf:"cpu_count"`
+	FlowCount     *ebpf.VariableSpec `ebpf:"flow_count"`
 	GateMark      *ebpf.VariableSpec `ebpf:"gate_mark"`
 	HasCasts      *ebpf.VariableSpec `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.VariableSpec `ebpf:"has_memory_keys"`
@@ -993,6 +1027,8 @@ type RulesVariables struct {
 	BenchTurn     *ebpf.Variable `ebpf:"bench_turn"`
 	Client        *ebpf.Variable `ebpf:"client"`
 	Complex       *ebpf.Variable `ebpf:"complex"`
+	CpuCount      *ebpf.Variable `ebpf:"cpu_count"`
+	FlowCount     *ebpf.Variable `ebpf:"flow_count"`
 	GateMark      *ebpf.Variable `ebpf:"gate_mark"`
 	HasCasts      *ebpf.Variable `ebpf:"has_casts"`
 	HasMemoryKeys *ebpf.Variable `ebpf:"has_memory_keys"`
