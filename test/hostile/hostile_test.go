@@ -55,6 +55,11 @@ var (
 		time.Sleep(100 * time.Millisecond)
 		s.reload(policy)
 	}}
+	far = event{"reload with a limit that is far away, and back", func(s *scene) {
+		s.reload(plain)
+		time.Sleep(100 * time.Millisecond)
+		s.reload(policy)
+	}}
 	classes = event{"reload with a class less and another name", func(s *scene) {
 		s.reload(strings.NewReplacer("  - {name: mob, priority: 3, max: 3}\n", "", "name: bronze, priority", "name: brass, priority", "class: bronze", "class: brass").Replace(policy))
 		time.Sleep(100 * time.Millisecond)
@@ -81,11 +86,11 @@ var (
 func events(c, n int) []event {
 	switch {
 	case full():
-		return []event{linkDown, limits, classes, kill, upgraded, service}
+		return []event{linkDown, limits, far, classes, kill, upgraded, service}
 	case n == 0:
 		return []event{linkDown, limits}
 	case n == 1:
-		return []event{classes}
+		return []event{far, classes}
 	case c%2 == 0:
 		return []event{kill}
 	}

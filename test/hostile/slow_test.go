@@ -27,7 +27,7 @@ var slow = []hostile{
 		})
 	}},
 	// Without their class's max they would take all places.
-	{name: "dripping posts", without: []event{classes}, inexact: true, begin: func(r *round) {
+	{name: "dripping posts", without: []event{far, classes}, inexact: true, begin: func(r *round) {
 		r.attack(attack.SlowPosts{Crowd: r.crowd(5 * concurrency), Path: "/wait?ms=1", Length: 30, Drip: 50 * time.Millisecond})
 	}},
 	{name: "heads byte by byte", inexact: true, begin: func(r *round) {
