@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"syscall"
@@ -74,4 +75,41 @@ func wakesFrom(t *testing.T, r *room, wake func(r *room)) {
 		t.Errorf("%+v, want %d arrived and stayed", got, 4*clients-1)
 	}
 	r.calm()
+}
+
+// Who comes in short form and who comes when that is at its end share one limit, with clients that reset what the server
+// works on, whose requests are in service still.
+func TestRoomShortFormKeepsTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit, resets, clients = 40, 10, 100
+	s := sharedScene(t, plain, false)
+	s.origin(origin.Config{})
+	r := s.enforce(roomPolicy{service: "concurrency: 40, queue: {max_wait: 20s}"})
+	var all []*visitor
+	ask := func(n int) {
+		for range n {
+			v := r.visit(bronze)
+			v.get("/wait?for=first")
+			all = append(all, v)
+		}
+	}
+	ask(resets)
+	isAsked(t, r, resets)
+	for _, v := range all {
+		v.reset()
+	}
+	ask(clients - resets)
+	r.await(limit, clients-limit)
+	isAsked(t, r, limit)
+	r.letGo("first")
+	for _, v := range all[resets:] {
+		v.wants(http.StatusOK)
+	}
+	r.calm()
+}
+
+// isAsked waits until the server works on so many requests.
+func isAsked(t *testing.T, r *room, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the server is asked %d times", want), func() bool { return len(r.asked()) == want })
 }

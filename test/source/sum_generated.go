@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "ae6eb47252d77a44003b7583b7be8666"
+const compiled = "76c1eb9ee8ef3dd28a258d88f678ed00"

@@ -41,6 +41,8 @@ __noinline int on_brief_out(struct __sk_buff *skb, struct work *w, struct brief_
       lengthen(w, b);
       return 0;
     }
+    if (b->since != since) /* it is another's by now, or has the long form */
+      return 0;
     b->answer_end = w->flow.reply.read;
     if (news == NEWS_BEGUN)
       b->flags |= BRIEF_ANSWERED;
