@@ -130,12 +130,12 @@ struct room {
   __u32 told;
   __u32 left;         /* requests that left service lately */
   __u32 late_classes; /* bit: class slot whose `late` is not 0 */
-  __u32 brief;        /* in service beside in_service: of flows in short form. Not under the lock, but atomically */
-  __u64 took;         /* ns that their places were in use for, and those of others meanwhile */
-  __u64 accounted;    /* ns: when charged was last another */
-  __u64 used;         /* ns of place in all */
-  __u64 due; /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
-                shares there is beside it that of its members: */
+  __u32 brief;     /* in service beside in_service: flows in short form. Not under the lock, but atomically */
+  __u64 took;      /* ns that their places were in use for, and those of others meanwhile */
+  __u64 accounted; /* ns: when charged was last another */
+  __u64 used;      /* ns of place in all */
+  __u64 due;       /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
+                      shares there is beside it that of its members: */
   __u64 at;
   struct control control;             /* written by narthex_gate_steer alone */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */

@@ -27,8 +27,8 @@ static __always_inline __u32 brief_bound(__u32 limit) {
   return limit < half + margin ? (limit > margin ? limit - margin : 0) : half;
 }
 
-/* Whether there are so few flows that more may have the short form: those of the long form give way to others,
- * and the short ones must find a place when they take that. */
+/* Whether there are so few flows that more may have the short form: those of the long form give way to
+ * others, and the short ones must find a place when they take that. */
 static __always_inline bool may_begin_brief(const struct pool *p) {
   return p->flows + p->briefs < flow_count / 2;
 }

@@ -1629,8 +1629,8 @@ static void check_briefs(struct census *c, struct pool *p, struct room *r) {
     }
   for (int i = 0; i < CLASS_SLOTS; i++)
     if (in_service[i] != r->class[i].brief.begun - r->class[i].brief.served)
-      is_wrong(c, "%u flows in short form are in service of class %d, and it says %llu of %llu", in_service[i],
-               i, r->class[i].brief.served, r->class[i].brief.begun);
+      is_wrong(c, "%u flows in short form are in service of class %d, and it says %llu of %llu",
+               in_service[i], i, r->class[i].brief.served, r->class[i].brief.begun);
   if (all != r->brief || p->briefs != m->count)
     is_wrong(c, "%u of %u flows in short form are in service, and %u of %u are counted", all, m->count,
              r->brief, p->briefs);

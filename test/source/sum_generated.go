@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "76c1eb9ee8ef3dd28a258d88f678ed00"
+const compiled = "976b25c41a131262f289d23d21d9359b"

@@ -173,8 +173,7 @@ __noinline int put_flow(struct __sk_buff *skb, struct work *w, __u32 scarce) {
   struct work *own = w ? work_in_map(w) : NULL;
   struct room *r = w ? room_of(w->flow.room) : NULL;
   struct pool *p = the_pool();
-  if (!own || !r || !p || find_by_key(&flows, &w->key) ||
-      !make_way(skb, w, scarce || are_reserved(p)))
+  if (!own || !r || !p || find_by_key(&flows, &w->key) || !make_way(skb, w, scarce || are_reserved(p)))
     return 0;
   if (!bpf_map_update_elem(&flows, &own->key, &own->flow, BPF_NOEXIST)) {
     count_flow(r, p, 1);
