@@ -12,10 +12,11 @@ import (
 // The network of the incident: visitors and a crowd, in a namespace of their own.
 const (
 	visitor = "10.7.0.9"
-	crowd   = "10.7.0.66"
+	crowd   = "10.8.0.66" // in another /24: a class is fair between these
 
-	network = `sudo sh -c 'ip netns add net; ip link add web0 type veth peer name out0 netns net; ip addr add 10.7.0.1/24 dev web0; ip link set web0 up
-ip -n net addr add ` + crowd + `/24 dev out0; ip -n net addr add ` + visitor + `/24 dev out0; ip -n net link set out0 up'`
+	network = `sudo sh -c 'ip netns add net; ip link add web0 type veth peer name out0 netns net; ip addr add 10.7.0.1/24 dev web0; ip link set web0 up; ip route add 10.8.0.0/24 dev web0
+ip -n net addr add ` + crowd + `/24 dev out0; ip -n net addr add ` + visitor + `/32 dev out0; ip -n net link set out0 up
+ip -n net route add 10.7.0.0/24 dev out0 src ` + crowd + `'`
 	visits = `for i in 1 2 3 4 5; do sudo ip netns exec net curl -s -o /dev/null -w '%{http_code} ' --max-time 20 --interface ` + visitor + ` http://10.7.0.1/; done; echo`
 	comes  = `sudo ip netns exec net wrk -t1 -c100 -d10m -H 'Accept-Encoding: gzip' http://10.7.0.1/report.html`
 )
@@ -121,7 +122,7 @@ END`)
 	s.do("narthex check /etc/narthex/policy.yaml")
 	_, code := s.try("sudo narthex diff /etc/narthex/policy.yaml")
 	s.check(code == 1, "diff ends with exit code %d", code)
-	s.do("sudo narthex reload --confirm 60s")
+	s.do("sudo narthex reload --confirm 3m")
 	s.do("sudo narthex table clear blocked " + crowd)
 	s.visited(5)
 	s.do("sudo narthex confirm")
