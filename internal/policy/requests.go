@@ -35,9 +35,8 @@ const (
 	FieldMethod
 	FieldSNI
 	FieldALPN
-	FieldJA4
 	FieldNamed
-	FieldPairs = FieldNamed
+	FieldPairs
 )
 
 // MatchKind says what a key of the hash table is of.
