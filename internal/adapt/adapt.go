@@ -45,7 +45,7 @@ type Decision struct {
 
 // What can set a limit.
 const (
-	SignalIdle       = "idle"       // nothing known yet, no limit
+	SignalIdle       = "idle"       // nothing known yet: more than most servers need
 	SignalHeadroom   = "headroom"   // not overloaded: far above what the server needs
 	SignalModel      = "model"      // overloaded: from capacity and time in service before
 	SignalTaken      = "taken"      // overloaded: as many as the server takes
@@ -72,7 +72,7 @@ type Controller struct {
 	report   reporter
 }
 
-// New returns a Controller that has seen nothing yet: its first decision is no limit.
+// New returns a Controller that has seen nothing yet.
 func New(c Config) *Controller {
 	c.Floor = max(c.Floor, 1)
 	if c.Ceiling > 0 {
@@ -81,7 +81,19 @@ func New(c Config) *Controller {
 	k := &Controller{config: c}
 	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
 	k.est.burst = max(burst, c.Target.Seconds())
+	k.report.limit = k.First().Limit
 	return k
+}
+
+// First returns what is to be in force until the first Step.
+func (c *Controller) First() Decision {
+	d := Decision{Signal: SignalIdle, Safe: c.config.Ceiling}
+	if !c.config.Unlimited {
+		d.Limit = c.est.cold()
+	}
+	c.clamp(&d)
+	d.Signal = SignalIdle
+	return d
 }
 
 // Step takes the next sample and returns what is to be in force from now on. Samples are in the
@@ -103,7 +115,11 @@ func (c *Controller) Step(s Sample) Decision {
 	d.Overload = d.Level >= LevelOverload
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
 	d.Strangers = c.keep.strangers
-	d.Safe = c.safe.step(&s, d.Limit)
+	lasting := d.Limit
+	if d.Signal == SignalIdle {
+		lasting = 0 // it says nothing of the server
+	}
+	d.Safe = c.safe.step(&s, lasting)
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
@@ -136,12 +152,14 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		if was {
 			c.est.left = s.MeanInService
 		}
-		if n := c.est.headroom(); c.inside.pointless(s) {
+		n, known := c.est.headroom()
+		switch {
+		case c.inside.pointless(s):
 			return 0, SignalHeadroom
-		} else if n > 0 {
+		case known:
 			return n, SignalHeadroom
 		}
-		return 0, SignalIdle
+		return n, SignalIdle
 	}
 	if !was {
 		c.search.begin(s, &c.est, &c.inside, c.config, c.bound.probes.on)
