@@ -81,12 +81,13 @@ func New(c Config) *Controller {
 	k := &Controller{config: c}
 	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
 	k.est.burst = max(burst, c.Target.Seconds())
-	k.report.limit = k.First().Limit
+	k.report.limit = k.First(0).Limit
 	return k
 }
 
-// First returns what is to be in force until the first Step.
-func (c *Controller) First() Decision {
+// First returns what is to be in force until the first Step, of a server that has so many requests in service already.
+func (c *Controller) First(inService int) Decision {
+	c.est.peak = float64(inService)
 	d := Decision{Signal: SignalIdle, Safe: c.config.Ceiling}
 	if !c.config.Unlimited {
 		d.Limit = c.est.cold()

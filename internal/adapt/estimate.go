@@ -38,7 +38,6 @@ type estimator struct {
 	burst      float64 // seconds of work at capacity beyond the knee that the limit without overload lets in
 	busy       float64 // cores busy, without the moments in which most were
 	peak       float64 // of requests in service, forgotten slowly
-	first      float64 // requests in service when it began to learn
 	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
 	brief      brief
 	quick      float64                 // the shortest mean time in service of late, seconds; 0: not known
@@ -142,9 +141,6 @@ func (e *estimator) inflation() float64 {
 func (e *estimator) step(s *Sample) {
 	span := s.Span.Seconds()
 	e.cores = s.Cores
-	if e.seen == 0 {
-		e.first = float64(s.InService)
-	}
 	e.seen += span
 	if s.Waiting == 0 {
 		e.long.forget(span, memory)
@@ -246,7 +242,7 @@ func (e *estimator) headroom() (limit int, known bool) {
 // cold returns the limit of a server of which nothing is known: what came all at once in the first moment, and was let in,
 // can be taken back no more.
 func (e *estimator) cold() int {
-	n := max(coldLimit, coldCore*e.cores, coldMore*max(e.peak, e.first), e.cheap())
+	n := max(coldLimit, coldCore*e.cores, coldMore*e.peak, e.cheap())
 	return int(min(math.Ceil(n), highestLimit))
 }
 

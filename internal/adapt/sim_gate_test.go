@@ -196,7 +196,7 @@ func (w *world) loop(n int) {
 func (w *world) run(until float64) {
 	if w.now == 0 {
 		if w.controller != nil {
-			w.limit = w.controller.First().Limit
+			w.limit = w.controller.First(0).Limit
 		}
 		w.after(period, w.sample)
 	}
