@@ -45,7 +45,7 @@ type Decision struct {
 
 // What can set a limit.
 const (
-	SignalIdle       = "idle"       // nothing known yet: more than most servers need
+	SignalIdle       = "idle"       // nothing known yet, no limit
 	SignalHeadroom   = "headroom"   // not overloaded: far above what the server needs
 	SignalModel      = "model"      // overloaded: from capacity and time in service before
 	SignalTaken      = "taken"      // overloaded: as many as the server takes
@@ -72,7 +72,7 @@ type Controller struct {
 	report   reporter
 }
 
-// New returns a Controller that has seen nothing yet.
+// New returns a Controller that has seen nothing yet: its first decision is no limit.
 func New(c Config) *Controller {
 	c.Floor = max(c.Floor, 1)
 	if c.Ceiling > 0 {
@@ -81,20 +81,7 @@ func New(c Config) *Controller {
 	k := &Controller{config: c}
 	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
 	k.est.burst = max(burst, c.Target.Seconds())
-	k.report.limit = k.First(0).Limit
 	return k
-}
-
-// First returns what is to be in force until the first Step, of a server that has so many requests in service already.
-func (c *Controller) First(inService int) Decision {
-	c.est.peak = float64(inService)
-	d := Decision{Signal: SignalIdle, Safe: c.config.Ceiling}
-	if !c.config.Unlimited {
-		d.Limit = c.est.cold()
-	}
-	c.clamp(&d)
-	d.Signal = SignalIdle
-	return d
 }
 
 // Step takes the next sample and returns what is to be in force from now on. Samples are in the
@@ -116,11 +103,7 @@ func (c *Controller) Step(s Sample) Decision {
 	d.Overload = d.Level >= LevelOverload
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
 	d.Strangers = c.keep.strangers
-	lasting := d.Limit
-	if d.Signal == SignalIdle {
-		lasting = 0 // it says nothing of the server
-	}
-	d.Safe = c.safe.step(&s, lasting)
+	d.Safe = c.safe.step(&s, d.Limit)
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
@@ -153,14 +136,12 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		if was {
 			c.est.left = s.MeanInService
 		}
-		n, known := c.est.headroom()
-		switch {
-		case c.inside.pointless(s):
+		if n := c.est.headroom(); c.inside.pointless(s) {
 			return 0, SignalHeadroom
-		case known:
+		} else if n > 0 {
 			return n, SignalHeadroom
 		}
-		return n, SignalIdle
+		return 0, SignalIdle
 	}
 	if !was {
 		c.search.begin(s, &c.est, &c.inside, c.config, c.bound.probes.on)

@@ -134,9 +134,6 @@ func (a *agent) look(s *steered, now time.Duration) {
 	}
 	if s.sampled == 0 { // there is nothing to compare it with
 		s.began = now
-		if s.inherited == nil {
-			s.decision = s.control.First(s.room.InService)
-		}
 		s.remember(now, a.sums(s))
 	}
 	if s.happening() {

@@ -129,7 +129,7 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 		{QueueSize: 4096, Answer: "503", Classes: idle},
 		{InService: 2, Waiting: 1, QueueSize: 4096, Answer: "reset", Classes: idle},
 	}
-	for i, limit := range []string{"8", "unlimited", "128 (auto)", "2"} {
+	for i, limit := range []string{"8", "unlimited", "unlimited (auto)", "2"} {
 		if got.Services[i].Limit != limit {
 			t.Errorf("limit of %s: %q, want %q", got.Services[i].Name, got.Services[i].Limit, limit)
 		}

@@ -134,7 +134,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 		return nil
 	}
 	s.control, s.paces = adapt.New(s.config), newPaces(table.Auto)
-	s.decision = s.control.First(0)
+	s.decision = adapt.Decision{Limit: s.config.Ceiling, Safe: s.config.Ceiling, Signal: adapt.SignalIdle}
 	return s
 }
 
