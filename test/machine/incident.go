@@ -12,7 +12,7 @@ import (
 // The network of the incident: visitors and a crowd, in a namespace of their own.
 const (
 	visitor = "10.7.0.9"
-	crowd   = "10.8.0.66" // in another /24: a class is fair between these
+	crowd   = "10.8.0.66" // in another /24 than the visitor: a class is fair between /24s
 
 	network = `sudo sh -c 'ip netns add net; ip link add web0 type veth peer name out0 netns net; ip addr add 10.7.0.1/24 dev web0; ip link set web0 up; ip route add 10.8.0.0/24 dev web0
 ip -n net addr add ` + crowd + `/24 dev out0; ip -n net addr add ` + visitor + `/32 dev out0; ip -n net link set out0 up
