@@ -100,11 +100,14 @@ func answerOpens(opened *os.File, pid int, waits chan<- struct{}) {
 			if endian.Read(events, endian.NativeEndian, &e) != nil {
 				return
 			}
-			if int(e.Pid) != pid {
-				_ = endian.Write(opened, endian.NativeEndian, unix.FanotifyResponse{Fd: e.Fd, Response: unix.FAN_ALLOW})
-			} else if len(waits) == 0 {
-				waits <- struct{}{}
+			if int(e.Pid) == pid {
+				defer unix.Close(int(e.Fd)) // not before: the next event would get its number, and be taken for it when it is answered
+				if len(waits) == 0 {
+					waits <- struct{}{}
+				}
+				continue
 			}
+			_ = endian.Write(opened, endian.NativeEndian, unix.FanotifyResponse{Fd: e.Fd, Response: unix.FAN_ALLOW})
 			unix.Close(int(e.Fd))
 		}
 	}
