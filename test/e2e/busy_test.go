@@ -101,7 +101,9 @@ func answerOpens(opened *os.File, pid int, waits chan<- struct{}) {
 				return
 			}
 			if int(e.Pid) == pid {
-				defer unix.Close(int(e.Fd)) // not before: the next event would get its number, and be taken for it when it is answered
+				// An answer names a descriptor. While this event is unanswered, its descriptor
+				// stays open: no later event gets the same number and loses its answer to it.
+				defer unix.Close(int(e.Fd))
 				if len(waits) == 0 {
 					waits <- struct{}{}
 				}
