@@ -27,6 +27,9 @@ SEC("tc")
 int narthex_gate_decide(struct __sk_buff *skb) { return gate_decide(skb); }
 
 SEC("tc")
+int narthex_gate_fingerprint(struct __sk_buff *skb) { return gate_fingerprint(skb); }
+
+SEC("tc")
 int narthex_gate_out(struct __sk_buff *skb) { return gate_egress(skb); }
 
 SEC("tc")

@@ -12,11 +12,19 @@ enum field {
   FIELD_METHOD = 2,
   FIELD_SNI = 3,
   FIELD_ALPN = 4,
-  FIELD_NAMED = 5, /* the first of those */
+  FIELD_JA4 = 5,
+  FIELD_NAMED = 6, /* the first of those */
   FIELD_PAIRS = 6, /* the first of names that rules want absent: theirs, and behind it that of its absence */
 };
 
 #define MAX_FIELDS 128
+
+/* Bytes of the JA4 fingerprint of a ClientHello: ten, and twice an underscore and twelve. */
+#define JA4_LENGTH 36
+
+struct ja4_print {
+  __u8 text[JA4_LENGTH];
+};
 
 /* Bytes of a pattern between two stars, or before the first or behind the last, at most. */
 #define MAX_LITERAL 1023

@@ -31,6 +31,8 @@ struct event {
   __u8 shadow;         /* 1: it was not carried out */
   __u8 class;          /* slot; NO_CLASS: none */
   __u8 local_v6;       /* 1: key.local is an IPv6 address; key.v6 says it of key.peer */
+  __u8 print[JA4_LENGTH]; /* of its ClientHello; 0 first: not known */
+  __u8 pad[4];            /* 0 */
 };
 
 /* For whom what is decided about is copied. */

@@ -4,6 +4,7 @@
 #pragma once
 #include "gate/brief.h"
 #include "gate/decide/rules.h"
+#include "gate/fingerprint.h"
 #include "gate/next.h"
 #include "gate/recognise/stream.h"
 #include "gate/recognise/syn.h"
@@ -272,7 +273,10 @@ static __always_inline int gate_ingress(struct __sk_buff *skb) {
   int step = TCX_NEXT;
   if (read_segment(skb, &w->s) == PARSED_SYN && is_gate_port(w->s.p.dport))
     step = recognise_segment(skb, w);
-  return step < STEP_UNTRACKED ? finish(skb, w, step) : go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
+  if (step < STEP_UNTRACKED)
+    return finish(skb, w, step);
+  return asks_fingerprint(w, step) ? go_on(skb, w, NEXT_FINGERPRINT, step, TCX_NEXT)
+                                   : go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
 }
 
 /* Goes on with the run that narthex_gate_in has begun. */

@@ -129,7 +129,7 @@ struct work {
   __s64 debt;   /* ns: of its bucket, with `by` */
   __u64 waited; /* ns: with EVENT_RELEASE and EVENT_REJECT, of a request that waited; else 0 */
   __u8 crowded; /* 1: the accept queue is full that the connection is for; 0 where that was not looked at */
-  __u8 pad[1];  /* 0 */
+  __u8 printed; /* 1: print is its fingerprint; from narthex_gate_fingerprint on, 0 before */
   __u16 row;    /* of what is said if the request is rejected: that of its rule, if that rejects it */
   /* With a flow in the table from first_step() on; without, from on_untracked() on. */
   struct flow flow; /* as it will be; room: MAX_SERVICES before */
@@ -142,6 +142,8 @@ struct work {
   int step;  /* where the run goes on in another program: a step, or the verdict; from go_on() on */
   __u32 due; /* a set of enum need: what is to be seen to behind the verdict; in kicks: never */
   /* Each function that uses these sets them first, or says that its caller has. */
+  struct ja4_print print; /* with printed */
+  __u8 pad3[4];           /* 0 */
   __u64 now;
   __u64 places;            /* that limits have given to the request: in apply_rule() */
   __u64 earns;             /* as in struct flow: with a turn */
@@ -272,6 +274,9 @@ __noinline int report(struct work *w, __u32 kind, __u32 reason, __u32 shadow) {
   e->reason = reason;
   e->debt = w->debt;
   e->waited = w->waited;
+  e->print[0] = 0;
+  if (w->printed)
+    __builtin_memcpy(e->print, w->print.text, sizeof(e->print));
   tell(e);
   return 0;
 }
@@ -287,4 +292,5 @@ static __always_inline void clear_attribution(struct work *w) {
   w->fate = MIRROR_PASS;
   w->why = 0;
   w->row = ROW_OVERLOAD;
+  w->printed = 0;
 }

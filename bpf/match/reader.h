@@ -294,6 +294,18 @@ __noinline int next_protocol(struct reading *r) {
   return 1;
 }
 
+/* Reads the fingerprint of a ClientHello as a text. */
+__noinline int read_print(const struct work *w, struct reading *r) {
+  if (!w || !r)
+    return 0;
+  text_begin(&r->text, r->head.seed);
+  __u64 hash = text_hash(&r->text, 0), factor = r->text.factor;
+  for (__u32 i = 0; i < JA4_LENGTH; i++)
+    hash = text_put(&r->text, i, hash, w->print.text[i], factor);
+  r->text.length = JA4_LENGTH;
+  return 0;
+}
+
 /* Reads a ClientHello as read_head() does a head. What is none says nothing. A function of its own for what
  * it has in the stack. */
 __noinline int read_hello(struct __sk_buff *skb, struct work *w, struct reading *r, __u32 node) {
@@ -318,5 +330,9 @@ __noinline int read_hello(struct __sk_buff *skb, struct work *w, struct reading 
   r->pos = step == HTTP_END && r->asks >> FIELD_ALPN & 1 ? 0 : HELLO_NAME;
   for (int i = 0; i < MAX_PROTOCOLS && next_protocol(r); i++)
     match_text(r, FIELD_ALPN);
+  if (w->printed) {
+    read_print(w, r);
+    match_text(r, FIELD_JA4);
+  }
   return 0;
 }

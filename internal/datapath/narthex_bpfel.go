@@ -143,6 +143,8 @@ type narthexEvent struct {
 	Shadow  uint8
 	Class   uint8
 	LocalV6 uint8
+	Print   [36]uint8
+	Pad     [4]uint8
 }
 
 type narthexEventBudget struct {
@@ -319,6 +321,42 @@ type narthexHttpHead struct {
 	ReadAt uint32
 }
 
+type narthexJa4 struct {
+	_ structs.HostLayout
+	R struct {
+		_     structs.HostLayout
+		Frame struct {
+			_      structs.HostLayout
+			Left   uint32
+			Record uint16
+			Place  uint8
+			Header uint8
+		}
+		Item       uint16
+		Left       uint16
+		Number     uint16
+		Version    uint16
+		Newest     uint16
+		Extensions uint16
+		Place      uint8
+		Next       uint8
+		At         uint8
+		Flags      uint8
+		First      uint8
+		Last       uint8
+		Count      [4]uint16
+		Pad        [2]uint8
+	}
+	List [4][128]uint16
+	Bin  [16]uint16
+	Hash struct {
+		_     structs.HostLayout
+		Text  [2048]uint8
+		State [8]uint32
+		Word  [64]uint32
+	}
+}
+
 type narthexKnownSet struct {
 	_   structs.HostLayout
 	Way [8]uint64
@@ -466,9 +504,10 @@ type narthexMirrored struct {
 type narthexNextProgram uint32
 
 const (
-	narthexNextProgramNEXT_DECIDE narthexNextProgram = 0
-	narthexNextProgramNEXT_ATTEND narthexNextProgram = 1
-	narthexNextProgramNEXT_LEN    narthexNextProgram = 2
+	narthexNextProgramNEXT_DECIDE      narthexNextProgram = 0
+	narthexNextProgramNEXT_ATTEND      narthexNextProgram = 1
+	narthexNextProgramNEXT_FINGERPRINT narthexNextProgram = 2
+	narthexNextProgramNEXT_LEN         narthexNextProgram = 3
 )
 
 type narthexNode struct {
@@ -801,7 +840,8 @@ const (
 	narthexReasonREASON_REQUESTS      narthexReason = 42
 	narthexReasonREASON_AT_ONCE       narthexReason = 43
 	narthexReasonREASON_NO_PROGRAM    narthexReason = 44
-	narthexReasonREASON_LEN           narthexReason = 45
+	narthexReasonREASON_NO_JA4        narthexReason = 45
+	narthexReasonREASON_LEN           narthexReason = 46
 )
 
 type narthexRefusal struct {
@@ -1131,7 +1171,7 @@ type narthexWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [1]uint8
+	Printed uint8
 	Row     uint16
 	_       [4]byte
 	Flow    narthexFlow
@@ -1152,8 +1192,13 @@ type narthexWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Step   int32
-	Due    uint32
+	Step  int32
+	Due   uint32
+	Print struct {
+		_    structs.HostLayout
+		Text [36]uint8
+	}
+	Pad3   [4]uint8
 	Now    uint64
 	Places uint64
 	Earns  uint64
@@ -1301,108 +1346,110 @@ type narthexWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	narthexMapAnswers             = "answers"
-	narthexMapAudience            = "audience"
-	narthexMapBlockedClients      = "blocked_clients"
-	narthexMapBriefFlows          = "brief_flows"
-	narthexMapChunkGaps           = "chunk_gaps"
-	narthexMapChunkMarks          = "chunk_marks"
-	narthexMapClassSlots          = "class_slots"
-	narthexMapConnectionCounts    = "connection_counts"
-	narthexMapEventBudgets        = "event_budgets"
-	narthexMapEvents              = "events"
-	narthexMapFarewells           = "farewells"
-	narthexMapFlows               = "flows"
-	narthexMapGatePorts           = "gate_ports"
-	narthexMapGates               = "gates"
-	narthexMapGhosts              = "ghosts"
-	narthexMapInterfaceGroups     = "interface_groups"
-	narthexMapJournal             = "journal"
-	narthexMapKnownSources        = "known_sources"
-	narthexMapLearnedClients      = "learned_clients"
-	narthexMapListMatches         = "list_matches"
-	narthexMapLists               = "lists"
-	narthexMapMirror              = "mirror"
-	narthexMapMirrorBudgets       = "mirror_budgets"
-	narthexMapMirrorRing          = "mirror_ring"
-	narthexMapMirroredRecords     = "mirrored_records"
-	narthexMapNesting             = "nesting"
-	narthexMapNextPrograms        = "next_programs"
-	narthexMapOpenings            = "openings"
-	narthexMapParkedSockets       = "parked_sockets"
-	narthexMapPolicyImage         = "policy_image"
-	narthexMapPool                = "pool"
-	narthexMapReadings            = "readings"
-	narthexMapReasonCounts        = "reason_counts"
-	narthexMapRooms               = "rooms"
-	narthexMapRuleBuckets         = "rule_buckets"
-	narthexMapRuleCounts          = "rule_counts"
-	narthexMapRulePaces           = "rule_paces"
-	narthexMapRuleSlots           = "rule_slots"
-	narthexMapScratch             = "scratch"
-	narthexMapSeats               = "seats"
-	narthexMapServiceCounts       = "service_counts"
-	narthexMapServiceSlots        = "service_slots"
-	narthexMapSlots               = "slots"
-	narthexMapSocketPlaces        = "socket_places"
-	narthexMapSourceSecret        = "source_secret"
-	narthexMapSourceSets          = "source_sets"
-	narthexMapStalled             = "stalled"
-	narthexMapStateChanges        = "state_changes"
-	narthexMapUpperDevices        = "upper_devices"
-	narthexMapWatches             = "watches"
-	narthexMapWorks               = "works"
-	narthexProgNarthexGateAttend  = "narthex_gate_attend"
-	narthexProgNarthexGateDecide  = "narthex_gate_decide"
-	narthexProgNarthexGateIn      = "narthex_gate_in"
-	narthexProgNarthexGateOut     = "narthex_gate_out"
-	narthexProgNarthexGateReset   = "narthex_gate_reset"
-	narthexProgNarthexGateSteer   = "narthex_gate_steer"
-	narthexProgNarthexGateSweep   = "narthex_gate_sweep"
-	narthexProgNarthexGateTick    = "narthex_gate_tick"
-	narthexProgNarthexSockMissed  = "narthex_sock_missed"
-	narthexProgNarthexSockOlder   = "narthex_sock_older"
-	narthexProgNarthexSockRelease = "narthex_sock_release"
-	narthexProgNarthexSockState   = "narthex_sock_state"
-	narthexProgNarthexSockops     = "narthex_sockops"
-	narthexProgNarthexTcxSyn      = "narthex_tcx_syn"
-	narthexProgNarthexXdpSyn      = "narthex_xdp_syn"
-	narthexVarBtfAction           = "btf_action"
-	narthexVarBtfEvent            = "btf_event"
-	narthexVarBtfEventKind        = "btf_event_kind"
-	narthexVarBtfFair             = "btf_fair"
-	narthexVarBtfLimitBy          = "btf_limit_by"
-	narthexVarBtfListPage         = "btf_list_page"
-	narthexVarBtfMatch            = "btf_match"
-	narthexVarBtfMatchEntry       = "btf_match_entry"
-	narthexVarBtfMatchField       = "btf_match_field"
-	narthexVarBtfMatchNode        = "btf_match_node"
-	narthexVarBtfMirrorFate       = "btf_mirror_fate"
-	narthexVarBtfOver             = "btf_over"
-	narthexVarBtfPage             = "btf_page"
-	narthexVarBtfPattern          = "btf_pattern"
-	narthexVarBtfPoolOrder        = "btf_pool_order"
-	narthexVarBtfProtocol         = "btf_protocol"
-	narthexVarBtfReason           = "btf_reason"
-	narthexVarBtfReject           = "btf_reject"
-	narthexVarBtfRequestGuard     = "btf_request_guard"
-	narthexVarBtfRoots            = "btf_roots"
-	narthexVarBtfRuleKind         = "btf_rule_kind"
-	narthexVarBtfServiceEnd       = "btf_service_end"
-	narthexVarBtfSlot             = "btf_slot"
-	narthexVarBtfWhen             = "btf_when"
-	narthexVarContendedAt         = "contended_at"
-	narthexVarCpuCount            = "cpu_count"
-	narthexVarFlowCount           = "flow_count"
-	narthexVarGateMark            = "gate_mark"
-	narthexVarHasCasts            = "has_casts"
-	narthexVarHasMemoryKeys       = "has_memory_keys"
-	narthexVarLeftSeat            = "left_seat"
-	narthexVarNetCookie           = "net_cookie"
-	narthexVarSeatMask            = "seat_mask"
-	narthexVarSlotCount           = "slot_count"
-	narthexVarSlotSize            = "slot_size"
-	narthexVarSourceSetMask       = "source_set_mask"
+	narthexMapAnswers                 = "answers"
+	narthexMapAudience                = "audience"
+	narthexMapBlockedClients          = "blocked_clients"
+	narthexMapBriefFlows              = "brief_flows"
+	narthexMapChunkGaps               = "chunk_gaps"
+	narthexMapChunkMarks              = "chunk_marks"
+	narthexMapClassSlots              = "class_slots"
+	narthexMapConnectionCounts        = "connection_counts"
+	narthexMapEventBudgets            = "event_budgets"
+	narthexMapEvents                  = "events"
+	narthexMapFarewells               = "farewells"
+	narthexMapFingerprints            = "fingerprints"
+	narthexMapFlows                   = "flows"
+	narthexMapGatePorts               = "gate_ports"
+	narthexMapGates                   = "gates"
+	narthexMapGhosts                  = "ghosts"
+	narthexMapInterfaceGroups         = "interface_groups"
+	narthexMapJournal                 = "journal"
+	narthexMapKnownSources            = "known_sources"
+	narthexMapLearnedClients          = "learned_clients"
+	narthexMapListMatches             = "list_matches"
+	narthexMapLists                   = "lists"
+	narthexMapMirror                  = "mirror"
+	narthexMapMirrorBudgets           = "mirror_budgets"
+	narthexMapMirrorRing              = "mirror_ring"
+	narthexMapMirroredRecords         = "mirrored_records"
+	narthexMapNesting                 = "nesting"
+	narthexMapNextPrograms            = "next_programs"
+	narthexMapOpenings                = "openings"
+	narthexMapParkedSockets           = "parked_sockets"
+	narthexMapPolicyImage             = "policy_image"
+	narthexMapPool                    = "pool"
+	narthexMapReadings                = "readings"
+	narthexMapReasonCounts            = "reason_counts"
+	narthexMapRooms                   = "rooms"
+	narthexMapRuleBuckets             = "rule_buckets"
+	narthexMapRuleCounts              = "rule_counts"
+	narthexMapRulePaces               = "rule_paces"
+	narthexMapRuleSlots               = "rule_slots"
+	narthexMapScratch                 = "scratch"
+	narthexMapSeats                   = "seats"
+	narthexMapServiceCounts           = "service_counts"
+	narthexMapServiceSlots            = "service_slots"
+	narthexMapSlots                   = "slots"
+	narthexMapSocketPlaces            = "socket_places"
+	narthexMapSourceSecret            = "source_secret"
+	narthexMapSourceSets              = "source_sets"
+	narthexMapStalled                 = "stalled"
+	narthexMapStateChanges            = "state_changes"
+	narthexMapUpperDevices            = "upper_devices"
+	narthexMapWatches                 = "watches"
+	narthexMapWorks                   = "works"
+	narthexProgNarthexGateAttend      = "narthex_gate_attend"
+	narthexProgNarthexGateDecide      = "narthex_gate_decide"
+	narthexProgNarthexGateFingerprint = "narthex_gate_fingerprint"
+	narthexProgNarthexGateIn          = "narthex_gate_in"
+	narthexProgNarthexGateOut         = "narthex_gate_out"
+	narthexProgNarthexGateReset       = "narthex_gate_reset"
+	narthexProgNarthexGateSteer       = "narthex_gate_steer"
+	narthexProgNarthexGateSweep       = "narthex_gate_sweep"
+	narthexProgNarthexGateTick        = "narthex_gate_tick"
+	narthexProgNarthexSockMissed      = "narthex_sock_missed"
+	narthexProgNarthexSockOlder       = "narthex_sock_older"
+	narthexProgNarthexSockRelease     = "narthex_sock_release"
+	narthexProgNarthexSockState       = "narthex_sock_state"
+	narthexProgNarthexSockops         = "narthex_sockops"
+	narthexProgNarthexTcxSyn          = "narthex_tcx_syn"
+	narthexProgNarthexXdpSyn          = "narthex_xdp_syn"
+	narthexVarBtfAction               = "btf_action"
+	narthexVarBtfEvent                = "btf_event"
+	narthexVarBtfEventKind            = "btf_event_kind"
+	narthexVarBtfFair                 = "btf_fair"
+	narthexVarBtfLimitBy              = "btf_limit_by"
+	narthexVarBtfListPage             = "btf_list_page"
+	narthexVarBtfMatch                = "btf_match"
+	narthexVarBtfMatchEntry           = "btf_match_entry"
+	narthexVarBtfMatchField           = "btf_match_field"
+	narthexVarBtfMatchNode            = "btf_match_node"
+	narthexVarBtfMirrorFate           = "btf_mirror_fate"
+	narthexVarBtfOver                 = "btf_over"
+	narthexVarBtfPage                 = "btf_page"
+	narthexVarBtfPattern              = "btf_pattern"
+	narthexVarBtfPoolOrder            = "btf_pool_order"
+	narthexVarBtfProtocol             = "btf_protocol"
+	narthexVarBtfReason               = "btf_reason"
+	narthexVarBtfReject               = "btf_reject"
+	narthexVarBtfRequestGuard         = "btf_request_guard"
+	narthexVarBtfRoots                = "btf_roots"
+	narthexVarBtfRuleKind             = "btf_rule_kind"
+	narthexVarBtfServiceEnd           = "btf_service_end"
+	narthexVarBtfSlot                 = "btf_slot"
+	narthexVarBtfWhen                 = "btf_when"
+	narthexVarContendedAt             = "contended_at"
+	narthexVarCpuCount                = "cpu_count"
+	narthexVarFlowCount               = "flow_count"
+	narthexVarGateMark                = "gate_mark"
+	narthexVarHasCasts                = "has_casts"
+	narthexVarHasMemoryKeys           = "has_memory_keys"
+	narthexVarLeftSeat                = "left_seat"
+	narthexVarNetCookie               = "net_cookie"
+	narthexVarSeatMask                = "seat_mask"
+	narthexVarSlotCount               = "slot_count"
+	narthexVarSlotSize                = "slot_size"
+	narthexVarSourceSetMask           = "source_set_mask"
 )
 
 // loadNarthex returns the embedded CollectionSpec for narthex.
@@ -1447,21 +1494,22 @@ type narthexSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexProgramSpecs struct {
-	NarthexGateAttend  *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
-	NarthexGateDecide  *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
-	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
-	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
-	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
-	NarthexGateSteer   *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
-	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
-	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
-	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
-	NarthexSockOlder   *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
-	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
-	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
-	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
-	NarthexTcxSyn      *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn      *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
+	NarthexGateAttend      *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide      *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
+	NarthexGateFingerprint *ebpf.ProgramSpec `ebpf:"narthex_gate_fingerprint"`
+	NarthexGateIn          *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
+	NarthexGateOut         *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
+	NarthexGateReset       *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer       *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
+	NarthexGateSweep       *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
+	NarthexGateTick        *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed      *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder       *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
+	NarthexSockRelease     *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
+	NarthexSockState       *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
+	NarthexSockops         *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
+	NarthexTcxSyn          *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn          *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
 }
 
 // narthexMapSpecs contains maps before they are loaded into the kernel.
@@ -1479,6 +1527,7 @@ type narthexMapSpecs struct {
 	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Farewells        *ebpf.MapSpec `ebpf:"farewells"`
+	Fingerprints     *ebpf.MapSpec `ebpf:"fingerprints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	GatePorts        *ebpf.MapSpec `ebpf:"gate_ports"`
 	Gates            *ebpf.MapSpec `ebpf:"gates"`
@@ -1594,6 +1643,7 @@ type narthexMaps struct {
 	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Farewells        *ebpf.Map `ebpf:"farewells"`
+	Fingerprints     *ebpf.Map `ebpf:"fingerprints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	GatePorts        *ebpf.Map `ebpf:"gate_ports"`
 	Gates            *ebpf.Map `ebpf:"gates"`
@@ -1649,6 +1699,7 @@ func (m *narthexMaps) Close() error {
 		m.EventBudgets,
 		m.Events,
 		m.Farewells,
+		m.Fingerprints,
 		m.Flows,
 		m.GatePorts,
 		m.Gates,
@@ -1738,27 +1789,29 @@ type narthexVariables struct {
 //
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexPrograms struct {
-	NarthexGateAttend  *ebpf.Program `ebpf:"narthex_gate_attend"`
-	NarthexGateDecide  *ebpf.Program `ebpf:"narthex_gate_decide"`
-	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
-	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
-	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
-	NarthexGateSteer   *ebpf.Program `ebpf:"narthex_gate_steer"`
-	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
-	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
-	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
-	NarthexSockOlder   *ebpf.Program `ebpf:"narthex_sock_older"`
-	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
-	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
-	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
-	NarthexTcxSyn      *ebpf.Program `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn      *ebpf.Program `ebpf:"narthex_xdp_syn"`
+	NarthexGateAttend      *ebpf.Program `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide      *ebpf.Program `ebpf:"narthex_gate_decide"`
+	NarthexGateFingerprint *ebpf.Program `ebpf:"narthex_gate_fingerprint"`
+	NarthexGateIn          *ebpf.Program `ebpf:"narthex_gate_in"`
+	NarthexGateOut         *ebpf.Program `ebpf:"narthex_gate_out"`
+	NarthexGateReset       *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer       *ebpf.Program `ebpf:"narthex_gate_steer"`
+	NarthexGateSweep       *ebpf.Program `ebpf:"narthex_gate_sweep"`
+	NarthexGateTick        *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed      *ebpf.Program `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder       *ebpf.Program `ebpf:"narthex_sock_older"`
+	NarthexSockRelease     *ebpf.Program `ebpf:"narthex_sock_release"`
+	NarthexSockState       *ebpf.Program `ebpf:"narthex_sock_state"`
+	NarthexSockops         *ebpf.Program `ebpf:"narthex_sockops"`
+	NarthexTcxSyn          *ebpf.Program `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn          *ebpf.Program `ebpf:"narthex_xdp_syn"`
 }
 
 func (p *narthexPrograms) Close() error {
 	return _NarthexClose(
 		p.NarthexGateAttend,
 		p.NarthexGateDecide,
+		p.NarthexGateFingerprint,
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,

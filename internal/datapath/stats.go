@@ -69,6 +69,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_REQUESTS:      "requests",
 	narthexReasonREASON_AT_ONCE:       "at_once",
 	narthexReasonREASON_NO_PROGRAM:    "no_program",
+	narthexReasonREASON_NO_JA4:        "no_ja4",
 }
 
 // ReasonNames returns the names of all reasons, by number.

@@ -25,7 +25,7 @@ var parts = []part{
 	{FeatureGate, []string{narthexProgNarthexGateIn}},
 	{FeatureGate, []string{narthexProgNarthexGateOut}},
 	{FeatureGate, []string{
-		narthexProgNarthexGateAttend, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
+		narthexProgNarthexGateAttend, narthexProgNarthexGateFingerprint, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
 		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
 	}},
 	{FeatureXDP, []string{narthexProgNarthexXdpSyn}},
@@ -36,21 +36,22 @@ var parts = []part{
 // places are where the programs are kept, by their names.
 func (p *narthexPrograms) places() map[string]**ebpf.Program {
 	return map[string]**ebpf.Program{
-		narthexProgNarthexXdpSyn:      &p.NarthexXdpSyn,
-		narthexProgNarthexTcxSyn:      &p.NarthexTcxSyn,
-		narthexProgNarthexGateIn:      &p.NarthexGateIn,
-		narthexProgNarthexGateDecide:  &p.NarthexGateDecide,
-		narthexProgNarthexGateAttend:  &p.NarthexGateAttend,
-		narthexProgNarthexGateOut:     &p.NarthexGateOut,
-		narthexProgNarthexGateReset:   &p.NarthexGateReset,
-		narthexProgNarthexGateSteer:   &p.NarthexGateSteer,
-		narthexProgNarthexGateSweep:   &p.NarthexGateSweep,
-		narthexProgNarthexGateTick:    &p.NarthexGateTick,
-		narthexProgNarthexSockRelease: &p.NarthexSockRelease,
-		narthexProgNarthexSockState:   &p.NarthexSockState,
-		narthexProgNarthexSockMissed:  &p.NarthexSockMissed,
-		narthexProgNarthexSockOlder:   &p.NarthexSockOlder,
-		narthexProgNarthexSockops:     &p.NarthexSockops,
+		narthexProgNarthexXdpSyn:          &p.NarthexXdpSyn,
+		narthexProgNarthexTcxSyn:          &p.NarthexTcxSyn,
+		narthexProgNarthexGateIn:          &p.NarthexGateIn,
+		narthexProgNarthexGateDecide:      &p.NarthexGateDecide,
+		narthexProgNarthexGateAttend:      &p.NarthexGateAttend,
+		narthexProgNarthexGateFingerprint: &p.NarthexGateFingerprint,
+		narthexProgNarthexGateOut:         &p.NarthexGateOut,
+		narthexProgNarthexGateReset:       &p.NarthexGateReset,
+		narthexProgNarthexGateSteer:       &p.NarthexGateSteer,
+		narthexProgNarthexGateSweep:       &p.NarthexGateSweep,
+		narthexProgNarthexGateTick:        &p.NarthexGateTick,
+		narthexProgNarthexSockRelease:     &p.NarthexSockRelease,
+		narthexProgNarthexSockState:       &p.NarthexSockState,
+		narthexProgNarthexSockMissed:      &p.NarthexSockMissed,
+		narthexProgNarthexSockOlder:       &p.NarthexSockOlder,
+		narthexProgNarthexSockops:         &p.NarthexSockops,
 	}
 }
 
@@ -72,8 +73,9 @@ func (o *objects) loadObjects(spec *ebpf.CollectionSpec, reused map[string]*ebpf
 	}
 	if o.hasGate() {
 		next := map[narthexNextProgram]*ebpf.Program{
-			narthexNextProgramNEXT_DECIDE: o.NarthexGateDecide,
-			narthexNextProgramNEXT_ATTEND: o.NarthexGateAttend,
+			narthexNextProgramNEXT_DECIDE:      o.NarthexGateDecide,
+			narthexNextProgramNEXT_ATTEND:      o.NarthexGateAttend,
+			narthexNextProgramNEXT_FINGERPRINT: o.NarthexGateFingerprint,
 		}
 		for key, prog := range next {
 			if err := o.NextPrograms.Put(uint32(key), prog); err != nil {

@@ -94,7 +94,7 @@ func (c *Connection) bounds(service int) bool {
 
 // seenIn reports whether a service of that protocol shows what a request rule asks for.
 func (q *Request) seenIn(p Protocol) bool {
-	tls := len(q.SNI)+len(q.ALPN) > 0
+	tls := q.asksTLS()
 	switch p {
 	case HTTP:
 		return !tls
@@ -103,6 +103,9 @@ func (q *Request) seenIn(p Protocol) bool {
 	}
 	return false
 }
+
+// asksTLS reports whether a rule asks for something that is seen in TLS alone.
+func (q *Request) asksTLS() bool { return len(q.SNI)+len(q.ALPN)+len(q.JA4) > 0 }
 
 // asksHTTP reports whether a rule asks for something that is seen in HTTP alone.
 func (q *Request) asksHTTP() bool {

@@ -112,7 +112,7 @@ var elsewhere = map[string]map[string]string{
 	"a connection rule": {
 		"path": "request", "host": "request", "method": "request", "cookie": "request", "header": "request",
 		"query": "request", "parameters": "request", "without": "request",
-		"sni": "request", "alpn": "request", "over": "request", "block": "request", "learn": "request", "answer": "request",
+		"sni": "request", "alpn": "request", "ja4": "request", "over": "request", "block": "request", "learn": "request", "answer": "request",
 	},
 	"a request rule": {"from_port": "connection", "learned": "connection"},
 }

@@ -114,7 +114,7 @@ func (d *decoder) answerFits(seen map[string]*yaml.Node, act string, over Over) 
 		d.errorAt(n, `"answer" has no effect where nothing is rejected; add a rate, as "rate: 100/s", or "action: reject", or remove it`)
 	case act == "" && (over == OverDemote || over == OverDrop):
 		d.errorAt(n, `"over: %s" says nothing, so "answer" has no effect; remove one of the two`, over)
-	case seen["sni"] != nil || seen["alpn"] != nil:
+	case seen["sni"] != nil || seen["alpn"] != nil || seen["ja4"] != nil:
 		d.errorAt(n, `"answer" is said in HTTP, and the rule is about TLS, where who is rejected gets a reset; remove it`)
 	}
 }

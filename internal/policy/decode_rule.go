@@ -194,7 +194,7 @@ func (d *decoder) burstForPage(at Pos, r *Request, rate Rate, burst int, per Per
 // isOfPages reports whether the rule may match what browsers load of themselves.
 func (q *Request) isOfPages() bool {
 	gets := func(method string) bool { return method == "GET" || strings.Contains(method, "*") }
-	return len(q.SNI)+len(q.ALPN) == 0 && (len(q.Method) == 0 || slices.ContainsFunc(q.Method, gets))
+	return !q.asksTLS() && (len(q.Method) == 0 || slices.ContainsFunc(q.Method, gets))
 }
 
 // matches decodes the keys that say which requests a rule is for.
@@ -212,6 +212,8 @@ func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
 		r.SNI = d.patterns(n, key, parseHost)
 	case "alpn":
 		r.ALPN = d.patterns(n, key, parseGlob)
+	case "ja4":
+		r.JA4, d.newer = d.patterns(n, key, parseJA4), true
 	case "cookie":
 		r.Cookie = d.pairs(n, key, parseToken)
 	case "header":
@@ -247,6 +249,9 @@ func (d *decoder) outcome(key string, n *yaml.Node, r *Request) {
 	}
 }
 
+// keysOfTLS are what is seen of a TLS connection.
+var keysOfTLS = []string{"sni", "alpn", "ja4"}
+
 // requestFits reports keys of a request rule that do not go together.
 func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
 	d.needsRate(seen, "burst", "per")
@@ -262,8 +267,8 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
 	if r.Over == OverDemote && seen["block"] != nil {
 		d.errorAt(seen["block"], `"over: demote" rejects nobody, so "block" has no effect; remove one of the two`)
 	}
-	for _, tls := range []string{"sni", "alpn"} {
-		if tls == "alpn" && seen["sni"] != nil {
+	for i, tls := range keysOfTLS {
+		if slices.ContainsFunc(keysOfTLS[:i], func(before string) bool { return seen[before] != nil }) {
 			break
 		}
 		for _, key := range []string{"path", "host", "method", "cookie", "header", "query", "parameters", "without"} {

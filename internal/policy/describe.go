@@ -241,6 +241,7 @@ func (p *Policy) describeRequest(r *Request) string {
 	ask("method", r.Method)
 	ask("server name", r.SNI)
 	ask("application protocol", r.ALPN)
+	ask("JA4 fingerprint", r.JA4)
 	for kind, pairs := range [][]Pair{r.Cookie, r.Header, r.Query} {
 		what := []string{"cookie ", "header ", "parameter "}[kind]
 		for _, p := range pairs {

@@ -97,6 +97,7 @@ func (d *differ) requestItems(p *Policy) []item {
 		r.list("method", q.Method)
 		r.list("sni", q.SNI)
 		r.list("alpn", q.ALPN)
+		r.list("ja4", q.JA4)
 		r.pairs("cookie", q.Cookie)
 		r.pairs("header", q.Header)
 		r.pairs("query", q.Query)

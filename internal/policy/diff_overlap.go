@@ -31,7 +31,7 @@ func (c *Connection) overlaps(o *Connection) bool {
 func (p *Policy) overlap(q, o *Request) bool {
 	return (len(q.FromLists)+len(o.FromLists) > 0 || meet(q.From, o.From, Range.overlaps)) && meet(p.to(q), p.to(o), Destination.overlaps) &&
 		meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
-		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet)
+		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet) && meet(q.JA4, o.JA4, globsMeet)
 }
 
 // mostGlob bounds the patterns that are compared, in bytes of both multiplied.

@@ -67,6 +67,7 @@ var requestForm = form{
 		{name: "method", value: listOf(methodValue()), defText: "any", examples: []any{"POST"}, doc: "Patterns of methods, in capital letters."},
 		{name: "sni", value: listOf(hostValue()), defText: "any", examples: []any{"*.example.com"}, doc: "Patterns of the server name in the ClientHello, of tls services. Goes with none of the keys that are seen in HTTP."},
 		{name: "alpn", value: listOf(globValue()), defText: "any", examples: []any{"h2"}, doc: "Patterns, one of which matches a protocol that the client offers in its ClientHello, of tls services."},
+		{name: "ja4", value: listOf(ja4Value()), defText: "any", examples: []any{"t13d1516h2_8daaf6152771_*"}, doc: "Patterns of the JA4 fingerprint of the ClientHello, of tls services: which TLS library a client has. Anybody can copy one."},
 		{
 			name: "cookie", value: pairsOf(tokenForm.String()), defText: "any", examples: []any{map[string]string{"session": "*"}},
 			doc: "Cookies by name, with patterns of their values; all must be there. What anybody can write is no proof of who they are.",

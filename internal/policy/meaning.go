@@ -150,6 +150,7 @@ type RequestMeaning struct {
 	Method []string            `json:"method,omitempty"`
 	SNI    []string            `json:"sni,omitempty"`
 	ALPN   []string            `json:"alpn,omitempty"`
+	JA4    []string            `json:"ja4,omitempty"`
 	Cookie map[string][]string `json:"cookie,omitempty"`
 	Header map[string][]string `json:"header,omitempty"`
 	Query  map[string][]string `json:"query,omitempty"`
@@ -291,7 +292,7 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 		return pairMap(pairs, func(p *Pair) []string { return p.Folded })
 	}
 	m := RequestMeaning{
-		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN,
+		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN, JA4: r.JA4,
 		Cookie: plain(r.Cookie), Header: plain(r.Header), Query: plain(r.Query), Parameters: r.Parameters,
 		CookieFolded: folded(r.Cookie), HeaderFolded: folded(r.Header), QueryFolded: folded(r.Query), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),

@@ -148,6 +148,31 @@ func parseMethod(s string) (string, error) {
 	return "", fmt.Errorf("%s is not a method; write one as GET or POST", quote(s))
 }
 
+var (
+	// ja4Letters are what patterns of JA4 fingerprints are made of, ja4Form is a whole fingerprint.
+	ja4Letters = regexp.MustCompile(`^[]A-Za-z0-9_*[-]+$`)
+	ja4Form    = regexp.MustCompile(`^t(1[0-3]|s3|00)[di][0-9]{4}[0-9A-Za-z]{2}_[0-9a-f]{12}_[0-9a-f]{12}$`)
+)
+
+// parseJA4 reads a pattern of JA4 fingerprints of TLS over TCP.
+func parseJA4(s string) (string, error) {
+	const example = "t13d1516h2_8daaf6152771_*"
+	switch {
+	case strings.ContainsRune(s, ','):
+		return "", fmt.Errorf("%s is not hashed (JA4_r); write the fingerprint itself, as %q", quote(s), example)
+	case !ja4Letters.MatchString(s):
+		return "", fmt.Errorf("%s is not a pattern of JA4 fingerprints; write one as %q", quote(s), example)
+	case s[0] == 'q' || s[0] == 'd':
+		return "", fmt.Errorf("%s is a fingerprint of QUIC or DTLS, which no service here speaks; one of TLS begins with t, as %q", quote(s), example)
+	case strings.ContainsAny(s, "*[") || ja4Form.MatchString(s):
+		return parseGlob(s)
+	}
+	if a, hashes, ok := strings.Cut(s, "_"); ok && ja4Form.MatchString(a+"_"+strings.ToLower(hashes)) {
+		return "", fmt.Errorf("%s matches no fingerprint, whose hashes are in small letters; write %q", quote(s), a+"_"+strings.ToLower(hashes))
+	}
+	return "", fmt.Errorf("%s is not a whole JA4 fingerprint, and has no star; write one as %q", quote(s), example)
+}
+
 // tokenForm is a token of RFC 9110, section 5.6.2.
 var tokenForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 

@@ -192,6 +192,7 @@ type Request struct {
 	Method []string
 	SNI    []string // lower case
 	ALPN   []string
+	JA4    []string // lower case in its hashes, as fingerprints are
 	Cookie []Pair // all must match
 	Header []Pair // names in lower case, with hyphens for underscores; all must match
 	Query  []Pair // parameters of the query; all must match

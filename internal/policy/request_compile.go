@@ -61,7 +61,7 @@ func newRequestCompiler(p *Policy, d *diagnostics) *requestCompiler {
 		policy: p, report: d, tables: &RequestTables{},
 		names: [3]map[string]int{{}, {}, {}}, words: map[string]*spot{},
 	}
-	for _, name := range []string{FieldHost: "host", FieldPath: "path", FieldMethod: "method", FieldSNI: "sni", FieldALPN: "alpn"} {
+	for _, name := range []string{FieldHost: "host", FieldPath: "path", FieldMethod: "method", FieldSNI: "sni", FieldALPN: "alpn", FieldJA4: "ja4"} {
 		c.addField(name, 0, "")
 	}
 	return c
@@ -142,6 +142,7 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 	add(FieldMethod, r.Method)
 	add(FieldSNI, r.SNI)
 	add(FieldALPN, r.ALPN)
+	add(FieldJA4, r.JA4)
 	for kind, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
 		for _, p := range pairs {
 			out = append(out, c.askPair(rule, MatchHeader+MatchKind(kind), &p))
@@ -195,9 +196,6 @@ func (c *requestCompiler) addPairs() {
 			for _, name := range names {
 				if _, there := c.names[kind][name]; there {
 					continue
-				}
-				if len(c.fields) == FieldNamed {
-					c.addField("", 0, "") // pairs begin with an even number
 				}
 				field := c.named(owner(i), MatchHeader+MatchKind(kind), name)
 				c.newField(owner(i), c.fields[field].name, 0, "")

@@ -10,8 +10,8 @@ import (
 // RequestView is what rules see of a request, or of a TLS connection, after it has been
 // decoded and cleaned as the data path does it.
 type RequestView struct {
-	Method, Path, Host, SNI             string
-	HasMethod, HasPath, HasHost, HasSNI bool
+	Method, Path, Host, SNI, JA4                string
+	HasMethod, HasPath, HasHost, HasSNI, HasJA4 bool
 	ALPN                                []string
 	Headers, Cookies                    []NameValue    // names of headers in lower case, with hyphens for underscores
 	Query                               []NameValue    // parameters
@@ -46,7 +46,7 @@ func (p *Policy) matchesPlace(q *Request, v *RequestView) bool {
 
 // matches reports whether the request has all that the rule asks for.
 func (q *Request) matches(v *RequestView) bool {
-	for field, patterns := range [][]string{FieldHost: q.Host, FieldPath: q.Path, FieldMethod: q.Method, FieldSNI: q.SNI, FieldALPN: q.ALPN} {
+	for field, patterns := range [][]string{FieldHost: q.Host, FieldPath: q.Path, FieldMethod: q.Method, FieldSNI: q.SNI, FieldALPN: q.ALPN, FieldJA4: q.JA4} {
 		if len(patterns) > 0 && !anyMatches(patterns, v.fixed(field)) {
 			return false
 		}
@@ -97,6 +97,8 @@ func (q *RequestView) fixed(field int) []string {
 		return one(q.Method, q.HasMethod)
 	case FieldSNI:
 		return one(q.SNI, q.HasSNI)
+	case FieldJA4:
+		return one(q.JA4, q.HasJA4)
 	}
 	return q.ALPN
 }

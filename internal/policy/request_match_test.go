@@ -20,6 +20,8 @@ func view(words ...string) *RequestView {
 			v.Method, v.HasMethod = w, true
 		case key == "host":
 			v.Host, v.HasHost = value, true
+		case key == "ja4":
+			v.JA4, v.HasJA4 = value, true
 		case key == "sni":
 			v.SNI, v.HasSNI = value, true
 		case key == "alpn":
@@ -87,6 +89,8 @@ func TestMatchRequest(t *testing.T) {
 		{`path: "/a*", cookie: {s: "*"}`, [][]string{{"/a", "cookie:s="}}, [][]string{{"/a"}, {"cookie:s=1"}}},
 		{`sni: "*.example"`, [][]string{{"sni:a.example"}}, [][]string{{"host:a.example"}, {"GET", "/"}, {"alpn:h2"}}},
 		{`alpn: [h2, "http/*"]`, [][]string{{"alpn:h3", "alpn:h2"}, {"alpn:http/1.1"}}, [][]string{{"alpn:H2"}, {"sni:h2"}}},
+		{`ja4: [t13d1516h2_8daaf6152771_e5627efa2ab1, "t12*"]`, [][]string{{"ja4:t13d1516h2_8daaf6152771_e5627efa2ab1"}, {"sni:a", "ja4:t12"}}, [][]string{{"ja4:t13d1516h2_8daaf6152771_e5627efa2ab2"}, {"sni:t12"}, {"GET", "/"}}},
+		{`ja4: "t13*", sni: a`, [][]string{{"ja4:t13x", "sni:a"}}, [][]string{{"ja4:t13x"}, {"sni:a"}}},
 		{`sni: a, alpn: h2`, [][]string{{"sni:a", "alpn:h2"}}, [][]string{{"sni:a"}, {"alpn:h2"}}},
 		{``, [][]string{{"GET", "/"}, {}}, nil},
 	}

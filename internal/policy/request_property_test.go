@@ -48,7 +48,7 @@ func drawRequests(t *rapid.T) *Policy {
 	often := rapid.IntRange(1, 6).Draw(t, "fields are rare")
 	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
 		r := Request{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Per: PerRule, Class: 0}
-		for _, to := range []*[]string{&r.Path, &r.Host, &r.Method, &r.SNI, &r.ALPN} {
+		for _, to := range []*[]string{&r.Path, &r.Host, &r.Method, &r.SNI, &r.ALPN, &r.JA4} {
 			if rapid.IntRange(0, often).Draw(t, "asks") == 0 {
 				*to = drawGlobs(t)
 			}
@@ -86,7 +86,7 @@ func drawValue(t *rapid.T, p *Policy) string {
 	var all []string
 	for i := range p.Requests {
 		r := &p.Requests[i]
-		for _, list := range [][]string{r.Path, r.Host, r.Method, r.SNI, r.ALPN} {
+		for _, list := range [][]string{r.Path, r.Host, r.Method, r.SNI, r.ALPN, r.JA4} {
 			all = append(all, list...)
 		}
 		for _, pair := range slices.Concat(r.Header, r.Cookie, r.Query) {
@@ -158,6 +158,7 @@ func drawView(t *rapid.T, p *Policy) *RequestView {
 	one(&q.Host, &q.HasHost)
 	one(&q.Method, &q.HasMethod)
 	one(&q.SNI, &q.HasSNI)
+	one(&q.JA4, &q.HasJA4)
 	for range rapid.IntRange(0, 2).Draw(t, "protocols") {
 		q.ALPN = append(q.ALPN, drawValue(t, p))
 	}
@@ -258,7 +259,7 @@ func rulesOf(text string) []Request {
 			for _, f := range []struct {
 				to    *[]string
 				value string
-			}{{&r.Path, one.Path}, {&r.Host, one.Host}, {&r.Method, one.Method}, {&r.SNI, one.SNI}, {&r.ALPN, strings.Join(one.ALPN, "")}} {
+			}{{&r.Path, one.Path}, {&r.Host, one.Host}, {&r.Method, one.Method}, {&r.SNI, one.SNI}, {&r.JA4, one.JA4}, {&r.ALPN, strings.Join(one.ALPN, "")}} {
 				if f.value != "" {
 					*f.to = append(*f.to, f.value)
 				}

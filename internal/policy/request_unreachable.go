@@ -53,7 +53,7 @@ type example struct {
 
 func newExample(r *Request) *example {
 	e := &example{rule: r}
-	for _, patterns := range [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN} {
+	for _, patterns := range [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN, FieldJA4: r.JA4} {
 		e.lists = append(e.lists, examplesOf(patterns))
 	}
 	for _, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
@@ -112,6 +112,7 @@ func (e *example) view() *RequestView {
 	v.Path, v.HasPath = e.value(FieldPath)
 	v.Method, v.HasMethod = e.value(FieldMethod)
 	v.SNI, v.HasSNI = e.value(FieldSNI)
+	v.JA4, v.HasJA4 = e.value(FieldJA4)
 	if protocol, ok := e.value(FieldALPN); ok {
 		v.ALPN = []string{protocol}
 	}

@@ -35,8 +35,9 @@ const (
 	FieldMethod
 	FieldSNI
 	FieldALPN
+	FieldJA4
 	FieldNamed
-	FieldPairs
+	FieldPairs = FieldNamed
 )
 
 // MatchKind says what a key of the hash table is of.

@@ -208,6 +208,8 @@ func (d *decoder) checkProtocols(p *Policy) {
 			d.warnf(q.Pos, `request rule %q can never match: "sni" is seen by services with "protocol: tls", and there is none`, q.Name)
 		case len(q.ALPN) > 0 && !speaks[TLS]:
 			d.warnf(q.Pos, `request rule %q can never match: "alpn" is seen by services with "protocol: tls", and there is none`, q.Name)
+		case len(q.JA4) > 0 && !speaks[TLS]:
+			d.warnf(q.Pos, `request rule %q can never match: "ja4" is seen by services with "protocol: tls", and there is none`, q.Name)
 		case q.asksHTTP() && !speaks[HTTP]:
 			d.warnf(q.Pos, `request rule %q can never match: it asks for what services with "protocol: http" see, and there is none`, q.Name)
 		}

@@ -187,6 +187,13 @@ func hostValue() *schema {
 	}
 }
 
+func ja4Value() *schema {
+	return &schema{
+		Type: "string", Pattern: `^[]A-Zabce-pr-z0-9_*[-][]A-Za-z0-9_*[-]*$`, MaxLength: maxPatternBytes,
+		PatternError: "write a JA4 fingerprint of TLS or a pattern of such, as t13d1516h2_*",
+	}
+}
+
 func methodValue() *schema {
 	return &schema{
 		Type: anyText, Pattern: methodForm.String(), MaxLength: maxPatternBytes,

@@ -159,6 +159,6 @@ func TestVerifierCost(t *testing.T) {
 	k := loadKernel(t)
 	twin.CheckCost(t, mostInstructions, map[string]*ebpf.Program{
 		"hello_names()": k.ClientHello, "read_address()": k.ClientAddress, "forwarded_last()": k.ClientForwarded,
-		"proxy_scan()": k.ClientProxy, "proxy_address()": k.ClientProxyAddress,
+		"ja4_read()": k.ClientJa4, "proxy_scan()": k.ClientProxy, "proxy_address()": k.ClientProxyAddress,
 	})
 }

@@ -7,6 +7,10 @@ int native_hello(struct tls_names *n, const struct http_chunk *c, __u32 length) 
   return hello_names(n, c, length);
 }
 
+int native_ja4(struct ja4 *j, const struct http_chunk *c, __u32 length) { return ja4_read(j, c, length); }
+
+void native_ja4_finish(struct ja4 *j, struct ja4_print *to) { ja4_finish(j, to); }
+
 int native_address(const struct text *t, __u32 begin, __u32 end, struct address *to) {
   return read_address(t, begin, end, to);
 }

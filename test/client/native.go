@@ -141,6 +141,26 @@ func (n *names) read(b []byte, behind byte) (Names, error) {
 		C.GoBytes(unsafe.Pointer(&n.n.protocols[0]), C.int(n.n.alpn)))
 }
 
+// fingerprint is ja4_read(), in pieces of a ClientHello, and then ja4_finish().
+type fingerprint struct {
+	j C.struct_ja4
+	a *arena
+}
+
+func (f *fingerprint) read(b []byte, behind byte) (Step, error) {
+	step, ok := steps[uint32(C.native_ja4(&f.j, f.a.fill(b, behind), C.__u32(len(b))))]
+	if !ok {
+		return "", fmt.Errorf("ja4_read() returned what it does not define")
+	}
+	return step, nil
+}
+
+func (f *fingerprint) finish() string {
+	var to C.struct_ja4_print
+	C.native_ja4_finish(&f.j, &to)
+	return C.GoStringN((*C.char)(unsafe.Pointer(&to.text[0])), C.JA4_LENGTH)
+}
+
 // readAddress is read_address().
 func (a *arena) readAddress(s string, around byte) (netip.Addr, bool, error) {
 	var to C.struct_address

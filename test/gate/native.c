@@ -120,7 +120,13 @@ static int k_next_program(struct __sk_buff *skb, __u32 next);
 #include "programs.bpf.c"
 
 static int k_next_program(struct __sk_buff *skb, __u32 next) {
-  return next == NEXT_DECIDE ? narthex_gate_decide(skb) : narthex_gate_attend(skb);
+  switch (next) {
+  case NEXT_DECIDE:
+    return narthex_gate_decide(skb);
+  case NEXT_FINGERPRINT:
+    return narthex_gate_fingerprint(skb);
+  }
+  return narthex_gate_attend(skb);
 }
 
 #include "native.h"

@@ -27,7 +27,8 @@ var guarded = rulesPolicy(
 	policy.Request{Path: []string{"*"}, Host: []string{"any.example"}},
 	policy.Request{Path: []string{"/a?b", "/a#b", "/a\\b", "/\xc3\xa9", "/a b"}},
 	policy.Request{Path: []string{strings.Repeat("/long", 200) + "*", "*" + strings.Repeat("tail", 250)}},
-	policy.Request{SNI: []string{"*"}},
+	policy.Request{SNI: []string{"*"}, JA4: []string{"t*"}},
+	policy.Request{JA4: []string{"*"}},
 	policy.Request{Query: []policy.Pair{{Name: "f.author", Values: []string{"*"}}, {Name: "page", Values: []string{"[2-9]*", "1[0-9]*"}}}},
 	policy.Request{Query: []policy.Pair{{Name: "q q", Values: []string{"a b", "ä"}, Folded: []string{"X*"}}}},
 	policy.Request{Path: []string{"/s"}, Parameters: 6},
@@ -50,6 +51,7 @@ const (
 	odd
 	long
 	sni
+	print
 	author
 	phrase
 	parameters

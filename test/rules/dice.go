@@ -106,6 +106,9 @@ func (d *dice) requests() *policy.Policy {
 		if asks(6) {
 			r.SNI = d.globs(hostLetters, "")
 		}
+		if asks(9) {
+			r.JA4 = pick(d, []string{"*"}, []string{"t13d*", "t12*_*"})
+		}
 		r.Header, r.Cookie, r.Query = d.pairs(headerNames, rare), d.pairs(cookieNames, rare), d.pairs(queryNames, rare)
 		if asks(4) {
 			r.Parameters = pick(d, 1, 2, 3, 5, 9, policy.MaxPieces)

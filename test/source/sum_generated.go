@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "976b25c41a131262f289d23d21d9359b"
+const compiled = "20082001188c294f35c03b06ae6bd676"

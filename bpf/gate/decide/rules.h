@@ -136,6 +136,15 @@ static __always_inline void end_client(struct work *w, const struct reading *r) 
   w->named = r->client == CLIENT_FIRM;
 }
 
+/* Goes to where the request of w->flow begins, which is whole. Returns the slot that it is in, or 0. */
+static __always_inline __u32 begin_reading(struct work *w) {
+  __u32 node = w->grown ? w->flow.node : 0;
+  const struct slot *slot = slot_of(node);
+  w->reading.at = node && slot ? slot->data : w->s.data;
+  w->reading.left = node && slot ? w->grown - slot->data : w->s.length;
+  return node;
+}
+
 /* The head of a request of w->flow, which is in the table, is whole: reads what it says. Returns why it
  * cannot be served, or 0; the rule is in the reading. */
 __noinline int read_rules(struct __sk_buff *skb, struct work *w) {
@@ -143,10 +152,7 @@ __noinline int read_rules(struct __sk_buff *skb, struct work *w) {
   if (!w || !r)
     return 0;
   reading_begin(r);
-  __u32 node = w->grown ? w->flow.node : 0;
-  const struct slot *slot = slot_of(node);
-  w->reading.at = node && slot ? slot->data : w->s.data;
-  w->reading.left = node && slot ? w->grown - slot->data : w->s.length;
+  __u32 node = begin_reading(w);
   w->from = w->s.p;
   w->named = 0;
   w->proxied = read_trust(w);

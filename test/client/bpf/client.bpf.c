@@ -7,6 +7,7 @@
 
 #include "compat/verifier.h"
 #include "parse/hello.h"
+#include "parse/ja4.h"
 #include "parse/proxy.h"
 
 /* The kernel's test run sees Ethernet's header in front of what is read. */
@@ -33,6 +34,7 @@ struct {
 /* What came of the last run. */
 struct tls_names names;
 struct address address;
+struct ja4_print fingerprint;
 struct forwarded forwarded;
 struct proxy_head head;
 __u32 used;
@@ -70,6 +72,36 @@ int client_hello(struct __sk_buff *skb) {
     if (!n)
       return HTTP_LOST;
     int step = hello_names(&names, c, n);
+    if (step != HTTP_MORE)
+      return step;
+    used += n;
+  }
+  return HTTP_MORE;
+}
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct ja4);
+} prints SEC(".maps");
+
+SEC("tc")
+int client_ja4(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
+  struct ja4 *j = bpf_map_lookup_elem(&prints, &zero);
+  if (!c || !j)
+    return HTTP_LOST;
+  __builtin_memset(&j->r, 0, sizeof(j->r));
+  used = 0;
+  for (int i = 0; i < MAX_CHUNKS && BEFORE + used < skb->len; i++) {
+    __u32 n = copy(skb, BEFORE + used, c);
+    if (!n)
+      return HTTP_LOST;
+    int step = ja4_read(j, c, n);
+    if (step == HTTP_END)
+      ja4_finish(j, &fingerprint);
     if (step != HTTP_MORE)
       return step;
     used += n;

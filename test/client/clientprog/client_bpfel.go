@@ -34,6 +34,47 @@ type ClientHttpChunk struct {
 	Behind [32]uint8
 }
 
+type ClientJa4 struct {
+	_ structs.HostLayout
+	R struct {
+		_     structs.HostLayout
+		Frame struct {
+			_      structs.HostLayout
+			Left   uint32
+			Record uint16
+			Place  uint8
+			Header uint8
+		}
+		Item       uint16
+		Left       uint16
+		Number     uint16
+		Version    uint16
+		Newest     uint16
+		Extensions uint16
+		Place      uint8
+		Next       uint8
+		At         uint8
+		Flags      uint8
+		First      uint8
+		Last       uint8
+		Count      [4]uint16
+		Pad        [2]uint8
+	}
+	List [4][128]uint16
+	Bin  [16]uint16
+	Hash struct {
+		_     structs.HostLayout
+		Text  [2048]uint8
+		State [8]uint32
+		Word  [64]uint32
+	}
+}
+
+type ClientJa4Print struct {
+	_    structs.HostLayout
+	Text [36]uint8
+}
+
 type ClientProxyHead struct {
 	_     structs.HostLayout
 	Size  uint16
@@ -85,13 +126,16 @@ type ClientTlsNames struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ClientMapChunks              = "chunks"
+	ClientMapPrints              = "prints"
 	ClientMapTexts               = "texts"
 	ClientProgClientAddress      = "client_address"
 	ClientProgClientForwarded    = "client_forwarded"
 	ClientProgClientHello        = "client_hello"
+	ClientProgClientJa4          = "client_ja4"
 	ClientProgClientProxy        = "client_proxy"
 	ClientProgClientProxyAddress = "client_proxy_address"
 	ClientVarAddress             = "address"
+	ClientVarFingerprint         = "fingerprint"
 	ClientVarForwarded           = "forwarded"
 	ClientVarHead                = "head"
 	ClientVarNames               = "names"
@@ -143,6 +187,7 @@ type ClientProgramSpecs struct {
 	ClientAddress      *ebpf.ProgramSpec `ebpf:"client_address"`
 	ClientForwarded    *ebpf.ProgramSpec `ebpf:"client_forwarded"`
 	ClientHello        *ebpf.ProgramSpec `ebpf:"client_hello"`
+	ClientJa4          *ebpf.ProgramSpec `ebpf:"client_ja4"`
 	ClientProxy        *ebpf.ProgramSpec `ebpf:"client_proxy"`
 	ClientProxyAddress *ebpf.ProgramSpec `ebpf:"client_proxy_address"`
 }
@@ -152,6 +197,7 @@ type ClientProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClientMapSpecs struct {
 	Chunks *ebpf.MapSpec `ebpf:"chunks"`
+	Prints *ebpf.MapSpec `ebpf:"prints"`
 	Texts  *ebpf.MapSpec `ebpf:"texts"`
 }
 
@@ -159,11 +205,12 @@ type ClientMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ClientVariableSpecs struct {
-	Address   *ebpf.VariableSpec `ebpf:"address"`
-	Forwarded *ebpf.VariableSpec `ebpf:"forwarded"`
-	Head      *ebpf.VariableSpec `ebpf:"head"`
-	Names     *ebpf.VariableSpec `ebpf:"names"`
-	Used      *ebpf.VariableSpec `ebpf:"used"`
+	Address     *ebpf.VariableSpec `ebpf:"address"`
+	Fingerprint *ebpf.VariableSpec `ebpf:"fingerprint"`
+	Forwarded   *ebpf.VariableSpec `ebpf:"forwarded"`
+	Head        *ebpf.VariableSpec `ebpf:"head"`
+	Names       *ebpf.VariableSpec `ebpf:"names"`
+	Used        *ebpf.VariableSpec `ebpf:"used"`
 }
 
 // ClientObjects contains all objects after they have been loaded into the kernel.
@@ -187,12 +234,14 @@ func (o *ClientObjects) Close() error {
 // It can be passed to LoadClientObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClientMaps struct {
 	Chunks *ebpf.Map `ebpf:"chunks"`
+	Prints *ebpf.Map `ebpf:"prints"`
 	Texts  *ebpf.Map `ebpf:"texts"`
 }
 
 func (m *ClientMaps) Close() error {
 	return _ClientClose(
 		m.Chunks,
+		m.Prints,
 		m.Texts,
 	)
 }
@@ -201,11 +250,12 @@ func (m *ClientMaps) Close() error {
 //
 // It can be passed to LoadClientObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ClientVariables struct {
-	Address   *ebpf.Variable `ebpf:"address"`
-	Forwarded *ebpf.Variable `ebpf:"forwarded"`
-	Head      *ebpf.Variable `ebpf:"head"`
-	Names     *ebpf.Variable `ebpf:"names"`
-	Used      *ebpf.Variable `ebpf:"used"`
+	Address     *ebpf.Variable `ebpf:"address"`
+	Fingerprint *ebpf.Variable `ebpf:"fingerprint"`
+	Forwarded   *ebpf.Variable `ebpf:"forwarded"`
+	Head        *ebpf.Variable `ebpf:"head"`
+	Names       *ebpf.Variable `ebpf:"names"`
+	Used        *ebpf.Variable `ebpf:"used"`
 }
 
 // ClientPrograms contains all programs after they have been loaded into the kernel.
@@ -215,6 +265,7 @@ type ClientPrograms struct {
 	ClientAddress      *ebpf.Program `ebpf:"client_address"`
 	ClientForwarded    *ebpf.Program `ebpf:"client_forwarded"`
 	ClientHello        *ebpf.Program `ebpf:"client_hello"`
+	ClientJa4          *ebpf.Program `ebpf:"client_ja4"`
 	ClientProxy        *ebpf.Program `ebpf:"client_proxy"`
 	ClientProxyAddress *ebpf.Program `ebpf:"client_proxy_address"`
 }
@@ -224,6 +275,7 @@ func (p *ClientPrograms) Close() error {
 		p.ClientAddress,
 		p.ClientForwarded,
 		p.ClientHello,
+		p.ClientJa4,
 		p.ClientProxy,
 		p.ClientProxyAddress,
 	)
