@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "20082001188c294f35c03b06ae6bd676"
+const compiled = "088e723c21d3247b6d4664ee70714826"

@@ -180,6 +180,42 @@ type BenchHttpHead struct {
 	ReadAt uint32
 }
 
+type BenchJa4 struct {
+	_ structs.HostLayout
+	R struct {
+		_     structs.HostLayout
+		Frame struct {
+			_      structs.HostLayout
+			Left   uint32
+			Record uint16
+			Place  uint8
+			Header uint8
+		}
+		Item       uint16
+		Left       uint16
+		Number     uint16
+		Version    uint16
+		Newest     uint16
+		Extensions uint16
+		Place      uint8
+		Next       uint8
+		At         uint8
+		Flags      uint8
+		First      uint8
+		Last       uint8
+		Count      [4]uint16
+		Pad        [2]uint8
+	}
+	List [4][128]uint16
+	Bin  [16]uint16
+	Hash struct {
+		_     structs.HostLayout
+		Text  [2048]uint8
+		State [8]uint32
+		Word  [64]uint32
+	}
+}
+
 type BenchKnownSet struct {
 	_   structs.HostLayout
 	Way [8]uint64
@@ -235,9 +271,10 @@ type BenchMirrored struct {
 type BenchNextProgram uint32
 
 const (
-	BenchNextProgramNEXT_DECIDE BenchNextProgram = 0
-	BenchNextProgramNEXT_ATTEND BenchNextProgram = 1
-	BenchNextProgramNEXT_LEN    BenchNextProgram = 2
+	BenchNextProgramNEXT_DECIDE      BenchNextProgram = 0
+	BenchNextProgramNEXT_ATTEND      BenchNextProgram = 1
+	BenchNextProgramNEXT_FINGERPRINT BenchNextProgram = 2
+	BenchNextProgramNEXT_LEN         BenchNextProgram = 3
 )
 
 type BenchNote struct {
@@ -651,7 +688,7 @@ type BenchWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [1]uint8
+	Printed uint8
 	Row     uint16
 	_       [4]byte
 	Flow    BenchFlow
@@ -672,8 +709,13 @@ type BenchWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Step   int32
-	Due    uint32
+	Step  int32
+	Due   uint32
+	Print struct {
+		_    structs.HostLayout
+		Text [36]uint8
+	}
+	Pad3   [4]uint8
 	Now    uint64
 	Places uint64
 	Earns  uint64
@@ -826,6 +868,8 @@ type BenchWork struct {
 		Shadow  uint8
 		Class   uint8
 		LocalV6 uint8
+		Print   [36]uint8
+		Pad     [4]uint8
 	}
 	Brief BenchBriefFlow
 }
@@ -834,125 +878,127 @@ type BenchWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	BenchMapAnswers             = "answers"
-	BenchMapAudience            = "audience"
-	BenchMapBenchSources        = "bench_sources"
-	BenchMapBlockedClients      = "blocked_clients"
-	BenchMapBriefFlows          = "brief_flows"
-	BenchMapChunkGaps           = "chunk_gaps"
-	BenchMapChunkMarks          = "chunk_marks"
-	BenchMapClassSlots          = "class_slots"
-	BenchMapConnectionCounts    = "connection_counts"
-	BenchMapEventBudgets        = "event_budgets"
-	BenchMapEvents              = "events"
-	BenchMapFarewells           = "farewells"
-	BenchMapFlows               = "flows"
-	BenchMapGatePorts           = "gate_ports"
-	BenchMapGates               = "gates"
-	BenchMapGhosts              = "ghosts"
-	BenchMapInterfaceGroups     = "interface_groups"
-	BenchMapJournal             = "journal"
-	BenchMapKnownSources        = "known_sources"
-	BenchMapLearnedClients      = "learned_clients"
-	BenchMapListMatches         = "list_matches"
-	BenchMapLists               = "lists"
-	BenchMapMirror              = "mirror"
-	BenchMapMirrorBudgets       = "mirror_budgets"
-	BenchMapMirrorRing          = "mirror_ring"
-	BenchMapMirroredRecords     = "mirrored_records"
-	BenchMapNesting             = "nesting"
-	BenchMapNextPrograms        = "next_programs"
-	BenchMapOpenings            = "openings"
-	BenchMapParkedSockets       = "parked_sockets"
-	BenchMapPolicyImage         = "policy_image"
-	BenchMapPool                = "pool"
-	BenchMapReadings            = "readings"
-	BenchMapReasonCounts        = "reason_counts"
-	BenchMapRooms               = "rooms"
-	BenchMapRuleBuckets         = "rule_buckets"
-	BenchMapRuleCounts          = "rule_counts"
-	BenchMapRulePaces           = "rule_paces"
-	BenchMapRuleSlots           = "rule_slots"
-	BenchMapScratch             = "scratch"
-	BenchMapSeats               = "seats"
-	BenchMapServiceCounts       = "service_counts"
-	BenchMapServiceSlots        = "service_slots"
-	BenchMapSlots               = "slots"
-	BenchMapSocketPlaces        = "socket_places"
-	BenchMapSourceSecret        = "source_secret"
-	BenchMapSourceSets          = "source_sets"
-	BenchMapStalled             = "stalled"
-	BenchMapStateChanges        = "state_changes"
-	BenchMapUpperDevices        = "upper_devices"
-	BenchMapWatches             = "watches"
-	BenchMapWorks               = "works"
-	BenchProgBenchClass         = "bench_class"
-	BenchProgBenchClock         = "bench_clock"
-	BenchProgBenchConnection    = "bench_connection"
-	BenchProgBenchCounts        = "bench_counts"
-	BenchProgBenchEmpty         = "bench_empty"
-	BenchProgBenchFlow          = "bench_flow"
-	BenchProgBenchFresh         = "bench_fresh"
-	BenchProgBenchKnown         = "bench_known"
-	BenchProgBenchNothing       = "bench_nothing"
-	BenchProgBenchRoom          = "bench_room"
-	BenchProgBenchRule          = "bench_rule"
-	BenchProgBenchRules         = "bench_rules"
-	BenchProgBenchScene         = "bench_scene"
-	BenchProgBenchSegment       = "bench_segment"
-	BenchProgBenchUrl           = "bench_url"
-	BenchProgNarthexGateAttend  = "narthex_gate_attend"
-	BenchProgNarthexGateDecide  = "narthex_gate_decide"
-	BenchProgNarthexGateIn      = "narthex_gate_in"
-	BenchProgNarthexGateOut     = "narthex_gate_out"
-	BenchProgNarthexGateReset   = "narthex_gate_reset"
-	BenchProgNarthexGateSteer   = "narthex_gate_steer"
-	BenchProgNarthexGateSweep   = "narthex_gate_sweep"
-	BenchProgNarthexGateTick    = "narthex_gate_tick"
-	BenchProgNarthexSockMissed  = "narthex_sock_missed"
-	BenchProgNarthexSockOlder   = "narthex_sock_older"
-	BenchProgNarthexSockRelease = "narthex_sock_release"
-	BenchProgNarthexSockState   = "narthex_sock_state"
-	BenchProgNarthexSockops     = "narthex_sockops"
-	BenchProgNarthexTcxSyn      = "narthex_tcx_syn"
-	BenchProgNarthexXdpSyn      = "narthex_xdp_syn"
-	BenchVarBenchTurn           = "bench_turn"
-	BenchVarBtfAction           = "btf_action"
-	BenchVarBtfEvent            = "btf_event"
-	BenchVarBtfEventKind        = "btf_event_kind"
-	BenchVarBtfFair             = "btf_fair"
-	BenchVarBtfLimitBy          = "btf_limit_by"
-	BenchVarBtfListPage         = "btf_list_page"
-	BenchVarBtfMatch            = "btf_match"
-	BenchVarBtfMatchEntry       = "btf_match_entry"
-	BenchVarBtfMatchField       = "btf_match_field"
-	BenchVarBtfMatchNode        = "btf_match_node"
-	BenchVarBtfMirrorFate       = "btf_mirror_fate"
-	BenchVarBtfOver             = "btf_over"
-	BenchVarBtfPage             = "btf_page"
-	BenchVarBtfPattern          = "btf_pattern"
-	BenchVarBtfPoolOrder        = "btf_pool_order"
-	BenchVarBtfProtocol         = "btf_protocol"
-	BenchVarBtfReason           = "btf_reason"
-	BenchVarBtfReject           = "btf_reject"
-	BenchVarBtfRequestGuard     = "btf_request_guard"
-	BenchVarBtfRoots            = "btf_roots"
-	BenchVarBtfRuleKind         = "btf_rule_kind"
-	BenchVarBtfServiceEnd       = "btf_service_end"
-	BenchVarBtfSlot             = "btf_slot"
-	BenchVarBtfWhen             = "btf_when"
-	BenchVarContendedAt         = "contended_at"
-	BenchVarCpuCount            = "cpu_count"
-	BenchVarFlowCount           = "flow_count"
-	BenchVarGateMark            = "gate_mark"
-	BenchVarHasCasts            = "has_casts"
-	BenchVarHasMemoryKeys       = "has_memory_keys"
-	BenchVarLeftSeat            = "left_seat"
-	BenchVarNetCookie           = "net_cookie"
-	BenchVarSeatMask            = "seat_mask"
-	BenchVarSlotCount           = "slot_count"
-	BenchVarSlotSize            = "slot_size"
-	BenchVarSourceSetMask       = "source_set_mask"
+	BenchMapAnswers                 = "answers"
+	BenchMapAudience                = "audience"
+	BenchMapBenchSources            = "bench_sources"
+	BenchMapBlockedClients          = "blocked_clients"
+	BenchMapBriefFlows              = "brief_flows"
+	BenchMapChunkGaps               = "chunk_gaps"
+	BenchMapChunkMarks              = "chunk_marks"
+	BenchMapClassSlots              = "class_slots"
+	BenchMapConnectionCounts        = "connection_counts"
+	BenchMapEventBudgets            = "event_budgets"
+	BenchMapEvents                  = "events"
+	BenchMapFarewells               = "farewells"
+	BenchMapFingerprints            = "fingerprints"
+	BenchMapFlows                   = "flows"
+	BenchMapGatePorts               = "gate_ports"
+	BenchMapGates                   = "gates"
+	BenchMapGhosts                  = "ghosts"
+	BenchMapInterfaceGroups         = "interface_groups"
+	BenchMapJournal                 = "journal"
+	BenchMapKnownSources            = "known_sources"
+	BenchMapLearnedClients          = "learned_clients"
+	BenchMapListMatches             = "list_matches"
+	BenchMapLists                   = "lists"
+	BenchMapMirror                  = "mirror"
+	BenchMapMirrorBudgets           = "mirror_budgets"
+	BenchMapMirrorRing              = "mirror_ring"
+	BenchMapMirroredRecords         = "mirrored_records"
+	BenchMapNesting                 = "nesting"
+	BenchMapNextPrograms            = "next_programs"
+	BenchMapOpenings                = "openings"
+	BenchMapParkedSockets           = "parked_sockets"
+	BenchMapPolicyImage             = "policy_image"
+	BenchMapPool                    = "pool"
+	BenchMapReadings                = "readings"
+	BenchMapReasonCounts            = "reason_counts"
+	BenchMapRooms                   = "rooms"
+	BenchMapRuleBuckets             = "rule_buckets"
+	BenchMapRuleCounts              = "rule_counts"
+	BenchMapRulePaces               = "rule_paces"
+	BenchMapRuleSlots               = "rule_slots"
+	BenchMapScratch                 = "scratch"
+	BenchMapSeats                   = "seats"
+	BenchMapServiceCounts           = "service_counts"
+	BenchMapServiceSlots            = "service_slots"
+	BenchMapSlots                   = "slots"
+	BenchMapSocketPlaces            = "socket_places"
+	BenchMapSourceSecret            = "source_secret"
+	BenchMapSourceSets              = "source_sets"
+	BenchMapStalled                 = "stalled"
+	BenchMapStateChanges            = "state_changes"
+	BenchMapUpperDevices            = "upper_devices"
+	BenchMapWatches                 = "watches"
+	BenchMapWorks                   = "works"
+	BenchProgBenchClass             = "bench_class"
+	BenchProgBenchClock             = "bench_clock"
+	BenchProgBenchConnection        = "bench_connection"
+	BenchProgBenchCounts            = "bench_counts"
+	BenchProgBenchEmpty             = "bench_empty"
+	BenchProgBenchFlow              = "bench_flow"
+	BenchProgBenchFresh             = "bench_fresh"
+	BenchProgBenchKnown             = "bench_known"
+	BenchProgBenchNothing           = "bench_nothing"
+	BenchProgBenchRoom              = "bench_room"
+	BenchProgBenchRule              = "bench_rule"
+	BenchProgBenchRules             = "bench_rules"
+	BenchProgBenchScene             = "bench_scene"
+	BenchProgBenchSegment           = "bench_segment"
+	BenchProgBenchUrl               = "bench_url"
+	BenchProgNarthexGateAttend      = "narthex_gate_attend"
+	BenchProgNarthexGateDecide      = "narthex_gate_decide"
+	BenchProgNarthexGateFingerprint = "narthex_gate_fingerprint"
+	BenchProgNarthexGateIn          = "narthex_gate_in"
+	BenchProgNarthexGateOut         = "narthex_gate_out"
+	BenchProgNarthexGateReset       = "narthex_gate_reset"
+	BenchProgNarthexGateSteer       = "narthex_gate_steer"
+	BenchProgNarthexGateSweep       = "narthex_gate_sweep"
+	BenchProgNarthexGateTick        = "narthex_gate_tick"
+	BenchProgNarthexSockMissed      = "narthex_sock_missed"
+	BenchProgNarthexSockOlder       = "narthex_sock_older"
+	BenchProgNarthexSockRelease     = "narthex_sock_release"
+	BenchProgNarthexSockState       = "narthex_sock_state"
+	BenchProgNarthexSockops         = "narthex_sockops"
+	BenchProgNarthexTcxSyn          = "narthex_tcx_syn"
+	BenchProgNarthexXdpSyn          = "narthex_xdp_syn"
+	BenchVarBenchTurn               = "bench_turn"
+	BenchVarBtfAction               = "btf_action"
+	BenchVarBtfEvent                = "btf_event"
+	BenchVarBtfEventKind            = "btf_event_kind"
+	BenchVarBtfFair                 = "btf_fair"
+	BenchVarBtfLimitBy              = "btf_limit_by"
+	BenchVarBtfListPage             = "btf_list_page"
+	BenchVarBtfMatch                = "btf_match"
+	BenchVarBtfMatchEntry           = "btf_match_entry"
+	BenchVarBtfMatchField           = "btf_match_field"
+	BenchVarBtfMatchNode            = "btf_match_node"
+	BenchVarBtfMirrorFate           = "btf_mirror_fate"
+	BenchVarBtfOver                 = "btf_over"
+	BenchVarBtfPage                 = "btf_page"
+	BenchVarBtfPattern              = "btf_pattern"
+	BenchVarBtfPoolOrder            = "btf_pool_order"
+	BenchVarBtfProtocol             = "btf_protocol"
+	BenchVarBtfReason               = "btf_reason"
+	BenchVarBtfReject               = "btf_reject"
+	BenchVarBtfRequestGuard         = "btf_request_guard"
+	BenchVarBtfRoots                = "btf_roots"
+	BenchVarBtfRuleKind             = "btf_rule_kind"
+	BenchVarBtfServiceEnd           = "btf_service_end"
+	BenchVarBtfSlot                 = "btf_slot"
+	BenchVarBtfWhen                 = "btf_when"
+	BenchVarContendedAt             = "contended_at"
+	BenchVarCpuCount                = "cpu_count"
+	BenchVarFlowCount               = "flow_count"
+	BenchVarGateMark                = "gate_mark"
+	BenchVarHasCasts                = "has_casts"
+	BenchVarHasMemoryKeys           = "has_memory_keys"
+	BenchVarLeftSeat                = "left_seat"
+	BenchVarNetCookie               = "net_cookie"
+	BenchVarSeatMask                = "seat_mask"
+	BenchVarSlotCount               = "slot_count"
+	BenchVarSlotSize                = "slot_size"
+	BenchVarSourceSetMask           = "source_set_mask"
 )
 
 // LoadBench returns the embedded CollectionSpec for Bench.
@@ -997,36 +1043,37 @@ type BenchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BenchProgramSpecs struct {
-	BenchClass         *ebpf.ProgramSpec `ebpf:"bench_class"`
-	BenchClock         *ebpf.ProgramSpec `ebpf:"bench_clock"`
-	BenchConnection    *ebpf.ProgramSpec `ebpf:"bench_connection"`
-	BenchCounts        *ebpf.ProgramSpec `ebpf:"bench_counts"`
-	BenchEmpty         *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFlow          *ebpf.ProgramSpec `ebpf:"bench_flow"`
-	BenchFresh         *ebpf.ProgramSpec `ebpf:"bench_fresh"`
-	BenchKnown         *ebpf.ProgramSpec `ebpf:"bench_known"`
-	BenchNothing       *ebpf.ProgramSpec `ebpf:"bench_nothing"`
-	BenchRoom          *ebpf.ProgramSpec `ebpf:"bench_room"`
-	BenchRule          *ebpf.ProgramSpec `ebpf:"bench_rule"`
-	BenchRules         *ebpf.ProgramSpec `ebpf:"bench_rules"`
-	BenchScene         *ebpf.ProgramSpec `ebpf:"bench_scene"`
-	BenchSegment       *ebpf.ProgramSpec `ebpf:"bench_segment"`
-	BenchUrl           *ebpf.ProgramSpec `ebpf:"bench_url"`
-	NarthexGateAttend  *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
-	NarthexGateDecide  *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
-	NarthexGateIn      *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
-	NarthexGateOut     *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
-	NarthexGateReset   *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
-	NarthexGateSteer   *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
-	NarthexGateSweep   *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
-	NarthexGateTick    *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
-	NarthexSockMissed  *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
-	NarthexSockOlder   *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
-	NarthexSockRelease *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
-	NarthexSockState   *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
-	NarthexSockops     *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
-	NarthexTcxSyn      *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn      *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
+	BenchClass             *ebpf.ProgramSpec `ebpf:"bench_class"`
+	BenchClock             *ebpf.ProgramSpec `ebpf:"bench_clock"`
+	BenchConnection        *ebpf.ProgramSpec `ebpf:"bench_connection"`
+	BenchCounts            *ebpf.ProgramSpec `ebpf:"bench_counts"`
+	BenchEmpty             *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFlow              *ebpf.ProgramSpec `ebpf:"bench_flow"`
+	BenchFresh             *ebpf.ProgramSpec `ebpf:"bench_fresh"`
+	BenchKnown             *ebpf.ProgramSpec `ebpf:"bench_known"`
+	BenchNothing           *ebpf.ProgramSpec `ebpf:"bench_nothing"`
+	BenchRoom              *ebpf.ProgramSpec `ebpf:"bench_room"`
+	BenchRule              *ebpf.ProgramSpec `ebpf:"bench_rule"`
+	BenchRules             *ebpf.ProgramSpec `ebpf:"bench_rules"`
+	BenchScene             *ebpf.ProgramSpec `ebpf:"bench_scene"`
+	BenchSegment           *ebpf.ProgramSpec `ebpf:"bench_segment"`
+	BenchUrl               *ebpf.ProgramSpec `ebpf:"bench_url"`
+	NarthexGateAttend      *ebpf.ProgramSpec `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide      *ebpf.ProgramSpec `ebpf:"narthex_gate_decide"`
+	NarthexGateFingerprint *ebpf.ProgramSpec `ebpf:"narthex_gate_fingerprint"`
+	NarthexGateIn          *ebpf.ProgramSpec `ebpf:"narthex_gate_in"`
+	NarthexGateOut         *ebpf.ProgramSpec `ebpf:"narthex_gate_out"`
+	NarthexGateReset       *ebpf.ProgramSpec `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer       *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
+	NarthexGateSweep       *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
+	NarthexGateTick        *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed      *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder       *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
+	NarthexSockRelease     *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
+	NarthexSockState       *ebpf.ProgramSpec `ebpf:"narthex_sock_state"`
+	NarthexSockops         *ebpf.ProgramSpec `ebpf:"narthex_sockops"`
+	NarthexTcxSyn          *ebpf.ProgramSpec `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn          *ebpf.ProgramSpec `ebpf:"narthex_xdp_syn"`
 }
 
 // BenchMapSpecs contains maps before they are loaded into the kernel.
@@ -1045,6 +1092,7 @@ type BenchMapSpecs struct {
 	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Farewells        *ebpf.MapSpec `ebpf:"farewells"`
+	Fingerprints     *ebpf.MapSpec `ebpf:"fingerprints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	GatePorts        *ebpf.MapSpec `ebpf:"gate_ports"`
 	Gates            *ebpf.MapSpec `ebpf:"gates"`
@@ -1162,6 +1210,7 @@ type BenchMaps struct {
 	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Farewells        *ebpf.Map `ebpf:"farewells"`
+	Fingerprints     *ebpf.Map `ebpf:"fingerprints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	GatePorts        *ebpf.Map `ebpf:"gate_ports"`
 	Gates            *ebpf.Map `ebpf:"gates"`
@@ -1218,6 +1267,7 @@ func (m *BenchMaps) Close() error {
 		m.EventBudgets,
 		m.Events,
 		m.Farewells,
+		m.Fingerprints,
 		m.Flows,
 		m.GatePorts,
 		m.Gates,
@@ -1308,36 +1358,37 @@ type BenchVariables struct {
 //
 // It can be passed to LoadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BenchPrograms struct {
-	BenchClass         *ebpf.Program `ebpf:"bench_class"`
-	BenchClock         *ebpf.Program `ebpf:"bench_clock"`
-	BenchConnection    *ebpf.Program `ebpf:"bench_connection"`
-	BenchCounts        *ebpf.Program `ebpf:"bench_counts"`
-	BenchEmpty         *ebpf.Program `ebpf:"bench_empty"`
-	BenchFlow          *ebpf.Program `ebpf:"bench_flow"`
-	BenchFresh         *ebpf.Program `ebpf:"bench_fresh"`
-	BenchKnown         *ebpf.Program `ebpf:"bench_known"`
-	BenchNothing       *ebpf.Program `ebpf:"bench_nothing"`
-	BenchRoom          *ebpf.Program `ebpf:"bench_room"`
-	BenchRule          *ebpf.Program `ebpf:"bench_rule"`
-	BenchRules         *ebpf.Program `ebpf:"bench_rules"`
-	BenchScene         *ebpf.Program `ebpf:"bench_scene"`
-	BenchSegment       *ebpf.Program `ebpf:"bench_segment"`
-	BenchUrl           *ebpf.Program `ebpf:"bench_url"`
-	NarthexGateAttend  *ebpf.Program `ebpf:"narthex_gate_attend"`
-	NarthexGateDecide  *ebpf.Program `ebpf:"narthex_gate_decide"`
-	NarthexGateIn      *ebpf.Program `ebpf:"narthex_gate_in"`
-	NarthexGateOut     *ebpf.Program `ebpf:"narthex_gate_out"`
-	NarthexGateReset   *ebpf.Program `ebpf:"narthex_gate_reset"`
-	NarthexGateSteer   *ebpf.Program `ebpf:"narthex_gate_steer"`
-	NarthexGateSweep   *ebpf.Program `ebpf:"narthex_gate_sweep"`
-	NarthexGateTick    *ebpf.Program `ebpf:"narthex_gate_tick"`
-	NarthexSockMissed  *ebpf.Program `ebpf:"narthex_sock_missed"`
-	NarthexSockOlder   *ebpf.Program `ebpf:"narthex_sock_older"`
-	NarthexSockRelease *ebpf.Program `ebpf:"narthex_sock_release"`
-	NarthexSockState   *ebpf.Program `ebpf:"narthex_sock_state"`
-	NarthexSockops     *ebpf.Program `ebpf:"narthex_sockops"`
-	NarthexTcxSyn      *ebpf.Program `ebpf:"narthex_tcx_syn"`
-	NarthexXdpSyn      *ebpf.Program `ebpf:"narthex_xdp_syn"`
+	BenchClass             *ebpf.Program `ebpf:"bench_class"`
+	BenchClock             *ebpf.Program `ebpf:"bench_clock"`
+	BenchConnection        *ebpf.Program `ebpf:"bench_connection"`
+	BenchCounts            *ebpf.Program `ebpf:"bench_counts"`
+	BenchEmpty             *ebpf.Program `ebpf:"bench_empty"`
+	BenchFlow              *ebpf.Program `ebpf:"bench_flow"`
+	BenchFresh             *ebpf.Program `ebpf:"bench_fresh"`
+	BenchKnown             *ebpf.Program `ebpf:"bench_known"`
+	BenchNothing           *ebpf.Program `ebpf:"bench_nothing"`
+	BenchRoom              *ebpf.Program `ebpf:"bench_room"`
+	BenchRule              *ebpf.Program `ebpf:"bench_rule"`
+	BenchRules             *ebpf.Program `ebpf:"bench_rules"`
+	BenchScene             *ebpf.Program `ebpf:"bench_scene"`
+	BenchSegment           *ebpf.Program `ebpf:"bench_segment"`
+	BenchUrl               *ebpf.Program `ebpf:"bench_url"`
+	NarthexGateAttend      *ebpf.Program `ebpf:"narthex_gate_attend"`
+	NarthexGateDecide      *ebpf.Program `ebpf:"narthex_gate_decide"`
+	NarthexGateFingerprint *ebpf.Program `ebpf:"narthex_gate_fingerprint"`
+	NarthexGateIn          *ebpf.Program `ebpf:"narthex_gate_in"`
+	NarthexGateOut         *ebpf.Program `ebpf:"narthex_gate_out"`
+	NarthexGateReset       *ebpf.Program `ebpf:"narthex_gate_reset"`
+	NarthexGateSteer       *ebpf.Program `ebpf:"narthex_gate_steer"`
+	NarthexGateSweep       *ebpf.Program `ebpf:"narthex_gate_sweep"`
+	NarthexGateTick        *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexSockMissed      *ebpf.Program `ebpf:"narthex_sock_missed"`
+	NarthexSockOlder       *ebpf.Program `ebpf:"narthex_sock_older"`
+	NarthexSockRelease     *ebpf.Program `ebpf:"narthex_sock_release"`
+	NarthexSockState       *ebpf.Program `ebpf:"narthex_sock_state"`
+	NarthexSockops         *ebpf.Program `ebpf:"narthex_sockops"`
+	NarthexTcxSyn          *ebpf.Program `ebpf:"narthex_tcx_syn"`
+	NarthexXdpSyn          *ebpf.Program `ebpf:"narthex_xdp_syn"`
 }
 
 func (p *BenchPrograms) Close() error {
@@ -1359,6 +1410,7 @@ func (p *BenchPrograms) Close() error {
 		p.BenchUrl,
 		p.NarthexGateAttend,
 		p.NarthexGateDecide,
+		p.NarthexGateFingerprint,
 		p.NarthexGateIn,
 		p.NarthexGateOut,
 		p.NarthexGateReset,

@@ -522,7 +522,7 @@ type RulesWork struct {
 	Debt    int64
 	Waited  uint64
 	Crowded uint8
-	Pad     [1]uint8
+	Printed uint8
 	Row     uint16
 	_       [4]byte
 	Flow    RulesFlow
@@ -543,8 +543,13 @@ type RulesWork struct {
 		Anomaly    uint8
 		_          [2]byte
 	}
-	Step   int32
-	Due    uint32
+	Step  int32
+	Due   uint32
+	Print struct {
+		_    structs.HostLayout
+		Text [36]uint8
+	}
+	Pad3   [4]uint8
 	Now    uint64
 	Places uint64
 	Earns  uint64
@@ -723,6 +728,8 @@ type RulesWork struct {
 		Shadow  uint8
 		Class   uint8
 		LocalV6 uint8
+		Print   [36]uint8
+		Pad     [4]uint8
 	}
 	Brief struct {
 		_              structs.HostLayout
