@@ -275,8 +275,9 @@ static __always_inline int gate_ingress(struct __sk_buff *skb) {
     step = recognise_segment(skb, w);
   if (step < STEP_UNTRACKED)
     return finish(skb, w, step);
-  return asks_fingerprint(w, step) ? go_on(skb, w, NEXT_FINGERPRINT, step, TCX_NEXT)
-                                   : go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
+  if (asks_fingerprint(w, step))
+    try_fingerprint(skb, w, step);
+  return go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
 }
 
 /* Goes on with the run that narthex_gate_in has begun. */

@@ -116,7 +116,7 @@ func TestRandomFingerprints(t *testing.T) {
 		steps[step]++
 	}
 	t.Log(len(seen), steps)
-	if len(seen) < all/5 || min(steps[More], steps[End], steps[Lost]) < all/50 {
+	if len(seen) < all/4 || min(steps[More], steps[End], steps[Lost]) < all/50 {
 		t.Errorf("only %d fingerprints, %v", len(seen), steps)
 	}
 	for choices := range draw.Recipes(rand.NewChaCha8([32]byte{62}), all, 150) {

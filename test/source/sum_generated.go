@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "088e723c21d3247b6d4664ee70714826"
+const compiled = "48707100fc04a26bd289eb222fd664cf"
