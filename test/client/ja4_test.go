@@ -72,7 +72,7 @@ func (r *recipe) number() uint16 {
 // numbers makes a list of them, behind its length.
 func (r *recipe) numbers(width int) []byte {
 	var list []byte
-	for range draw.Unlikely(r, 6, r.Below(24), 0, 99, 100, 127, 128, 129) % (255 / width * 2) {
+	for range draw.Unlikely(r, 12, r.Below(24), 0, 99, 100, 127, 128, 129) % (255 / width * 2) {
 		list = binary.BigEndian.AppendUint16(list, r.number())
 	}
 	return r.vector(width, append(list, draw.Unlikely(r, 64, "", "\x00")...))
@@ -89,15 +89,15 @@ func (r *recipe) offers() []byte {
 		kind uint16
 		make func() []byte
 	}{{0, r.serverName}, {16, r.protocols}, {13, func() []byte { return r.numbers(2) }}, {43, func() []byte { return r.numbers(1) }}} {
-		for range draw.Unlikely(r, 4, 1, 0, 0, 2) {
+		for range draw.Unlikely(r, 6, 1, 0, 0, 0, 2) {
 			all = append(all, r.extension(e.kind, e.make()))
 		}
 	}
-	for range draw.Unlikely(r, 6, r.Below(16), 0, 99, 123, 128, 129) {
+	for range draw.Unlikely(r, 12, r.Below(12), 0, 99, 123, 128, 129) {
 		all = slices.Insert(all, r.Below(len(all)+1), r.extension(r.number(), make([]byte, draw.Pick(r, 0, 1, 5))))
 	}
 	b = append(b, r.vector(2, slices.Concat(all...))...)
-	return r.Damage(r.records(append([]byte{1}, r.vector(3, b)...)), 16)
+	return r.Damage(r.records(append([]byte{1}, r.vector(3, b)...)), 32)
 }
 
 // TestRandomFingerprints compares with plain Go on what is nearly valid, and asks that each result occurs.

@@ -217,9 +217,15 @@ func TestGateDoesNotPause(t *testing.T) {
 // hello is a ClientHello in its record.
 func hello(t *testing.T) string {
 	t.Helper()
+	return helloOf(t, &tls.Config{InsecureSkipVerify: true})
+}
+
+// helloOf is that of a client with settings.
+func helloOf(t *testing.T, cfg *tls.Config) string {
+	t.Helper()
 	here, there := net.Pipe()
 	defer there.Close()
-	go func() { _ = tls.Client(here, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
+	go func() { _ = tls.Client(here, cfg).Handshake() }()
 	b := make([]byte, 16<<10)
 	n, err := there.Read(b)
 	if err != nil {
