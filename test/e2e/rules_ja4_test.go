@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"narthex/internal/datapath"
+	"narthex/internal/ja4"
+	"narthex/internal/testnet/nettest"
+	"narthex/internal/testnet/origin"
+)
+
+// tlsClient is a program that speaks TLS. It asks for a path, and returns whether it has had an answer.
+type tlsClient struct {
+	name string
+	asks func(s *scene, path string) (answered bool)
+}
+
+// run has a command speak for a client in its namespace.
+func (s *scene) run(name string, args ...string) bool {
+	s.t.Helper()
+	out, err := s.client.Command(name, args...).CombinedOutput()
+	if err != nil {
+		s.t.Logf("%s: %v: %.200s", name, err, out)
+	}
+	return err == nil
+}
+
+func curlTLS(more ...string) func(*scene, string) bool {
+	return func(s *scene, path string) bool {
+		host := fmt.Sprintf("www.example:%d", s.to.Port())
+		return s.run("curl", append([]string{"-sSfk", "-o", "/dev/null", "--max-time", "20", "--interface", s.addr(bronze).String(),
+			"--connect-to", host + ":" + s.to.String(), "https://" + host + path}, more...)...)
+	}
+}
+
+func opensslTLS(more ...string) func(*scene, string) bool {
+	return func(s *scene, path string) bool {
+		args := append([]string{"openssl", "s_client", "-quiet", "-servername", "www.example", "-connect", s.to.String()}, more...)
+		// It sees the end of its own input before the answer.
+		script := fmt.Sprintf(`{ printf 'GET %s HTTP/1.0\r\nHost: x\r\n\r\n'; sleep 1; } | timeout 20 %s 2>/dev/null | grep -q '^HTTP/1'`, path, strings.Join(args, " "))
+		return s.run("sh", "-c", script)
+	}
+}
+
+func goTLS(change func(*tls.Config)) func(*scene, string) bool {
+	return func(s *scene, path string) bool {
+		v := s.visit(bronze)
+		defer v.conn.Close()
+		v.secure(func(cfg *tls.Config) { cfg.ServerName = "www.example" }, change)
+		return v.meets(v.tries(to(path))) == reached
+	}
+}
+
+// tlsClients have a fingerprint of their own each.
+var tlsClients = []tlsClient{
+	{"curl", curlTLS()},
+	{"curl-http1", curlTLS("--http1.1")},
+	{"curl-no-alpn", curlTLS("--no-alpn")},
+	{"curl-tls12", curlTLS("--tls-max", "1.2")},
+	{"openssl", opensslTLS()},
+	{"openssl-tls12", opensslTLS("-tls1_2")},
+	{"openssl-ciphers", opensslTLS("-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256")},
+	{"openssl-alpn", opensslTLS("-alpn", "x")},
+	{"go", goTLS(func(*tls.Config) {})},
+	{"go-h2", goTLS(func(cfg *tls.Config) { cfg.NextProtos = []string{"http/1.1", "h2", "h3"}; cfg.MaxVersion = tls.VersionTLS12 })},
+	{"go-no-name", goTLS(func(cfg *tls.Config) { cfg.ServerName = "" })},
+}
+
+// overhears returns the fingerprint of a client, by plain Go on what it says to a listener that does not answer.
+func (s *scene) overhears(c tlsClient) string {
+	s.t.Helper()
+	var l net.Listener
+	nettest.Check(s.t, s.server.Do(func() (err error) {
+		l, err = net.Listen("tcp", s.to.String())
+		return err
+	}))
+	defer l.Close()
+	said := make(chan string, 1)
+	go func() {
+		defer close(said)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		var all []byte
+		for b := make([]byte, 1<<14); ; {
+			n, err := conn.Read(b)
+			all = append(all, b[:n]...)
+			if p, ok := ja4.Of(all); ok {
+				said <- p
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	if c.asks(s, "/") {
+		s.t.Fatalf("%s has had an answer of a server that gives none", c.name)
+	}
+	print := <-said
+	if print == "" {
+		s.t.Fatalf("%s: no fingerprint", c.name)
+	}
+	return print
+}
+
+// Each client is of the rule with its fingerprint, and a rule that rejects one rejects no other.
+func TestRulesJA4(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, map[string]uint16{"limited": 443, "free": 8443})
+	prints := map[string]string{}
+	for _, c := range tlsClients {
+		prints[c.name] = r.at(t, "limited", false).overhears(c)
+		t.Log(c.name, prints[c.name])
+	}
+	_, err := origin.Start(r.v4.server, origin.Config{
+		Listen:  append(r.listen("limited"), r.listen("free")...),
+		Control: []netip.AddrPort{r.v4.tell}, TLS: true,
+	})
+	nettest.Check(t, err)
+	policy := `
+version: 1
+services:
+  - {name: limited, listen: ["*:443"], protocol: tls, concurrency: 16}
+  - {name: free, listen: ["*:8443"], protocol: tls}
+classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
+requests:
+`
+	rejected := []string{"curl-tls12", "openssl-alpn", "go-h2"}
+	for _, c := range tlsClients {
+		action := "class: gold"
+		if slices.Contains(rejected, c.name) {
+			action = "action: reject"
+		}
+		policy += fmt.Sprintf("  - {name: %s, ja4: %s, %s}\n", c.name, prints[c.name], action)
+	}
+	r.enforce(policy + "  - {name: other, ja4: \"*\", action: drop}\n")
+	for _, v6 := range []bool{false, true} {
+		for _, service := range []string{"limited", "free"} {
+			l := r.opened()
+			for _, c := range tlsClients {
+				s, m, want := r.at(t, service, v6), mark(), !slices.Contains(rejected, c.name)
+				if got := c.asks(s, "/"+m); got != want || s.sawMark(m) != want {
+					t.Errorf("%s, %s, v6=%v: answered: %v, want %v", service, c.name, v6, got, want)
+				}
+				if want {
+					l.counts(c.name, datapath.Counts{Passed: 1})
+					l.arrives(service, "gold", 1)
+				} else {
+					l.counts(c.name, datapath.Counts{Dropped: 1})
+				}
+			}
+			r.agrees(t, l)
+		}
+	}
+}
