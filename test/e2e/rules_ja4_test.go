@@ -166,3 +166,39 @@ requests:
 		}
 	}
 }
+
+// A client that a rule with a fingerprint has learned is of its class at the next SYN, and at a service of HTTP.
+func TestRulesJA4Learns(t *testing.T) {
+	t.Parallel()
+	for _, v6 := range []bool{false, true} {
+		r := newRuled(t, map[string]uint16{"go": 80, "tls": 443}, "go")
+		print := r.at(t, "tls", false).overhears(tlsClients[0])
+		_, err := origin.Start(r.v4.server, origin.Config{Listen: r.listen("tls"), TLS: true})
+		nettest.Check(t, err)
+		r.enforce(fmt.Sprintf(`
+version: 1
+services:
+  - {name: go, listen: ["*:80"], concurrency: 8}
+  - {name: tls, listen: ["*:443"], protocol: tls, concurrency: 8}
+classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
+connections: [{name: members, learned: [gold], class: gold}]
+requests: [{name: member, ja4: %s, class: gold, learn: 10m}]
+`, print))
+		s, private := r.at(t, "go", v6), r.at(t, "tls", v6)
+		l := r.opened()
+		s.visit(bronze).asks("/before", reached)
+		if !goTLS(func(*tls.Config) {})(private, "/other") || !tlsClients[0].asks(private, "/member") {
+			t.Error("a client has had no answer")
+		}
+		s.visit(bronze).asks("/behind", reached)
+		l.counts("member", datapath.Counts{Passed: 1})
+		l.arrives("go", "bronze", 1)
+		l.arrives("tls", "bronze", 1)
+		l.arrives("tls", "gold", 1)
+		l.arrives("go", "gold", 1)
+		r.agrees(t, l)
+		if got := r.rule("members"); got.Passed != 1 {
+			t.Errorf("members: %+v", got)
+		}
+	}
+}
