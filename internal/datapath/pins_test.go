@@ -9,7 +9,7 @@ import (
 )
 
 // scratchMaps hold nothing that outlives a packet, or a closing of a socket; or that the next look does not find again.
-var scratchMaps = []string{"scratch", "works", "nesting", "readings", "state_changes", "mirrored_records", "stalled"}
+var scratchMaps = []string{"scratch", "works", "nesting", "readings", "state_changes", "mirrored_records", "stalled", "fingerprints"}
 
 // What a program keeps is pinned, or the next daemon's programs begin without it.
 func TestAllStateIsPinned(t *testing.T) {
