@@ -5,8 +5,8 @@
 #include "gate/look.h"
 
 enum next_program {
-  NEXT_DECIDE = 0, /* narthex_gate_decide, behind narthex_gate_in */
-  NEXT_ATTEND = 1, /* narthex_gate_attend, behind all that have decided on a segment */
+  NEXT_DECIDE = 0,      /* narthex_gate_decide, behind narthex_gate_in */
+  NEXT_ATTEND = 1,      /* narthex_gate_attend, behind all that have decided on a segment */
   NEXT_FINGERPRINT = 2, /* narthex_gate_fingerprint, between narthex_gate_in and narthex_gate_decide */
   NEXT_LEN
 };

@@ -10,7 +10,7 @@
 #include "parse/sha256.h"
 #include "parse/tls.h"
 
-#define JA4_DIGITS 12  /* of a hash */
+#define JA4_DIGITS 12 /* of a hash */
 #define JA4_CIPHERS_AT 11
 #define JA4_EXTENSIONS_AT 24
 #define JA4_MOST 128 /* ciphers, extensions and signature algorithms, of each */

@@ -193,9 +193,9 @@ type Request struct {
 	SNI    []string // lower case
 	ALPN   []string
 	JA4    []string // lower case in its hashes, as fingerprints are
-	Cookie []Pair // all must match
-	Header []Pair // names in lower case, with hyphens for underscores; all must match
-	Query  []Pair // parameters of the query; all must match
+	Cookie []Pair   // all must match
+	Header []Pair   // names in lower case, with hyphens for underscores; all must match
+	Query  []Pair   // parameters of the query; all must match
 	// Parameters is how many the query must have at least; 0: not asked.
 	Parameters int
 	Without    Without

@@ -12,13 +12,13 @@ import (
 type RequestView struct {
 	Method, Path, Host, SNI, JA4                string
 	HasMethod, HasPath, HasHost, HasSNI, HasJA4 bool
-	ALPN                                []string
-	Headers, Cookies                    []NameValue    // names of headers in lower case, with hyphens for underscores
-	Query                               []NameValue    // parameters
-	Parameters                          int            // pieces of the query that are not empty
-	From                                netip.Addr     // the client; invalid: not known
-	Lists                               uint64         // bits of the lists that the client is in
-	To                                  netip.AddrPort // where the connection is to; invalid: not known
+	ALPN                                        []string
+	Headers, Cookies                            []NameValue    // names of headers in lower case, with hyphens for underscores
+	Query                                       []NameValue    // parameters
+	Parameters                                  int            // pieces of the query that are not empty
+	From                                        netip.Addr     // the client; invalid: not known
+	Lists                                       uint64         // bits of the lists that the client is in
+	To                                          netip.AddrPort // where the connection is to; invalid: not known
 	// Cut says that the head goes on: a header or cookie that is not there may follow.
 	Cut bool
 

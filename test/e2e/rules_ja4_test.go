@@ -71,7 +71,10 @@ var tlsClients = []tlsClient{
 	{"openssl-ciphers", opensslTLS("-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256")},
 	{"openssl-alpn", opensslTLS("-alpn", "x")},
 	{"go", goTLS(func(*tls.Config) {})},
-	{"go-h2", goTLS(func(cfg *tls.Config) { cfg.NextProtos = []string{"http/1.1", "h2", "h3"}; cfg.MaxVersion = tls.VersionTLS12 })},
+	{"go-h2", goTLS(func(cfg *tls.Config) {
+		cfg.NextProtos = []string{"http/1.1", "h2", "h3"}
+		cfg.MaxVersion = tls.VersionTLS12
+	})},
 	{"go-no-name", goTLS(func(cfg *tls.Config) { cfg.ServerName = "" })},
 }
 

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "48707100fc04a26bd289eb222fd664cf"
+const compiled = "9fbd942733dd395d3e185b0ca1e31ee6"
