@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -190,10 +191,14 @@ func (g *gate) roomOf(t *testing.T, mptcp bool, settings ...string) *room {
 	return r
 }
 
-// set changes the room's settings.
+// set changes the room's settings. Who waits there for no time in particular waits for as long as a test may
+// take on an emulated machine.
 func (r *room) set(t *testing.T, settings ...string) {
 	t.Helper()
 	text := ""
+	if !slices.ContainsFunc(settings, func(s string) bool { return strings.Contains(s, "queue: ") }) {
+		text = ", queue: {max_wait: 60s}"
+	}
 	for _, s := range settings {
 		text += ", " + s
 	}
