@@ -81,9 +81,11 @@ var tlsClients = []tlsClient{
 // overhears returns the fingerprint of a client, by plain Go on what it says to a listener that does not answer.
 func (s *scene) overhears(c tlsClient) string {
 	s.t.Helper()
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // whose port is free some time after Close only
 	var l net.Listener
 	nettest.Check(s.t, s.server.Do(func() (err error) {
-		l, err = net.Listen("tcp", s.to.String())
+		l, err = plain.Listen(s.t.Context(), "tcp", s.to.String())
 		return err
 	}))
 	defer l.Close()
