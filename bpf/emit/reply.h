@@ -360,11 +360,11 @@ __noinline int tell_of_gap(struct __sk_buff *skb, struct work *w) {
   find_socket(skb, &w->key, sock);
   __u32 has = sock->sequence, end = end_of(&w->s);
   if (sock->state != BPF_TCP_ESTABLISHED || !before(has, w->s.seq) || before(has + sock->window, end) ||
-      before(w->s.ack, sock->acked) || before(sock->answer, w->s.ack))
+      before(w->s.ack, sock->acked) || before(last_sent(w), w->s.ack))
     return TCX_DROP;
   note_rejected(skb, w)->end = has;
   set_acknowledgement(e, &w->rejected);
-  e->seq = sock->answer;
+  e->seq = last_sent(w);
   e->window = sock->window >> (find_scale(skb, &w->key) & OWN_SCALE);
   e->beyond = 1;
   e->left = w->s.seq;

@@ -191,6 +191,13 @@ struct work {
   struct brief_flow brief;  /* in begin_brief() */
 };
 
+/* Up to where the server has sent, as far as is known. The socket counts a segment only when it comes back
+ * from sending it, and by then its client may have answered. w->flow must be in the table, w->socket be
+ * looked up. */
+static __always_inline __u32 last_sent(const struct work *w) {
+  return before(w->socket.answer, w->flow.sent) ? w->flow.sent : w->socket.answer;
+}
+
 /* Key: depth of nesting. Written and read by one run at a time. */
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -15,7 +15,7 @@ static __always_inline bool is_ahead(struct __sk_buff *skb, struct work *w) {
   if (!before(w->flow.sent, w->s.ack))
     return false;
   find_socket(skb, &w->key, &w->socket);
-  return takes_data(&w->socket) && before(w->socket.answer, w->s.ack);
+  return takes_data(&w->socket) && before(last_sent(w), w->s.ack);
 }
 
 /* Puts the flow into the class of a rank. */

@@ -34,7 +34,7 @@ static __always_inline bool may_leap(const struct work *w) {
   bool framed =
       w->flow.flags & FLOW_CHUNKS && h->place == HTTP_AT_DATA && h->length >= w->s.seq - w->flow.next;
   bool kept = sock->state == BPF_TCP_ESTABLISHED && !before(sock->sequence + sock->window, end);
-  return framed && kept && !before(w->s.ack, w->flow.answer) && !before(sock->answer, w->s.ack);
+  return framed && kept && !before(w->s.ack, w->flow.answer) && !before(last_sent(w), w->s.ack);
 }
 
 /* A segment came before others that are to be read first. */
@@ -395,19 +395,18 @@ static __always_inline bool is_owed(const struct http_answer *a, __u32 sent) {
 
 /* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
  * has to ask again. A rejection could not be told from that answer, nor what the server has not said of it
- * from the next one. flow.sent is written without a lock: the socket knows, but counts a segment as sent when
- * it comes back from sending it, and by then its client may have asked again. */
+ * from the next one. */
 static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   find_socket(skb, &w->key, &w->socket);
   const struct endpoint *sock = &w->socket;
   bool known = takes_data(sock);
-  __u32 sent = before(sock->answer, w->flow.sent) ? w->flow.sent : sock->answer;
+  __u32 sent = last_sent(w);
   if ((known && before(sent, sock->written)) ||
       (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))) ||
       (known && is_owed(&w->flow.reply, sent)))
     return drop(REASON_PIPELINED);
-  if (known && before(sock->answer, w->s.ack) && before(w->flow.sent, w->s.ack))
+  if (known && before(sent, w->s.ack))
     return drop(REASON_FORGED);
   if (is_outdated(skb, w))
     return drop(REASON_OUTDATED);
@@ -458,7 +457,7 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w, struct flow *f) 
     return TCX_NEXT;
   if (seq != has && is_lenient(&sc))
     return pass_on(&sc);
-  if (before(w->socket.answer, w->s.ack))
+  if (before(last_sent(w), w->s.ack))
     return drop(REASON_FORGED);
   if (!is_lenient(&sc) && is_outdated(skb, w))
     return drop(REASON_OUTDATED);

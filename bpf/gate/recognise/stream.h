@@ -48,7 +48,7 @@ __noinline int on_stream(struct __sk_buff *skb, struct work *w, struct flow *f) 
    * might be taken later, without a turn. */
   if (!takes_data(&w->socket) || !before(has, end))
     return TCX_NEXT;
-  if (before(w->socket.answer, w->s.ack) && !is_lenient(&sc))
+  if (before(last_sent(w), w->s.ack) && !is_lenient(&sc))
     return drop(REASON_FORGED);
   bool served = w->flow.state == FLOW_SERVED && !is_forgotten(sc.room, w->flow.epoch);
   if (seq != has) {
