@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "9fbd942733dd395d3e185b0ca1e31ee6"
+const compiled = "15ef8d31e5826c901fb3f80b029161c9"
