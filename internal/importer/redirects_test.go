@@ -26,7 +26,7 @@ func TestWithinNginx(t *testing.T) {
 		{"harmless error_page", Nginx, zone + "server { error_page 500 502 /50x.html; location = /50x.html { }" + php, nil, []string{goes}},
 		{"no limits", Nginx, zone + "server { location / { rewrite ^/a /b last; try_files $uri /x; } }", nil, []string{goes}},
 
-		{"exempt proxies", Nginx, geo + "geo $g { default 1; 10.0.0.0/8 0; 192.0.2.0/24 0; }", []string{"10.0.0.0/8 is exempt and has trusted proxies in it", "{name: exempt, from: 192.0.2.0/24, action: pass}"}, nil},
+		{"exempt proxies", Nginx, geo + "geo $g { default 1; 10.0.0.0/8 0; 192.0.2.0/24 0; }", []string{"{name: no-limit, from: [192.0.2.0/24, 10.0.0.0/8], class: normal}"}, []string{"action: pass"}},
 		{"ranges that overlap", Nginx, geo + "geo $g { ranges; default 1; 10.0.0.0-10.0.0.9 0; 10.0.0.5-10.0.0.7 1; }", []string{"10.0.0.0-10.0.0.9 and 10.0.0.5-10.0.0.7 of its geo block overlap"}, []string{"action: pass"}},
 
 		{"an expression within ^~", Nginx, zone + "server { location ^~ /a/ { limit_req zone=z burst=1 nodelay; location ~ \\.x$ { limit_req zone=z burst=2 nodelay; } } location ~ \\.x$ { limit_req zone=z burst=3 nodelay; } }",

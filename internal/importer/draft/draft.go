@@ -87,20 +87,31 @@ type Rule struct {
 
 	From, To                []string // connection rules
 	Path, Host, Method, SNI []string // request rules: patterns, as the next two
-	Cookie, Header          []Pair
+	Cookie, Header, Query   []Pair
 
 	Action string
 	Rate   string
 	Burst  int // 0: the default
 	Per    string
+	Limits []Limit // several limits, or such of what is at once; Rate is empty
 	Over   string
+	Answer string
 	Class  string
+}
+
+// Limit is one of a rule's limits. An empty value leaves the key out.
+type Limit struct {
+	Rate   string
+	Burst  int // 0: the default
+	AtOnce int
+	Per    string
 }
 
 // Pair is a cookie or header that a request must have.
 type Pair struct {
-	Name   string
-	Values []string
+	Name       string
+	Values     []string
+	IgnoreCase bool // of the values
 }
 
 // Normal is the class of what goes on without a limit of its own.

@@ -19,8 +19,8 @@ const (
 var errNoGlob = errors.New("it is not exactly a pattern of fixed texts and stars")
 
 // Globs returns the patterns that together match exactly what the regular expression
-// matches anywhere in a text. Caseless says that letters of both cases will match the
-// patterns alike, or did for the expression; where the two differ there are no such patterns.
+// matches anywhere in a text. Letters of both cases match it alike if it is caseless, and the
+// patterns if globsCaseless; where these do not, they have classes of two letters.
 func Globs(expr string, caseless, globsCaseless bool) ([]string, error) {
 	if strings.ContainsAny(expr, "\x02\x03\n") {
 		return nil, errNoGlob
@@ -39,8 +39,10 @@ func Globs(expr string, caseless, globsCaseless bool) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if caseless && !globsCaseless && HasLetters(glob) {
-			return nil, errors.New("it ignores the case of letters, and paths, headers and cookies are compared with it")
+		if caseless && !globsCaseless {
+			if glob, err = AnyCase(glob); err != nil {
+				return nil, err
+			}
 		}
 		if !slices.Contains(out, glob) {
 			out = append(out, glob)
@@ -52,6 +54,23 @@ func Globs(expr string, caseless, globsCaseless bool) ([]string, error) {
 // HasLetters reports whether case matters in a text.
 func HasLetters(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return unicode.ToLower(r) != r || unicode.ToUpper(r) != r }) >= 0
+}
+
+// AnyCase returns a pattern that matches what a caseless one does, with a class for each letter.
+func AnyCase(glob string) (string, error) {
+	var out strings.Builder
+	for _, r := range glob {
+		lower, upper := unicode.ToLower(r), unicode.ToUpper(r)
+		switch {
+		case lower == upper:
+			out.WriteRune(r)
+		case r > unicode.MaxASCII:
+			return "", errors.New("it ignores the case of letters that are not ASCII")
+		default:
+			out.WriteString("[" + string(upper) + string(lower) + "]")
+		}
+	}
+	return out.String(), nil
 }
 
 // anchored makes a pattern of a text that may begin with ^ and end with $.
@@ -120,7 +139,7 @@ func bounded(texts []string) ([]string, error) {
 
 func literal(re *syntax.Regexp) ([]string, error) {
 	s := string(re.Rune)
-	if strings.Contains(s, "*") || re.Flags&syntax.FoldCase != 0 && HasLetters(s) {
+	if strings.ContainsAny(s, `*[\`) || re.Flags&syntax.FoldCase != 0 && HasLetters(s) {
 		return nil, errNoGlob
 	}
 	return []string{s}, nil
@@ -130,7 +149,7 @@ func class(re *syntax.Regexp) ([]string, error) {
 	var out []string
 	for i := 0; i+1 < len(re.Rune); i += 2 {
 		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
-			if r == '*' || len(out) > maxGlobs {
+			if strings.ContainsRune(`*[\`, r) || len(out) > maxGlobs {
 				return nil, errNoGlob
 			}
 			out = append(out, string(r))

@@ -122,7 +122,7 @@ func (e *entries) list(key string, values []string) {
 	}
 	out := make([]string, len(values))
 	for i, v := range values {
-		out[i] = quote(v)
+		out[i] = Quote(v)
 	}
 	*e = append(*e, entry{key: key, list: out})
 }
@@ -133,7 +133,14 @@ func (e *entries) pairs(key string, pairs []Pair) {
 	}
 	var inner entries
 	for _, p := range pairs {
-		inner.list(quote(p.Name), p.Values)
+		if p.IgnoreCase {
+			var pattern entries
+			pattern.list("pattern", p.Values)
+			pattern.text("ignore_case", "true")
+			inner.text(Quote(p.Name), flowing(pattern))
+			continue
+		}
+		inner.list(Quote(p.Name), p.Values)
 	}
 	e.text(key, flowing(inner))
 }
@@ -144,14 +151,30 @@ func (e *entries) number(key string, n int) {
 	}
 }
 
+func (e *entries) limits(limits []Limit) {
+	if len(limits) == 0 {
+		return
+	}
+	list := make([]string, len(limits))
+	for i, l := range limits {
+		var inner entries
+		inner.text("rate", l.Rate)
+		inner.number("burst", l.Burst)
+		inner.number("at_once", l.AtOnce)
+		inner.text("per", l.Per)
+		list[i] = flowing(inner)
+	}
+	e.text("limits", "["+strings.Join(list, ", ")+"]")
+}
+
 // plain is what YAML takes for a text without quotes, everywhere.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}(/[0-9]+)?$`)
 
 // spoken are words that some take for something else than a text.
 var spoken = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|null|y|n)$`)
 
-// quote returns a text as YAML.
-func quote(s string) string {
+// Quote returns a text as YAML.
+func Quote(s string) string {
 	if plain.MatchString(s) && !spoken.MatchString(s) {
 		return s
 	}
@@ -197,11 +220,14 @@ func (p *page) rule(r *Rule) {
 	e.list("method", r.Method)
 	e.pairs("header", r.Header)
 	e.pairs("cookie", r.Cookie)
+	e.pairs("query", r.Query)
 	e.text("action", r.Action)
 	e.text("rate", r.Rate)
 	e.number("burst", r.Burst)
 	e.text("per", r.Per)
+	e.limits(r.Limits)
 	e.text("over", r.Over)
+	e.text("answer", r.Answer)
 	e.text("class", r.Class)
 	p.part(r, append(r.Note, fmt.Sprintf("%s:%d", r.File, r.Line)), e)
 }

@@ -22,7 +22,7 @@ func writable(texts ...[]string) bool {
 func (d *Draft) unwritable() {
 	for _, r := range slices.Concat(d.Connections, d.Requests) {
 		ok := writable(r.From, r.Path, r.Host, r.Method, r.SNI)
-		for _, p := range slices.Concat(r.Cookie, r.Header) {
+		for _, p := range slices.Concat(r.Cookie, r.Header, r.Query) {
 			ok = ok && writable([]string{p.Name}, p.Values)
 		}
 		if !ok {

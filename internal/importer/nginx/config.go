@@ -16,42 +16,44 @@ import (
 type config struct {
 	draft     *draft.Draft
 	zones     map[string]*zone
-	conns     map[string]*directive // zones of limit_conn
 	variables map[string]*variable
 	servers   []*server
 	streams   []*server
 	trusted   []string // set_real_ip_from
 	header    *directive
 	followed  int
-	made      map[*draft.Rule]*zone // of which zone a rule is made
 }
 
-// zone is a limit_req_zone.
+// zone is a limit_req_zone or a limit_conn_zone.
 type zone struct {
 	draft.Origin
 	text  string
 	name  string
-	count int
+	count int // 0: of a limit_conn_zone
 	per   time.Duration
 	key   key
 	err   error // why it cannot be carried over
 	rules int   // that were made of it
 }
 
-// limit is a limit_req.
+// limit is a limit_req or a limit_conn.
 type limit struct {
 	draft.Origin
 	text   string
 	zone   string
 	burst  int
 	delays bool // what is beyond the rate is not let in at once
+	atOnce int  // of limit_conn; 0: a limit_req
 }
 
 // level is what holds in a block and those within, unless they say otherwise.
 type level struct {
-	limits []limit
-	status int
+	requests []limit
+	conns    []limit
+	status   int // 0: nothing is said
 }
+
+func (l level) limits() []limit { return slices.Concat(l.requests, l.conns) }
 
 // server is a server block.
 type server struct {
@@ -76,25 +78,21 @@ func (c *config) readHTTP(d *directive) {
 			c.define(readMap(e))
 		case "geo":
 			c.define(readGeo(e))
-		case "limit_conn_zone":
-			if _, name, ok := zoneName(e); ok {
-				c.conns[name] = e
-			}
 		case "upstream":
 			c.upstream(e)
 		}
 	}
 	for _, e := range d.block {
-		if e.name == "limit_req_zone" {
+		if e.name == "limit_req_zone" || e.name == "limit_conn_zone" {
 			c.limitZone(e)
 		}
 	}
-	base := c.level(d.block, level{status: 503})
+	base := c.level(d.block, level{})
 	inherited := slices.DeleteFunc(slices.Clone(d.block), func(e *directive) bool { return e.name != "index" && e.name != "error_page" })
 	for _, e := range d.block {
 		if e.name == "server" && e.opens {
 			c.server(e, base)
-			c.redirectsIn(e, inherited, own(e.block, base.limits))
+			c.redirectsIn(e, inherited, own(e.block, base.limits()))
 		}
 	}
 }
@@ -125,6 +123,9 @@ func (c *config) limitZone(d *directive) {
 		return
 	}
 	z := &zone{Origin: d.Origin, text: d.text(), name: name, count: 1, per: time.Second}
+	if d.name == "limit_conn_zone" {
+		z.count = 0
+	}
 	c.zones[name] = z
 	for _, a := range d.args {
 		if rate, is := strings.CutPrefix(a, "rate="); is {
@@ -148,12 +149,16 @@ func (c *config) limitZone(d *directive) {
 // level reads what limits a block has of its own.
 func (c *config) level(block []*directive, outer level) level {
 	l := outer
-	var own []limit
+	var requests, conns []limit
 	for _, e := range block {
 		switch e.name {
 		case "limit_req":
-			own = append(own, c.limit(e))
-		case "limit_req_status":
+			requests = append(requests, c.limit(e))
+		case "limit_conn":
+			if n, err := strconv.Atoi(e.args[len(e.args)-1]); err == nil && len(e.args) == 2 {
+				conns = append(conns, limit{Origin: e.Origin, text: e.text(), zone: e.args[0], atOnce: n})
+			}
+		case "limit_req_status", "limit_conn_status":
 			if n, err := strconv.Atoi(strings.Join(e.args, "")); err == nil {
 				l.status = n
 			}
@@ -161,16 +166,17 @@ func (c *config) level(block []*directive, outer level) level {
 			if slices.Equal(e.args, []string{"on"}) {
 				c.draft.Leave(e.Origin, e.text(), "in Narthex a service is in shadow mode, not one rule", "all of this policy is in shadow mode until you take that out")
 			}
-		case "limit_conn":
-			c.limitConn(e)
 		case "set_real_ip_from":
 			c.trust(e)
 		case "real_ip_header":
 			c.header = e
 		}
 	}
-	if own != nil {
-		l.limits = own
+	if requests != nil {
+		l.requests = requests
+	}
+	if conns != nil {
+		l.conns = conns
 	}
 	return l
 }
@@ -193,22 +199,6 @@ func (c *config) limit(d *directive) limit {
 	}
 	l.delays = l.delays && l.burst > 0
 	return l
-}
-
-func (c *config) limitConn(d *directive) {
-	if len(d.args) != 2 {
-		return
-	}
-	why := "beyond it nginx rejects what all clients together have at once, where Narthex lets it wait"
-	instead := "write concurrency: " + d.args[1] + " in the service if that is what the server can do at once"
-	if z := c.conns[d.args[0]]; z != nil {
-		text, _, _ := zoneName(z)
-		if k, err := c.key(text); err != nil || k.source {
-			why = "Narthex does not limit how many requests one client has at once"
-			instead = "limit the rate of each client (rate, per: source), and what is in service together (concurrency)"
-		}
-	}
-	c.draft.Leave(d.Origin, d.text(), why, instead)
 }
 
 func (c *config) upstream(d *directive) {
@@ -261,6 +251,6 @@ func (c *config) server(d *directive, outer level) {
 	}
 	s.level = c.level(d.block, outer)
 	s.entries = c.locations(d.Origin, d.block, s.level)
-	c.redirects(d, outer.limits)
+	c.redirects(d, outer.limits())
 	c.servers = append(c.servers, s)
 }

@@ -159,7 +159,7 @@ func (c *config) names(s *server) []virtual {
 
 // limited reports whether any request to the server is.
 func (s *server) limited() bool {
-	return slices.ContainsFunc(s.entries, func(e entry) bool { return len(e.limits) > 0 })
+	return slices.ContainsFunc(s.entries, func(e entry) bool { return len(e.limits()) > 0 })
 }
 
 // overlap reports whether two lists of patterns may match the same text. It errs on the

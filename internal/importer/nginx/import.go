@@ -3,7 +3,6 @@
 package nginx
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -19,11 +18,10 @@ func Import(name string, text []byte, files draft.Files) (*draft.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &config{draft: d, zones: map[string]*zone{}, conns: map[string]*directive{}, variables: map[string]*variable{}, made: map[*draft.Rule]*zone{}}
+	c := &config{draft: d, zones: map[string]*zone{}, variables: map[string]*variable{}}
 	c.read(list)
 	c.services()
 	c.rules()
-	c.exempt()
 	return d, nil
 }
 
@@ -59,7 +57,8 @@ func (c *config) readStream(d *directive) {
 					s.listens = append(s.listens, l)
 				}
 			case "limit_conn":
-				c.limitConn(f)
+				c.draft.Leave(f.Origin, f.text(), "what a server of the stream module may have at once is not carried over",
+					"write a connection rule with limits: [{at_once: N, per: source}]")
 			}
 		}
 		c.streams = append(c.streams, s)
@@ -87,11 +86,9 @@ func (c *config) services() {
 		}
 		c.withinTLS(s)
 	}
-	c.proxies(plain)
-	c.proxies(tls)
-	plain.RejectStatus = c.status()
 	for _, s := range []*draft.Service{plain, tls} {
 		if len(s.Listen) > 0 {
+			c.proxies(s)
 			s.Name = c.draft.Name("service", s.Name)
 			c.draft.Services = append(c.draft.Services, s)
 		}
@@ -127,7 +124,7 @@ func (c *config) withinTLS(s *server) {
 		return
 	}
 	for _, e := range s.entries {
-		for _, l := range e.limits {
+		for _, l := range e.limits() {
 			c.draft.Leave(l.Origin, l.text, "requests within TLS are not visible, so that this limit does not hold for them",
 				"run Narthex between what ends TLS and the application, or limit connections: a connection rule with rate and per: source")
 		}
@@ -148,29 +145,6 @@ func (c *config) proxies(s *draft.Service) {
 		return
 	}
 	s.TrustedProxies = c.trusted
-}
-
-// status returns the one status with which nginx rejects, or 0 for the default.
-func (c *config) status() int {
-	found := 0
-	for _, s := range c.servers {
-		if !slices.ContainsFunc(s.listens, func(l listen) bool { return !l.tls }) {
-			continue
-		}
-		for _, e := range s.entries {
-			switch {
-			case len(e.limits) == 0 || e.status == found:
-			case found == 0:
-				found = e.status
-			default:
-				c.draft.Leave(e.limits[0].Origin, fmt.Sprintf("limit_req_status %d", e.status), "a service rejects with one status", fmt.Sprintf("it is %d here: reject: {status: …} in the service", found))
-			}
-		}
-	}
-	if found == 503 {
-		return 0
-	}
-	return found
 }
 
 // everywhere lists servers whose limits hold at more addresses than in nginx.

@@ -14,7 +14,8 @@ import (
 
 // key is what a zone counts by, as far as Narthex can.
 type key struct {
-	source    bool     // by the client's address; else all together
+	source    bool     // by the client's address; else all together, or:
+	per       string   // by what the request says, as a policy has it
 	perServer bool     // by the server that decides, too
 	never     bool     // always empty: nothing is limited
 	exempt    []ranged // addresses with an empty key, the narrowest first
@@ -30,7 +31,7 @@ type ranged struct {
 
 // condition limits what is counted to requests that match, or to those that do not.
 type condition struct {
-	match  draft.Rule // one of host, path, method, header, cookie
+	match  draft.Rule // one of from, host, path, method, header, cookie, query
 	unless bool
 }
 
@@ -63,7 +64,7 @@ var errTangled = errors.New("its maps are made from one another in more ways tha
 const maxFollowed = 8
 
 func (k key) same(other key) bool {
-	return k.never == other.never && k.source == other.source && k.perServer == other.perServer && slices.Equal(k.exempt, other.exempt)
+	return k.never == other.never && k.source == other.source && k.per == other.per && k.perServer == other.perServer && slices.Equal(k.exempt, other.exempt)
 }
 
 // variableOf returns the name of the one variable that a text is.
@@ -99,13 +100,31 @@ func (c *config) key(text string) (key, error) {
 	}
 	name, ok := variableOf(text)
 	if !ok {
-		return k, fmt.Errorf("it counts by %q, and Narthex by the client's address or by rule", text)
+		return k, fmt.Errorf("it counts by %q, of several parts, and Narthex by one", text)
 	}
-	v := c.variables[name]
-	if v == nil {
-		return k, fmt.Errorf("it counts by $%s, and Narthex by the client's address or by rule", name)
+	if v := c.variables[name]; v != nil {
+		return c.byVariable(v)
 	}
-	return c.byVariable(v)
+	return byValue(name)
+}
+
+// byValue makes a key of what requests say. One that does not say it has an empty key.
+func byValue(name string) (key, error) {
+	if name == "host" || name == "http_host" {
+		return key{per: "host"}, nil
+	}
+	match, err := asked(name, []string{"*"})
+	switch {
+	case err != nil:
+		return key{}, fmt.Errorf("it counts by $%s, which rules do not ask for", name)
+	case len(match.Query) > 0:
+		return key{per: "{query: " + draft.Quote(match.Query[0].Name) + "}", on: &condition{match: match}}, nil
+	case len(match.Header) > 0:
+		return key{per: "{header: " + draft.Quote(match.Header[0].Name) + "}", on: &condition{match: match}}, nil
+	case len(match.Cookie) > 0:
+		return key{per: "{cookie: " + draft.Quote(match.Cookie[0].Name) + "}", on: &condition{match: match}}, nil
+	}
+	return key{}, fmt.Errorf("it counts by $%s, and Narthex by the client's address, or by a header, a cookie, a parameter or the host", name)
 }
 
 // byVariable finds out what a key means that a map or geo block makes.
@@ -161,7 +180,7 @@ func (c *config) byAddress(by []ranged, fallback string) (key, error) {
 		return k, err
 	}
 	if k.never {
-		return k, errors.New("only some addresses are limited, and request rules do not ask for addresses")
+		return c.byFew(by)
 	}
 	if len(k.exempt) > 0 || k.on != nil {
 		return k, errTangled
@@ -174,6 +193,26 @@ func (c *config) byAddress(by []ranged, fallback string) (key, error) {
 	k.exempt = slices.Clone(by)
 	slices.SortStableFunc(k.exempt, func(a, b ranged) int { return b.width - a.width })
 	return k, nil
+}
+
+// byFew makes a key of addresses that alone are limited.
+func (c *config) byFew(by []ranged) (key, error) {
+	var from []string
+	for _, r := range by {
+		if r.value == "" || r.value != by[0].value {
+			return key{}, errors.New("different addresses are counted in different ways")
+		}
+		from = append(from, r.from)
+	}
+	if len(from) == 0 {
+		return key{never: true}, nil
+	}
+	k, err := c.key(by[0].value)
+	if err == nil && (k.on != nil || len(k.exempt) > 0) {
+		err = errTangled
+	}
+	k.on = &condition{match: draft.Rule{From: from}}
+	return k, err
 }
 
 // byRequest makes a key of a map from something that a request says.
@@ -207,22 +246,27 @@ func (c *config) byRequest(v *variable, name string) (key, error) {
 		return nil
 	}
 	caseless := name == "host" || name == "request_method"
+	named := strings.HasPrefix(name, "http_") || strings.HasPrefix(name, "cookie_") || strings.HasPrefix(name, "arg_")
+	fold := named && !slices.ContainsFunc(v.patterns, func(p pattern) bool { return !p.caseless && draft.HasLetters(p.expr) })
 	for _, text := range v.order {
 		if strings.Contains(text, "*") {
 			return key{}, fmt.Errorf("the value %q has a star, which stands for any text in a policy", text)
 		}
-		if !caseless && draft.HasLetters(text) {
-			return key{}, fmt.Errorf("its map ignores the case of %q, and Narthex does not", text)
+		said := text
+		switch {
+		case name == "request_method":
+			said = strings.ToUpper(text)
+		case !caseless && !fold:
+			if said, err = draft.AnyCase(text); err != nil {
+				return key{}, fmt.Errorf("its map, of %q: %w", text, err)
+			}
 		}
-		if name == "request_method" {
-			text = strings.ToUpper(text)
-		}
-		if err := add(v.texts[strings.ToLower(text)], text); err != nil {
+		if err := add(v.texts[strings.ToLower(text)], said); err != nil {
 			return key{}, err
 		}
 	}
 	for _, p := range v.patterns {
-		globs, err := draft.Globs(p.expr, p.caseless, name == "host")
+		globs, err := draft.Globs(p.expr, p.caseless, name == "host" || fold)
 		if err != nil {
 			return key{}, fmt.Errorf("the expression %q of its map: %w", p.expr, err)
 		}
@@ -237,6 +281,11 @@ func (c *config) byRequest(v *variable, name string) (key, error) {
 		limited = *counted
 	}
 	match, err := asked(name, values)
+	for _, pairs := range [][]draft.Pair{match.Header, match.Cookie, match.Query} {
+		for i := range pairs {
+			pairs[i].IgnoreCase = fold && slices.ContainsFunc(values, draft.HasLetters)
+		}
+	}
 	limited.on = &condition{match, unless}
 	return limited, err
 }
@@ -245,6 +294,7 @@ func (c *config) byRequest(v *variable, name string) (key, error) {
 func asked(name string, values []string) (draft.Rule, error) {
 	header, isHeader := strings.CutPrefix(name, "http_")
 	cookie, isCookie := strings.CutPrefix(name, "cookie_")
+	query, isQuery := strings.CutPrefix(name, "arg_")
 	switch {
 	case slices.Contains(values, ""):
 		return draft.Rule{}, fmt.Errorf("an empty $%s is not told from none", name)
@@ -257,6 +307,8 @@ func asked(name string, values []string) (draft.Rule, error) {
 	case name == "http_host" || name == "http_cookie":
 	case isHeader:
 		return draft.Rule{Header: []draft.Pair{{Name: strings.ReplaceAll(header, "_", "-"), Values: values}}}, nil
+	case isQuery:
+		return draft.Rule{Query: []draft.Pair{{Name: query, Values: values}}}, nil
 	case isCookie:
 		return draft.Rule{Cookie: []draft.Pair{{Name: cookie, Values: values}}}, nil
 	}

@@ -167,7 +167,7 @@ func (c *config) expression(p *place, operator, text, within string, expressions
 	}
 	if err != nil {
 		why := "its limits are not carried over: " + err.Error()
-		if len(p.limits) == 0 {
+		if len(p.limits()) == 0 {
 			why = "that it has no limit is not carried over: " + err.Error()
 		}
 		c.draft.Leave(p.Origin, p.text, why, "write rules with the patterns that you mean; rules that follow decide for these paths now")

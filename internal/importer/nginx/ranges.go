@@ -62,16 +62,3 @@ func overlapping(list []ranged) error {
 	}
 	return nil
 }
-
-// untrusted takes those addresses from exempt ones that are trusted proxies, and lists them:
-// all that comes by a proxy would go by every rule.
-func (c *config) untrusted(of *zone, from []string) []string {
-	return slices.DeleteFunc(slices.Clone(from), func(text string) bool {
-		proxy := slices.ContainsFunc(c.trusted, func(trusted string) bool { return meets(text, trusted) })
-		if proxy {
-			c.draft.Leave(of.Origin, of.text, text+" is exempt and has trusted proxies in it; a connection rule with action: pass would let all by that comes through them",
-				"write one with from: and action: pass for the clients that connect themselves")
-		}
-		return proxy
-	})
-}

@@ -37,6 +37,9 @@ func (c *config) redirectsIn(server *directive, block []*directive, limits []lim
 func own(block []*directive, outer []limit) []limit {
 	var out []limit
 	for _, d := range block {
+		if d.name == "limit_conn" && len(d.args) > 0 {
+			out = append(out, limit{zone: d.args[0]})
+		}
 		if d.name == "limit_req" {
 			for _, a := range d.args {
 				if zone, ok := strings.CutPrefix(a, "zone="); ok {
@@ -53,7 +56,7 @@ func own(block []*directive, outer []limit) []limit {
 
 // limited reports whether there is a limit in a block.
 func limited(block []*directive) bool {
-	return slices.ContainsFunc(block, func(d *directive) bool { return d.name == "limit_req" || limited(d.block) })
+	return slices.ContainsFunc(block, func(d *directive) bool { return d.name == "limit_req" || d.name == "limit_conn" || limited(d.block) })
 }
 
 // rewrites reports whether a rewrite is one within nginx, not an answer to the client.

@@ -4,17 +4,23 @@ package nginx
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
-	"strings"
 
 	"narthex/internal/importer/draft"
 )
 
+// bound is a limit of a place and the zone that it is counted in.
+type bound struct {
+	zone   *zone
+	burst  int
+	atOnce int // of limit_conn; 0: a limit_req
+}
+
 // candidate is a rule that may still turn out not to be needed, or to be part of another.
 type candidate struct {
 	*draft.Rule
-	zone  *zone // nil: it limits nothing
-	burst int
+	bounds []bound // none: it limits nothing
 }
 
 // rules makes request rules of all limits.
@@ -27,65 +33,123 @@ func (c *config) rules() {
 	}
 	all = needed(merged(needed(all)))
 	for _, r := range all {
-		if r.zone == nil {
+		if len(r.bounds) == 0 {
 			r.Class = c.draft.NeedClass()
 			r.Name = c.draft.Name("request", "no-limit")
 			r.Note = append(r.Note, "Without a limit in nginx, although rules below would match.")
 		} else {
-			r.Name = c.draft.Name("request", r.zone.name)
-			r.zone.rules++
-			c.made[r.Rule] = r.zone
+			r.Name = c.draft.Name("request", r.bounds[0].zone.name)
+			for _, b := range r.bounds {
+				b.zone.rules++
+			}
 		}
 		c.draft.Requests = append(c.draft.Requests, r.Rule)
 	}
 	for _, r := range all {
-		if z := r.zone; z != nil && z.rules > 1 {
-			c.draft.Leave(z.Origin, z.text, fmt.Sprintf("the %d rules made of this zone have buckets of their own, where nginx counts all of its requests together", z.rules), "lower the rates if a client must not have each of them")
-			z.rules = 0
+		for _, b := range r.bounds {
+			if z := b.zone; z.rules > 1 {
+				c.draft.Leave(z.Origin, z.text, fmt.Sprintf("the %d rules made of this zone have buckets of their own, where nginx counts all of its requests together", z.rules), "lower the limits if a client must not have each of them")
+				z.rules = 0
+			}
 		}
 	}
 }
 
-// candidates makes rules of what holds in one place.
+// candidates makes rules of what holds in one place. Limits that hold for some of its requests or addresses alone
+// make several.
 func (c *config) candidates(v virtual, e entry) []candidate {
-	stop := candidate{Rule: &draft.Rule{Origin: e.Origin, Host: v.hosts, Path: e.paths}}
-	l, z := c.choose(e)
-	if z == nil {
-		return []candidate{stop}
+	always, sometimes, on := c.holding(e)
+	var out []candidate
+	for _, g := range grouped(c.exempt(slices.Concat(always, sometimes))) {
+		if len(g.from) == 0 {
+			continue
+		}
+		free := func(l limit) bool { return g.value == "" && len(c.zones[l.zone].key.exempt) > 0 }
+		few := func(limits []limit) []limit { return slices.DeleteFunc(slices.Clone(limits), free) }
+		for _, r := range c.conditional(v, e, few(always), few(sometimes), on) {
+			if r.From != nil {
+				c.draft.Leave(r.Origin, e.text, "its keys ask for addresses in two ways", "write a rule with from")
+				continue
+			}
+			r.From = g.from
+			out = append(out, r)
+		}
 	}
-	rate, note, err := draft.Rate(z.count, z.per)
-	if err != nil {
-		c.draft.Leave(z.Origin, z.text, err.Error(), "write another rate")
-		return []candidate{stop}
+	return append(out, c.conditional(v, e, always, sometimes, on)...)
+}
+
+// exempt returns the addresses that limits of one place do not hold for, the narrowest ranges first.
+func (c *config) exempt(limits []limit) []ranged {
+	var by []ranged
+	for _, l := range limits {
+		z := c.zones[l.zone]
+		switch {
+		case len(z.key.exempt) == 0 || slices.Equal(by, z.key.exempt):
+		case by == nil:
+			by = z.key.exempt
+		default:
+			c.draft.Leave(l.Origin, l.text, "other addresses are exempt from it than from the limit before it, and here those of that one", "write rules with from for those")
+		}
 	}
-	r := &draft.Rule{Origin: l.Origin, Host: v.hosts, Path: e.paths, Rate: rate, Burst: l.burst + 1}
-	if note != "" {
-		r.Note = append(r.Note, note)
+	return by
+}
+
+// conditional makes a rule of limits that always hold in a place, and another with those that hold under a condition.
+func (c *config) conditional(v virtual, e entry, always, sometimes []limit, on *condition) []candidate {
+	make := func(limits []limit) candidate { return c.candidate(v, e, limits) }
+	both := make(slices.Concat(always, sometimes))
+	if on == nil || len(sometimes) == 0 {
+		return []candidate{both}
 	}
-	if z.key.source {
-		r.Per = "source"
-	}
-	if l.delays {
-		c.draft.Leave(l.Origin, l.text, "nginx lets what is beyond the rate wait, one request after the other; Narthex lets the whole burst in at once, and rejects what is beyond it as nginx does",
-			"the waiting room holds what the server cannot take; a lower burst comes nearer to the rate")
-	}
-	on := z.key.on
-	if on == nil {
-		return []candidate{{r, z, l.burst}}
-	}
-	part := stop
-	if !on.unless {
-		part = candidate{r, z, l.burst}
+	part, rest := both, make(always)
+	if on.unless {
+		part, rest = rest, both
 	}
 	if !narrow(part.Rule, on.match) {
-		c.draft.Leave(l.Origin, l.text, "its place and its key both ask for the path or host", "write a rule with the pattern that you mean")
-		return []candidate{stop}
+		c.draft.Leave(sometimes[0].Origin, sometimes[0].text, "its place and its key both ask for the path or host", "write a rule with the pattern that you mean")
+		return []candidate{make(always)}
 	}
-	if on.unless {
-		return []candidate{part, {r, z, l.burst}}
-	}
-	return []candidate{part, {Rule: &draft.Rule{Origin: e.Origin, Host: v.hosts, Path: e.paths}}}
+	return []candidate{part, rest}
 }
+
+// candidate makes a rule of limits that hold in one place.
+func (c *config) candidate(v virtual, e entry, limits []limit) candidate {
+	r := candidate{Rule: &draft.Rule{Origin: e.Origin, Host: v.hosts, Path: e.paths}}
+	for _, l := range limits {
+		z := c.zones[l.zone]
+		made := draft.Limit{AtOnce: l.atOnce, Per: z.key.per}
+		if z.key.source {
+			made.Per = "source"
+		}
+		if l.atOnce == 0 {
+			rate, note, _ := draft.Rate(z.count, z.per) // holding has seen to the error
+			made.Rate, made.Burst = rate, l.burst+1
+			if note != "" {
+				r.Note = append(r.Note, note)
+			}
+		}
+		if len(r.bounds) == 0 {
+			r.Origin = l.Origin
+		}
+		r.bounds = append(r.bounds, bound{z, l.burst, l.atOnce})
+		r.Limits = append(r.Limits, made)
+		if l.delays {
+			c.draft.Leave(l.Origin, l.text, "nginx lets what is beyond the rate wait, one request after the other; Narthex lets the whole burst in at once, and rejects what is beyond it as nginx does",
+				"the waiting room holds what the server cannot take; a lower burst comes nearer to the rate")
+		}
+	}
+	if len(r.Limits) == 1 && r.Limits[0].AtOnce == 0 {
+		only := r.Limits[0]
+		r.Rate, r.Burst, r.Per, r.Limits = only.Rate, only.Burst, only.Per, nil
+	}
+	if len(r.bounds) > 0 && e.status != 0 && e.status != rateStatus {
+		r.Answer = fmt.Sprintf("{status: %d}", e.status)
+	}
+	return r
+}
+
+// rateStatus is what a rule with limits answers if nothing else is said.
+const rateStatus = 429
 
 // narrow makes a rule ask for more. It reports whether that can be.
 func narrow(r *draft.Rule, by draft.Rule) bool {
@@ -98,38 +162,43 @@ func narrow(r *draft.Rule, by draft.Rule) bool {
 	if len(by.Host) > 0 {
 		r.Host = by.Host
 	}
-	r.Method, r.Header, r.Cookie = by.Method, by.Header, by.Cookie
+	r.From, r.Method, r.Header, r.Cookie, r.Query = by.From, by.Method, by.Header, by.Cookie, by.Query
 	return true
 }
 
-// choose returns the limit that Narthex can have in a place, or no zone.
-func (c *config) choose(e entry) (limit, *zone) {
-	var chosen limit
-	var of *zone
-	for _, l := range e.limits {
+// holding returns the limits of a place: those that always hold, and those that hold under a condition.
+func (c *config) holding(e entry) (always, sometimes []limit, on *condition) {
+	for _, l := range e.limits() {
 		z := c.zones[l.zone]
 		switch {
 		case z == nil:
-			c.draft.Leave(l.Origin, l.text, "there is no limit_req_zone of that name", "nginx refuses this, too")
+			c.draft.Leave(l.Origin, l.text, "there is no zone of that name", "nginx refuses this, too")
 		case z.err != nil:
 			c.draft.Leave(z.Origin, z.text, z.err.Error(), "take the client's address, or one bucket for all")
 		case z.key.never:
 			c.draft.Leave(z.Origin, z.text, "its key is always empty: it limits nothing", "")
-		case of == nil || z.key.source && !of.key.source:
-			if of != nil {
-				c.second(chosen)
-			}
-			chosen, of = l, z
+		case !c.rateIsWritten(z):
+		case z.key.on == nil:
+			always = append(always, l)
+		case on == nil || reflect.DeepEqual(on, z.key.on):
+			sometimes, on = append(sometimes, l), z.key.on
 		default:
-			c.second(l)
+			c.draft.Leave(l.Origin, l.text, "it holds for other requests of this place than the limit before it, whose rule would hide this one", "write a rule for requests that both hold for, with both as its limits")
 		}
 	}
-	return chosen, of
+	return always, sometimes, on
 }
 
-func (c *config) second(l limit) {
-	c.draft.Leave(l.Origin, l.text, "Narthex asks no rule after the first that matches, so that a request is in one limit, not in several",
-		"what all clients may do together is better said by the service's concurrency")
+// rateIsWritten reports whether a policy can have the zone's rate.
+func (c *config) rateIsWritten(z *zone) bool {
+	if z.count == 0 {
+		return true
+	}
+	_, _, err := draft.Rate(z.count, z.per)
+	if err != nil {
+		c.draft.Leave(z.Origin, z.text, err.Error(), "write another rate")
+	}
+	return err == nil
 }
 
 // needed takes out the rules without a limit that no later one would match, anyway.
@@ -137,7 +206,7 @@ func needed(all []candidate) []candidate {
 	var kept []candidate
 	for i := len(all) - 1; i >= 0; i-- {
 		r := all[i]
-		if r.zone != nil || slices.ContainsFunc(kept, func(k candidate) bool { return overlap(r.Host, k.Host) && overlap(r.Path, k.Path) }) {
+		if len(r.bounds) > 0 || slices.ContainsFunc(kept, func(k candidate) bool { return overlap(r.Host, k.Host) && overlap(r.Path, k.Path) }) {
 			kept = append(kept, r)
 		}
 	}
@@ -159,14 +228,15 @@ func merged(all []candidate) []candidate {
 
 // absorb makes a rule match what the next one matches, if the limit is the same.
 func (a *candidate) absorb(b candidate) bool {
-	asks := func(r candidate) bool { return len(r.Method)+len(r.Header)+len(r.Cookie) > 0 }
-	if a.zone != b.zone || a.burst != b.burst || asks(*a) || asks(b) {
+	asks := func(r candidate) bool { return len(r.From)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0 }
+	perServer := func(b bound) bool { return b.zone.key.perServer }
+	if !slices.Equal(a.bounds, b.bounds) || a.Answer != b.Answer || asks(*a) || asks(b) {
 		return false
 	}
 	switch {
 	case slices.Equal(a.Host, b.Host):
 		a.Path = union(a.Path, b.Path)
-	case slices.Equal(a.Path, b.Path) && (a.zone == nil || !a.zone.key.perServer):
+	case slices.Equal(a.Path, b.Path) && !slices.ContainsFunc(a.bounds, perServer):
 		a.Host = union(a.Host, b.Host)
 	default:
 		return false
@@ -186,55 +256,6 @@ func union(a, b []string) []string {
 		}
 	}
 	return out
-}
-
-// exempt makes connection rules of addresses with an empty key.
-func (c *config) exempt() {
-	var of *zone
-	var used []*zone
-	for _, z := range c.zones {
-		if z.used(c) {
-			used = append(used, z)
-		}
-	}
-	slices.SortFunc(used, func(a, b *zone) int { return strings.Compare(a.name, b.name) })
-	for _, z := range used {
-		if of == nil {
-			of = z
-		}
-		if !slices.Equal(z.key.exempt, of.key.exempt) {
-			for _, z := range used {
-				if len(z.key.exempt) > 0 {
-					c.draft.Leave(z.Origin, z.text, "addresses are exempt from some limits and not from others; a connection rule would exempt them from all", "write a connection rule with from: and action: pass for those that no rule is to hold for")
-				}
-			}
-			return
-		}
-	}
-	if of == nil {
-		return
-	}
-	for _, group := range grouped(of.key.exempt) {
-		if group.value == "" {
-			group.from = c.untrusted(of, group.from)
-		}
-		if len(group.from) == 0 {
-			continue
-		}
-		r := &draft.Rule{Origin: of.Origin, From: group.from}
-		if group.value == "" {
-			r.Name, r.Action = c.draft.Name("connection", "exempt"), "pass"
-			r.Note = append(r.Note, "Addresses with an empty key. With pass they go by the waiting room, too.")
-		} else {
-			r.Name, r.Class = c.draft.Name("connection", "not-exempt"), c.draft.NeedClass()
-			r.Note = append(r.Note, "Addresses within exempt ones that are limited all the same.")
-		}
-		c.draft.Connections = append(c.draft.Connections, r)
-	}
-}
-
-func (z *zone) used(c *config) bool {
-	return slices.ContainsFunc(c.draft.Requests, func(r *draft.Rule) bool { return r.Rate != "" && c.made[r] == z })
 }
 
 type group struct {
