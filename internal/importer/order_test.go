@@ -43,7 +43,7 @@ func TestFirewallOrder(t *testing.T) {
 		{"a rate for some, then for all", NFTables, input + "ip saddr 10.0.0.0/8 tcp dport 80 ct state new limit rate over 9/second drop\n tcp dport 80 ct state new limit rate over 8/second drop } }",
 			[]string{"those of rule limit are not in this one"}, nil},
 		{"a rate for all, then for some", NFTables, input + "tcp dport 80 ct state new limit rate over 9/second drop\n ip saddr 10.0.0.0/8 tcp dport 80 ct state new limit rate over 8/second drop } }",
-			[]string{"a connection is in one limit"}, []string{"rate: 8/s"}},
+			[]string{"a connection is in one rule"}, []string{"rate: 8/s"}},
 		{"a script for both families", IPTables, "iptables -P INPUT ACCEPT\nip6tables -A INPUT -p tcp --dport 80 --syn -m limit --limit 5/sec -j WEB\nip6tables -A INPUT -p tcp --dport 80 --syn -m hashlimit --hashlimit-above 5/min --hashlimit-mode srcip --hashlimit-srcmask 56 -j DROP\niptables -A INPUT -p tcp --dport 80 --syn -m hashlimit --hashlimit-above 6/min --hashlimit-mode srcip -j DROP",
 			[]string{`from: "::/0", to: port-80, rate: 5/m, burst: 5, per: {v6: 56}`, "from: 0.0.0.0/0, to: port-80, rate: 6/m, burst: 5, per: source"}, nil},
 		{"chains of both families", IPTables, "ip6tables -A INPUT -p tcp --dport 80 -j ACCEPT\niptables -A INPUT -p tcp --dport 80 --syn -m hashlimit --hashlimit-above 6/min --hashlimit-mode srcip -j DROP",

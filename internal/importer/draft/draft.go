@@ -99,6 +99,23 @@ type Rule struct {
 	Class  string
 }
 
+// Limited reports whether the rule has a limit.
+func (r *Rule) Limited() bool { return r.Rate != "" || len(r.Limits) > 0 }
+
+// All returns the rule's limits.
+func (r *Rule) All() []Limit {
+	if r.Rate != "" {
+		return []Limit{{Rate: r.Rate, Burst: r.Burst, Per: r.Per}}
+	}
+	return r.Limits
+}
+
+// Also gives the rule another limit.
+func (r *Rule) Also(l Limit) {
+	r.Limits = append(r.All(), l)
+	r.Rate, r.Burst, r.Per = "", 0, ""
+}
+
 // Limit is one of a rule's limits. An empty value leaves the key out.
 type Limit struct {
 	Rate   string

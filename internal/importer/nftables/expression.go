@@ -206,8 +206,7 @@ func (e *expression) tracked() {
 		values, not := e.values()
 		r.states(values, not)
 	case "count":
-		r.leave("Narthex does not limit how many connections one client has at once")
-		r.instead = "limit the rate of each client's connections (per: source)"
+		e.count(&limit{})
 	default:
 		r.leave("ct %s is not carried over", field)
 	}

@@ -220,10 +220,7 @@ func (o *options) option(key, name string, not bool) {
 // module notes modules without which a rule would say something else.
 func (o *options) module(name string) {
 	switch name {
-	case "tcp", "conntrack", "state", "multiport", "comment", "hashlimit", "limit", "iprange":
-	case "connlimit":
-		o.leave("Narthex does not limit how many connections one client has at once")
-		o.instead = "limit the rate of each client's connections (per: source)"
+	case "tcp", "conntrack", "state", "multiport", "comment", "hashlimit", "limit", "connlimit", "iprange":
 	case "set":
 		o.leave("the set is not in this file")
 		o.instead = "write its addresses in from: of a connection rule (ipset list shows them)"

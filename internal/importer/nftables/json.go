@@ -166,7 +166,7 @@ func (j *jsonReader) statement(name string, body any) []token {
 	case "limit":
 		return limitWords(o)
 	case "ct count":
-		return said("ct", "count")
+		return countWords(o)
 	case "meter":
 		key, ok := field(o["key"])
 		stmt, _ := o["stmt"].(object)
@@ -196,6 +196,14 @@ func (j *jsonReader) statement(name string, body any) []token {
 	return said(name)
 }
 
+func countWords(o object) []token {
+	out := said("ct", "count")
+	if o["inv"] == true {
+		out = append(out, said("over")...)
+	}
+	return append(out, said(fmt.Sprint(o["val"]))...)
+}
+
 // keyed makes a meter of its beginning, its key and what it keeps.
 func keyed(begin, key []token, stmt object) []token {
 	out := append(begin, key...)
@@ -204,7 +212,8 @@ func keyed(begin, key []token, stmt object) []token {
 		o, _ := stmt["limit"].(object)
 		out = append(out, limitWords(o)...)
 	case stmt["ct count"] != nil:
-		out = append(out, said("ct", "count")...)
+		o, _ := stmt["ct count"].(object)
+		out = append(out, countWords(o)...)
 	}
 	return append(out, said("}")...)
 }

@@ -83,8 +83,8 @@ func (e *expression) meter(word string) {
 		e.at++
 		e.limit(l)
 	case e.peek(0) == "ct" && e.peek(1) == "count":
-		e.at++
-		e.tracked()
+		e.at += 2
+		e.count(l)
 	default:
 		r.leave("what it keeps of each client is not a rate")
 		r.instead = "a rule that blocks clients for a time is a request rule with block:"
@@ -92,6 +92,25 @@ func (e *expression) meter(word string) {
 	if r.unknown == "" && e.take() != "}" {
 		r.leave("what it keeps of each client is not understood")
 	}
+}
+
+// count reads what follows the words ct count.
+func (e *expression) count(l *limit) {
+	r := e.rule
+	if e.peek(0) == "over" {
+		l.over = true
+		e.at++
+	}
+	n, err := strconv.Atoi(e.take())
+	if err != nil || n < 1 {
+		r.leave("how many connections it lets be open at once is not understood")
+		return
+	}
+	if r.limit != nil {
+		r.leave("it has two limits")
+	}
+	l.atOnce = n
+	r.limit = l
 }
 
 // keyed says by which bits of the address is counted.

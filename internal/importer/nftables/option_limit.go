@@ -27,9 +27,16 @@ func (o *options) limits(name string, not bool) {
 			return
 		}
 		l.burst = n
+	case "--connlimit-above", "--connlimit-upto":
+		n, err := strconv.Atoi(o.take())
+		if err != nil || n < 1 {
+			o.leave("how many connections it lets be open at once is not understood")
+		}
+		l.atOnce, l.over = n, (name == "--connlimit-above") != not
+	case "--connlimit-saddr":
 	case "--hashlimit-mode":
 		o.hashed = o.take()
-	case "--hashlimit-srcmask":
+	case "--hashlimit-srcmask", "--connlimit-mask":
 		n, err := strconv.Atoi(o.take())
 		if o.mask = n; err != nil || n < 0 || n > 128 {
 			o.leave("its mask is not understood")
@@ -37,7 +44,7 @@ func (o *options) limits(name string, not bool) {
 	case "--hashlimit-rate-match", "--hashlimit-rate-interval", "--hashlimit-dstmask":
 		o.leave("%s is not carried over", name)
 	default:
-		if l.count == 0 {
+		if l.count == 0 && l.atOnce == 0 {
 			o.limit = nil
 		}
 		o.leave("%s is not carried over", name)
@@ -56,26 +63,42 @@ func (o *options) finish() {
 		}
 		return
 	}
-	if r.limit = o.limit; o.limit == nil || !o.hash {
+	if r.limit = o.limit; o.limit == nil {
+		return
+	}
+	if o.limit.atOnce > 0 && o.limit.count > 0 {
+		r.leave("it has two limits")
+	}
+	if o.limit.atOnce > 0 {
+		o.perSource()
+		return
+	}
+	if !o.hash {
 		return
 	}
 	switch modes := strings.Split(o.hashed, ","); {
 	case o.hashed == "":
 	case slices.Contains(modes, "srcip") && !slices.Contains(modes, "srcport") && r.one(modes):
-		o.limit.source = true
-		bits := o.mask
-		if r.family == 6 {
-			if o.limit.v6 = bits; bits < 0 {
-				o.limit.v6 = 128
-			}
-		} else if o.limit.v4 = bits; bits < 0 {
-			o.limit.v4 = 32
-		}
-		if o.mask == 0 {
-			*o.limit = limit{count: o.limit.count, per: o.limit.per, burst: o.limit.burst, over: o.limit.over}
-		}
+		o.perSource()
 	default:
 		r.leave("it counts by %s, and Narthex by the client's address", o.hashed)
+	}
+}
+
+// perSource makes the limit one of each client, by as many bits of the address as the mask has; 0: of all together.
+func (o *options) perSource() {
+	l, bits := o.limit, o.mask
+	l.source = bits != 0
+	switch {
+	case bits == 0:
+	case o.rule.family == 6 && bits < 0:
+		l.v6 = 128
+	case o.rule.family == 6:
+		l.v6 = bits
+	case bits < 0:
+		l.v4 = 32
+	default:
+		l.v4 = bits
 	}
 }
 

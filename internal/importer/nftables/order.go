@@ -31,7 +31,7 @@ func (t *translator) insert(r *rule, out, except *draft.Rule, before func(rate *
 		if of := t.excepts[rate]; of != nil {
 			rate = of
 		}
-		if rate.Rate == "" || !before(rate) {
+		if !rate.Limited() || !before(rate) {
 			break
 		}
 		at--
@@ -39,13 +39,13 @@ func (t *translator) insert(r *rule, out, except *draft.Rule, before func(rate *
 	for _, above := range t.ending {
 		switch {
 		case slices.Contains(list[at:], above), !meet(above, out):
-		case above.Rate != "" && before(above):
+		case above.Limited() && before(above):
 			t.leave(r, "a rate above it decides first: rule "+above.Name)
-		case t.excepts[above] != nil && (out.Rate != "" || out.Action != ""):
+		case t.excepts[above] != nil && (out.Limited() || out.Action != ""):
 			t.leave(r, "it is not asked for those whom a rule above it excludes: rule "+above.Name)
 		}
 	}
-	if out.Rate != "" {
+	if out.Limited() {
 		t.ending = append(t.ending, out)
 	}
 	if except == nil {
@@ -54,7 +54,7 @@ func (t *translator) insert(r *rule, out, except *draft.Rule, before func(rate *
 	}
 	t.excepts[except] = out
 	t.ending = append(t.ending, except)
-	if out.Rate == "" && slices.ContainsFunc(list[at:], func(below *draft.Rule) bool { return meet(below, out) }) {
+	if !out.Limited() && slices.ContainsFunc(list[at:], func(below *draft.Rule) bool { return meet(below, out) }) {
 		t.leave(r, "those whom it excludes are in no rate any more")
 	}
 	t.draft.Connections = slices.Insert(list, at, except, out)

@@ -42,6 +42,7 @@ type limit struct {
 	count  int
 	per    time.Duration
 	burst  int
+	atOnce int  // connections; 0: a rate
 	over   bool // matches beyond the rate, not within it
 	source bool
 	v4, v6 int // bits that share a bucket; 0: all

@@ -64,26 +64,56 @@ func (t *translator) service(r *rule, addr string, port uint16) (string, bool) {
 
 // add adds a rate, unless there is one already for the same connections.
 func (t *translator) add(r *rule, out, except *draft.Rule) {
+	if except == nil && t.stacked(r, out) {
+		return
+	}
 	families := []int{4, 6}
-	if r.family != 0 {
+	switch {
+	case r.family != 0:
 		families = []int{r.family}
+	case slices.Equal(out.From, []string{"::/0"}):
+		families = []int{6}
 	}
 	for _, f := range families {
 		if t.hasRate(out.To, f) {
-			t.draft.Leave(r.Origin, r.text, "Narthex asks no rule after the first that matches, so that a connection is in one limit, not in several", "keep the one of the two that matters more")
+			t.draft.Leave(r.Origin, r.text, "a connection is in one rule, not in several, and one above it decides for these", "write this limit into the limits of that rule as well")
 			return
 		}
 	}
 	if r.from == nil || r.not {
 		t.limit(out.To, families)
 		for _, above := range t.ending {
-			if above.Rate != "" && !t.within[above] && meet(above, out) {
-				t.leave(r, "a connection is in one limit, not in several: those of rule "+above.Name+" are not in this one")
+			if above.Limited() && !t.within[above] && meet(above, out) {
+				t.leave(r, "a connection is in one rule, not in several: those of rule "+above.Name+" are not in this one")
 			}
 		}
 	}
 	out.Name = t.draft.Name("connection", "limit")
 	t.insert(r, out, except, func(*draft.Rule) bool { return false })
+}
+
+// stacked gives a limit to the rule above it that has one for the same connections. A limit of both families, where
+// that is of IPv4, goes on as one of IPv6. It reports whether nothing is left to do.
+func (t *translator) stacked(r *rule, out *draft.Rule) bool {
+	above := len(t.draft.Connections) - 1
+	if above < 0 || t.within[out] {
+		return false
+	}
+	a := t.draft.Connections[above]
+	v4 := len(out.From) == 0 && slices.Equal(a.From, []string{"0.0.0.0/0"})
+	if !a.Limited() || t.within[a] || t.excepts[a] != nil || !slices.Equal(a.To, out.To) || !slices.Equal(t.beside[a], t.beside[out]) || !v4 && !slices.Equal(a.From, out.From) {
+		return false
+	}
+	for _, l := range out.All() {
+		a.Also(l)
+	}
+	a.Note = append(a.Note, out.Note...)
+	a.Note = append(a.Note, fmt.Sprintf("Also %s:%d.", r.File, r.Line))
+	if v4 {
+		out.From = []string{"::/0"}
+		t.draft.Leave(r.Origin, r.text, "IPv4 and IPv6 have a bucket each, where the firewall counts both together", "lower the limits if they must not have both")
+	}
+	return !v4
 }
 
 // hasRate reports whether there is a rate for anybody of a family at one of these services.

@@ -185,7 +185,7 @@ func (t *translator) worth(r *rule, fresh bool) bool {
 	case r.unknown != "" && (limits || r.from != nil || r.instead != ""):
 		t.leave(r, r.unknown)
 	case r.unknown != "": // no limit, and nothing about clients
-	case limits && !r.fresh && !fresh:
+	case limits && r.limit.atOnce == 0 && !r.fresh && !fresh:
 		t.leave(r, "it counts packets, and Narthex counts connections")
 	case !limits && r.from == nil: // opens or closes a port
 	case !limits && r.not && r.verdict == "accept":
@@ -255,6 +255,11 @@ func (t *translator) rate(r *rule, out *draft.Rule, after []*rule, drops bool) b
 		t.leave(r, "what is beyond the rate is accepted by a later rule or the chain's policy, so that it limits nothing")
 		return false
 	}
+	t.within[out] = !l.over
+	if l.atOnce > 0 {
+		out.Limits = []draft.Limit{{AtOnce: l.atOnce, Per: l.by()}}
+		return true
+	}
 	rate, note, err := draft.Rate(l.count, l.per)
 	if err != nil {
 		t.leave(r, err.Error())
@@ -263,22 +268,26 @@ func (t *translator) rate(r *rule, out *draft.Rule, after []*rule, drops bool) b
 	if note != "" {
 		out.Note = append(out.Note, note)
 	}
-	out.Rate, out.Burst = rate, min(max(l.burst, 1), policy.MaxBurst)
-	t.within[out] = !l.over
-	if l.source {
-		var parts []string
-		if l.v4 != 0 && l.v4 != 32 {
-			parts = append(parts, "v4: "+strconv.Itoa(l.v4))
-		}
-		if l.v6 != 0 && l.v6 != 64 {
-			parts = append(parts, "v6: "+strconv.Itoa(l.v6))
-		}
-		out.Per = "source"
-		if parts != nil {
-			out.Per = "{" + strings.Join(parts, ", ") + "}"
-		}
-	}
+	out.Rate, out.Burst, out.Per = rate, min(max(l.burst, 1), policy.MaxBurst), l.by()
 	return true
+}
+
+// by returns what the limit counts by, as a policy has it.
+func (l *limit) by() string {
+	if !l.source {
+		return ""
+	}
+	var parts []string
+	if l.v4 != 0 && l.v4 != 32 {
+		parts = append(parts, "v4: "+strconv.Itoa(l.v4))
+	}
+	if l.v6 != 0 && l.v6 != 64 {
+		parts = append(parts, "v6: "+strconv.Itoa(l.v6))
+	}
+	if parts == nil {
+		return "source"
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 // beyond reports whether what a rate does not accept is dropped in the end.

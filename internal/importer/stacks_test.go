@@ -35,3 +35,24 @@ func TestNginxKeysAndStacks(t *testing.T) {
 			[]string{"burst: 20, per: source, answer: {status: 444}", "burst: 30, per: source}"}, []string{"one status"}},
 	})
 }
+
+// How many connections are open at once, and several limits of a firewall.
+func TestFirewallStacks(t *testing.T) {
+	const input = "table inet t { chain c { type filter hook input priority 0; policy accept; ct state established accept\n"
+	const tables = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 80 --syn "
+	testLines(t, []lineTest{
+		{"at once", NFTables, input + "tcp dport 80 add @s { ip saddr ct count over 9 } drop } }", []string{"from: 0.0.0.0/0, to: port-80, limits: [{at_once: 9, per: source}]"}, []string{"Not carried over"}},
+		{"at once, all together", NFTables, input + "tcp dport 80 ct count over 9 reject } }", []string{"to: port-80, limits: [{at_once: 9}]"}, []string{"Not carried over"}},
+		{"two limits", NFTables, input + "tcp dport 80 add @s { ip saddr ct count over 9 } drop\n tcp dport 80 add @r { ip saddr and 255.255.255.0 limit rate over 5/second burst 7 packets } drop } }",
+			[]string{"limits: [{at_once: 9, per: source}, {rate: 5/s, burst: 7, per: {v4: 24}}]", "# Also file:3."}, []string{"Not carried over"}},
+		{"one of both families", NFTables, input + "tcp dport 80 add @s { ip saddr ct count over 9 } drop\n tcp dport 80 limit rate over 5/second burst 7 packets drop } }",
+			[]string{"limits: [{at_once: 9, per: source}, {rate: 5/s, burst: 7}]", `from: "::/0", to: port-80, rate: 5/s, burst: 7`, "IPv4 and IPv6 have a bucket each"}, nil},
+		{"two limits of other ports", NFTables, input + "tcp dport 80 limit rate over 9/second burst 7 packets drop\n tcp dport { 80, 443 } limit rate over 5/second burst 7 packets drop } }",
+			[]string{"a connection is in one rule"}, []string{"limits:"}},
+		{"no number", NFTables, input + "tcp dport 80 ct count over x drop } }", []string{"is not understood"}, []string{"at_once"}},
+		{"connlimit", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-mask 24 --connlimit-saddr -j DROP\nCOMMIT\n", []string{"limits: [{at_once: 9, per: {v4: 24}}]"}, []string{"Not carried over"}},
+		{"connlimit of all", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-mask 0 -j DROP\nCOMMIT\n", []string{"limits: [{at_once: 9}]"}, []string{"Not carried over"}},
+		{"connlimit and a rate", IPTables, tables + "-m connlimit --connlimit-above 9 -m limit --limit 5/s -j DROP\nCOMMIT\n", []string{"it has two limits"}, []string{"at_once"}},
+		{"connlimit by the server", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-daddr -j DROP\nCOMMIT\n", []string{"--connlimit-daddr is not carried over"}, []string{"at_once"}},
+	})
+}
