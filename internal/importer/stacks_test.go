@@ -49,10 +49,38 @@ func TestFirewallStacks(t *testing.T) {
 			[]string{"limits: [{at_once: 9, per: source}, {rate: 5/s, burst: 7}]", `from: "::/0", to: port-80, rate: 5/s, burst: 7`, "IPv4 and IPv6 have a bucket each"}, nil},
 		{"two limits of other ports", NFTables, input + "tcp dport 80 limit rate over 9/second burst 7 packets drop\n tcp dport { 80, 443 } limit rate over 5/second burst 7 packets drop } }",
 			[]string{"a connection is in one rule"}, []string{"limits:"}},
+		{"an empty limit_conn", Nginx, "server { limit_conn; limit_conn a; limit_conn a b; }", nil, []string{"at_once"}},
 		{"no number", NFTables, input + "tcp dport 80 ct count over x drop } }", []string{"is not understood"}, []string{"at_once"}},
 		{"connlimit", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-mask 24 --connlimit-saddr -j DROP\nCOMMIT\n", []string{"limits: [{at_once: 9, per: {v4: 24}}]"}, []string{"Not carried over"}},
 		{"connlimit of all", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-mask 0 -j DROP\nCOMMIT\n", []string{"limits: [{at_once: 9}]"}, []string{"Not carried over"}},
 		{"connlimit and a rate", IPTables, tables + "-m connlimit --connlimit-above 9 -m limit --limit 5/s -j DROP\nCOMMIT\n", []string{"it has two limits"}, []string{"at_once"}},
 		{"connlimit by the server", IPTables, tables + "-m connlimit --connlimit-above 9 --connlimit-daddr -j DROP\nCOMMIT\n", []string{"--connlimit-daddr is not carried over"}, []string{"at_once"}},
+	})
+}
+
+// What HAProxy tracks, several limits of a proxy, and proxies beside each other.
+func TestHAProxyStacks(t *testing.T) {
+	const table = "defaults\n mode http\nbackend t\n stick-table type ip size 1k store http_req_rate(1s),conn_rate(1s),conn_cur\nbackend k\n stick-table type string store http_req_rate(1s)\n"
+	const frontend = table + "frontend f\n bind :80\n http-request track-sc0 src table t\n "
+	by := func(key string) string {
+		return table + "frontend f\n bind :80\n http-request track-sc1 " + key + " table k\n http-request deny deny_status 429 if { sc_http_req_rate(1) gt 20 }\n"
+	}
+	testLines(t, []lineTest{
+		{"a header", HAProxy, by("req.hdr(x-key)"), []string{`header: {x-key: "*"}, rate: 20/s, burst: 20, per: {header: x-key}`}, nil},
+		{"a cookie", HAProxy, by("cook(sid)"), []string{`cookie: {sid: "*"}, rate: 20/s, burst: 20, per: {cookie: sid}`}, nil},
+		{"a parameter", HAProxy, by("url_param(key)"), []string{`query: {key: "*"}, rate: 20/s, burst: 20, per: {query: key}`}, nil},
+		{"something else", HAProxy, by("base32+src"), []string{`it counts by "base32+src"`}, []string{"rate: 20"}},
+		{"at once", HAProxy, frontend + "http-request deny deny_status 429 if { sc_conn_cur(0) ge 9 }", []string{"limits: [{at_once: 8, per: source}]"}, []string{"goes on refusing"}},
+		{"connections at once", HAProxy, frontend + "tcp-request connection reject if { src_conn_cur(t) gt 9 }\n tcp-request connection reject if { src_conn_rate(t) gt 7 }",
+			[]string{"to: f, limits: [{at_once: 9, per: source}, {rate: 7/s, burst: 7, per: source}]"}, nil},
+		{"several", HAProxy, frontend + "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 30 }\n http-request deny deny_status 429 if { sc_conn_cur(0) gt 9 }\n" +
+			" http-request deny deny_status 429 if { path_beg /a } { sc_http_req_rate(0) gt 20 }",
+			[]string{"limits: [{rate: 30/s, burst: 30, per: source}, {at_once: 9, per: source}]", `path: "/a*"`, "limits: [{rate: 20/s, burst: 20, per: source}, {rate: 30/s, burst: 30, per: source}, {at_once: 9, per: source}]"}, nil},
+		{"two ways to refuse", HAProxy, frontend + "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 30 }\n http-request deny if { sc_conn_cur(0) gt 9 }", []string{"a rule refuses in one way"}, []string{"answer"}},
+		{"agents, whatever their case", HAProxy, frontend + "http-request deny deny_status 429 if { req.hdr(user-agent) -i -m sub Bot } { sc_http_req_rate(0) gt 20 }",
+			[]string{`header: {user-agent: {pattern: "*Bot*", ignore_case: true}}`}, nil},
+		{"paths, whatever their case", HAProxy, frontend + "http-request deny deny_status 429 if { path_end -i .A } { sc_http_req_rate(0) gt 20 }", []string{`path: "*.[Aa]"`}, nil},
+		{"two frontends", HAProxy, frontend + "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 30 }\nfrontend g\n bind :81\n http-request deny deny_status 429 if { src_http_req_rate(t) gt 20 }",
+			[]string{"to: f, rate: 30/s", "to: g, rate: 20/s"}, []string{"hold at every service"}},
 	})
 }

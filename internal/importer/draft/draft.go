@@ -67,7 +67,6 @@ type Service struct {
 	Protocol       policy.Protocol
 	Concurrency    string
 	MaxWait        string
-	RejectStatus   int // 0: the default
 	TrustedProxies []string
 }
 
@@ -114,6 +113,14 @@ func (r *Rule) All() []Limit {
 func (r *Rule) Also(l Limit) {
 	r.Limits = append(r.All(), l)
 	r.Rate, r.Burst, r.Per = "", 0, ""
+}
+
+// Plain writes a single rate without the list of limits.
+func (r *Rule) Plain() {
+	if len(r.Limits) == 1 && r.Limits[0].AtOnce == 0 {
+		only := r.Limits[0]
+		r.Rate, r.Burst, r.Per, r.Limits = only.Rate, only.Burst, only.Per, nil
+	}
 }
 
 // Limit is one of a rule's limits. An empty value leaves the key out.

@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"narthex/internal/policy"
 )
 
 // wide is where a rule is better written on several lines, in bytes.
@@ -193,9 +191,6 @@ func (p *page) service(s *Service) {
 	e.text("concurrency", s.Concurrency)
 	if s.MaxWait != "" {
 		e.text("queue", "{max_wait: "+s.MaxWait+"}")
-	}
-	if s.RejectStatus != 0 && s.Protocol == policy.HTTP {
-		e.text("reject", fmt.Sprintf("{status: %d}", s.RejectStatus))
 	}
 	e.list("trusted_proxies", s.TrustedProxies)
 	e.text("mode", "shadow")

@@ -24,7 +24,7 @@ type atom struct {
 
 // rate is a comparison with a counter of a stick table.
 type rate struct {
-	counter string // http_req_rate, conn_rate
+	counter string // http_req_rate, conn_rate, conn_cur
 	table   string
 	most    int // that is still in order
 	track   string
@@ -172,7 +172,7 @@ func (p *proxy) atom(words []string) *atom {
 		a.match = &draft.Rule{}
 	case fetch == "always_false":
 		a.never = true
-	case strings.HasSuffix(fetch, "_rate"):
+	case strings.HasSuffix(fetch, "_rate"), strings.HasSuffix(fetch, "_conn_cur"):
 		a.rate, a.err = compared(fetch, arg, values)
 	default:
 		a.match, a.err = said(fetch, arg, f, values)

@@ -41,7 +41,7 @@ func Import(name string, text []byte, files draft.Files, env Lookup) (*draft.Dra
 		seen: map[draft.Origin]bool{}, room: map[*proxy]string{}, excepts: map[*draft.Rule]bool{}}
 	c.read(sections, files)
 	classes := c.classes()
-	var speaking []*proxy
+	made := map[*proxy][]*draft.Rule{} // of requests
 	for _, p := range c.list {
 		if p.kind == "backend" {
 			continue
@@ -52,17 +52,17 @@ func Import(name string, text []byte, files draft.Files, env Lookup) (*draft.Dra
 		}
 		c.connections(p)
 		before := len(d.Requests)
-		if c.requests(p, classes); before < len(d.Requests) {
-			speaking = append(speaking, p)
-		}
+		c.requests(p, classes)
+		made[p] = d.Requests[before:]
 		c.allowed(p)
 		c.others(p)
 	}
 	c.rest(sections)
-	if len(d.Services) > 1 && len(speaking) > 0 {
-		for _, p := range speaking {
-			d.Leave(p.Origin, p.text(), "request rules hold at every service that sees requests, not at this one alone",
-				"if they must differ, make a policy for each and run them as instances: narthex run --instance NAME")
+	if len(d.Services) > 1 {
+		for p, rules := range made {
+			for _, r := range rules {
+				r.To = p.service
+			}
 		}
 	}
 	return d, nil
@@ -107,9 +107,11 @@ func readTable(l line) *table {
 		case "store":
 			for _, kind := range strings.Split(l.words[i+1], ",") {
 				name, arg := fetchOf(kind)
-				if period, err := duration(arg); arg != "" && err == nil {
-					t.periods[name] = period
+				period, err := duration(arg)
+				if err != nil {
+					period = 0 // a counter that is no rate has none
 				}
+				t.periods[name] = period
 			}
 		}
 	}

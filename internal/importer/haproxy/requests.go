@@ -5,6 +5,7 @@ package haproxy
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"narthex/internal/importer/draft"
@@ -51,6 +52,9 @@ func (c *config) limits(p *proxy) []*limit {
 			if verdict == "reject" || verdict == "silent-drop" {
 				limit.over = "drop"
 			}
+			if n := status(l, verdict); n >= 400 && n != rateStatus {
+				limit.answer = fmt.Sprintf("{status: %d}", n)
+			}
 			if matches(limit.match) {
 				c.draft.Leave(l.Origin, l.text(), "HAProxy counts all requests that are tracked; Narthex counts those that the rule matches", "")
 			}
@@ -58,33 +62,30 @@ func (c *config) limits(p *proxy) []*limit {
 			out = append(out, limit)
 		}
 		if found {
-			c.verdict(p, l, verdict)
+			c.verdict(l, verdict)
 		}
 	}
 	return out
 }
 
-// verdict carries over how a request is refused.
-func (c *config) verdict(p *proxy, l line, verdict string) {
+// rateStatus is what a rule with limits answers if nothing else is said.
+const rateStatus = 429
+
+// status is what HAProxy refuses with; 0: it sends no answer.
+func status(l line, verdict string) int {
+	if n := max(option(l.words, "deny_status"), option(l.words, "status")); n > 0 {
+		return n
+	}
+	return map[string]int{"deny": 403, "tarpit": 500, "return": 200}[verdict]
+}
+
+// verdict lists what differs in how a request is refused.
+func (c *config) verdict(l line, verdict string) {
 	if verdict == "tarpit" {
 		c.draft.Leave(l.Origin, l.text(), "Narthex does not let a client wait for its refusal", "block: drops its connections for a time")
 	}
-	n := max(option(l.words, "deny_status"), option(l.words, "status"))
-	if n == 0 {
-		n = map[string]int{"deny": 403, "tarpit": 500, "return": 200}[verdict]
-	}
-	if n > 0 && n < 400 {
-		c.draft.Leave(l.Origin, l.text(), fmt.Sprintf("HAProxy answers %d, and Narthex refuses with a status from 400 on", n), "reject: {status: …} in the service")
-	}
-	for _, s := range c.of[p] {
-		if s.Protocol != policy.HTTP || n < 400 || n > 599 {
-			continue
-		}
-		if s.RejectStatus == 0 {
-			s.RejectStatus = n
-		} else if s.RejectStatus != n {
-			c.draft.Leave(l.Origin, l.text(), "a service refuses with one status", fmt.Sprintf("it is %d here: reject: {status: …} in the service", s.RejectStatus))
-		}
+	if n := status(l, verdict); n > 0 && n < 400 {
+		c.draft.Leave(l.Origin, l.text(), fmt.Sprintf("HAProxy answers %d, and Narthex refuses with a status from 400 on", n), "answer: {status: …} in the rule")
 	}
 }
 
@@ -102,37 +103,52 @@ func (c *config) requests(p *proxy, classes bool) {
 		}
 		limits = nil
 	}
-	var general *limit
+	var general []*limit
+	var some [][]*limit // of the same requests
 	for _, l := range limits {
-		switch {
-		case matches(l.match):
-			if len(rules) > 0 {
-				c.draft.Leave(l.Origin, l.text(), "Narthex asks no rule after the first that matches: these requests get no class", "give the rule a class")
-			}
-			c.draft.Requests = append(c.draft.Requests, c.limitRule(l, l.match, ""))
-		case general == nil:
-			general = l
+		same := func(group []*limit) bool { return reflect.DeepEqual(group[0].match, l.match) }
+		switch i := slices.IndexFunc(some, same); {
+		case !matches(l.match):
+			general = append(general, l)
+		case i >= 0:
+			some[i] = append(some[i], l)
 		default:
-			c.draft.Leave(l.Origin, l.text(), "Narthex asks no rule after the first that matches, so that a request is in one limit, not in several", "")
+			some = append(some, []*limit{l})
 		}
+	}
+	for _, group := range some {
+		l := group[0]
+		if len(rules) > 0 {
+			c.draft.Leave(l.Origin, l.text(), "Narthex asks no rule after the first that matches: these requests get no class", "give the rule a class")
+		}
+		c.draft.Requests = append(c.draft.Requests, c.limitRule(slices.Concat(group, general), l.match, ""))
 	}
 	c.exempt(p, limits)
 	made := c.byClass(p, rules, general, seen)
-	if general != nil {
-		if made > 0 {
-			c.draft.Leave(general.Origin, general.text(), "each rule with a class has buckets of its own, where HAProxy counts all requests of a client together", "lower the rates if a client must not have each of them")
-		}
-		c.draft.Requests = append(c.draft.Requests, c.limitRule(general, &draft.Rule{}, ""))
+	if len(general) == 0 {
+		return
 	}
+	if made+len(some) > 0 {
+		c.draft.Leave(general[0].Origin, general[0].text(), "each rule has buckets of its own, where HAProxy counts all requests of a client together", "lower the limits if a client must not have each of them")
+	}
+	c.draft.Requests = append(c.draft.Requests, c.limitRule(general, &draft.Rule{}, ""))
 }
 
-func (c *config) limitRule(l *limit, match *draft.Rule, class string) *draft.Rule {
-	r := *match
-	r.Origin, r.Name = l.Origin, c.draft.Name("request", "req-rate")
-	r.Rate, r.Burst, r.Per, r.Over, r.Class = l.rate, l.burst, "source", l.over, class
-	if l.note != "" {
-		r.Note = append(slices.Clone(r.Note), l.note)
+// limitRule makes a rule of limits that hold together.
+func (c *config) limitRule(limits []*limit, match *draft.Rule, class string) *draft.Rule {
+	r, first := *match, limits[0]
+	r.Origin, r.Name = first.Origin, c.draft.Name("request", "req-rate")
+	r.Over, r.Answer, r.Class = first.over, first.answer, class
+	for _, l := range limits {
+		r.Also(l.Limit)
+		if l.note != "" {
+			r.Note = append(slices.Clone(r.Note), l.note)
+		}
+		if l.over != first.over || l.answer != first.answer {
+			c.draft.Leave(l.Origin, l.text(), "a rule refuses in one way, whichever of its limits is exceeded", "it is that of the first limit here")
+		}
 	}
+	r.Plain()
 	return &r
 }
 
@@ -156,7 +172,7 @@ func (c *config) exempt(p *proxy, limits []*limit) {
 
 // byClass makes rules of what sets classes, the strongest first. It returns how many request
 // rules it has made.
-func (c *config) byClass(p *proxy, rules []classRule, general *limit, seen bool) (made int) {
+func (c *config) byClass(p *proxy, rules []classRule, general []*limit, seen bool) (made int) {
 	addressed := false // the class of addresses is asked for after that of requests
 	for i, r := range rules {
 		c.seen[r.Origin] = true
@@ -208,9 +224,9 @@ func (c *config) byClass(p *proxy, rules []classRule, general *limit, seen bool)
 	return made
 }
 
-func (c *config) classRule(r classRule, match *draft.Rule, value int, general *limit) {
+func (c *config) classRule(r classRule, match *draft.Rule, value int, general []*limit) {
 	class := className(value)
-	if general != nil && len(match.SNI) == 0 {
+	if len(general) > 0 && len(match.SNI) == 0 {
 		out := c.limitRule(general, match, class)
 		out.Origin = r.Origin
 		c.draft.Requests = append(c.draft.Requests, out)
@@ -227,8 +243,8 @@ func (c *config) classed(p *proxy, r classRule, from []string) {
 	out := &draft.Rule{Origin: r.Origin, Name: c.draft.Name("connection", class), From: from, To: p.service, Class: class}
 	at := len(c.draft.Connections)
 	for i, other := range c.draft.Connections {
-		if other.Rate != "" && len(other.From) == 0 && slices.Equal(other.To, p.service) {
-			out.Rate, out.Burst, out.Per = other.Rate, other.Burst, other.Per
+		if other.Limited() && len(other.From) == 0 && slices.Equal(other.To, p.service) {
+			out.Rate, out.Burst, out.Per, out.Limits = other.Rate, other.Burst, other.Per, slices.Clone(other.Limits)
 			at = i
 			break
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"narthex/internal/importer/draft"
 	"narthex/internal/policy"
@@ -109,15 +110,19 @@ func (c *config) classes() bool {
 	return true
 }
 
-// limit is a rate of a stick table that leads to a rejection.
+// limit is what a stick table counts, and a rejection beyond it.
 type limit struct {
 	line
-	rate, note string
-	burst      int
-	match      *draft.Rule
-	exempt     []string
-	over       string
+	draft.Limit
+	note   string
+	match  *draft.Rule
+	exempt []string
+	over   string
+	answer string
 }
+
+// atOnce is the counter of connections that are open.
+const atOnce = "conn_cur"
 
 // limitOf reads a rate and what else a term of a condition asks.
 func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*limit, error) {
@@ -144,33 +149,63 @@ func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*lim
 	if r == nil {
 		return nil, nil
 	}
-	if r.counter != counter {
+	if r.counter != counter && r.counter != atOnce {
 		return nil, fmt.Errorf("it counts by %s; what is carried over here is %s", r.counter, counter)
 	}
-	t, err := c.counted(p, r)
+	t, err := c.counted(p, r, out)
 	if err != nil {
 		return nil, err
 	}
-	period := t.periods[r.counter]
-	if period == 0 {
+	period, stored := t.periods[r.counter]
+	switch {
+	case !stored || period == 0 && r.counter != atOnce:
 		return nil, fmt.Errorf("the table does not store %s", r.counter)
+	case r.counter == atOnce:
+		out.AtOnce = r.most
+		return out, nil
 	}
-	if out.rate, out.note, err = draft.Rate(r.most, period); err != nil {
-		return nil, err
-	}
-	out.burst = min(r.most, policy.MaxBurst)
-	return out, nil
+	out.Burst = min(r.most, policy.MaxBurst)
+	out.Rate, out.note, err = draft.Rate(r.most, period)
+	return out, err
 }
 
-// counted returns the table of a rate, if clients are counted in it by address.
-func (c *config) counted(p *proxy, r *rate) (*table, error) {
-	name, tracked := r.table, r.track == ""
+// keyed has a limit count by what is tracked, of requests that say it. HAProxy tracks no others.
+func (l *limit) keyed(key string) error {
+	fetch, arg := fetchOf(key)
+	fetch = strings.TrimPrefix(fetch, "req.")
+	name := []draft.Pair{{Name: arg, Values: []string{"*"}}}
+	said, word := &draft.Rule{}, ""
+	switch {
+	case key == "src":
+		l.Per = "source"
+		return nil
+	case arg == "" || strings.Contains(arg, ","):
+	case fetch == "hdr" || fetch == "fhdr":
+		said.Header, word = name, "header"
+	case fetch == "cook":
+		said.Cookie, word = name, "cookie"
+	case fetch == "url_param" || fetch == "urlp":
+		said.Query, word = name, "query"
+	}
+	if word == "" {
+		return fmt.Errorf("it counts by %q, and Narthex by the client's address, a header, a cookie or a parameter", key)
+	}
+	l.Per = "{" + word + ": " + draft.Quote(arg) + "}"
+	if m, ok := both(l.match, said); ok {
+		l.match = m
+	}
+	return nil
+}
+
+// counted returns the table of a rate, and has the limit count by its key.
+func (c *config) counted(p *proxy, r *rate, l *limit) (*table, error) {
+	name, key := r.table, ""
+	if r.track == "" {
+		key = "src"
+	}
 	for _, l := range p.lines {
 		if i := slices.Index(l.words, "track-sc"+r.track); r.track != "" && i > 0 && i+1 < len(l.words) {
-			if l.words[i+1] != "src" {
-				return nil, fmt.Errorf("it counts by %q; Narthex counts by the client's address", l.words[i+1])
-			}
-			tracked = true
+			key = l.words[i+1]
 			if j := slices.Index(l.words, "table"); j > 0 && j+1 < len(l.words) && name == "" {
 				name = l.words[j+1]
 			}
@@ -179,7 +214,7 @@ func (c *config) counted(p *proxy, r *rate) (*table, error) {
 			}
 		}
 	}
-	if !tracked {
+	if key == "" {
 		return nil, fmt.Errorf("nothing is tracked as sc%s here", r.track)
 	}
 	if name == "" {
@@ -189,14 +224,17 @@ func (c *config) counted(p *proxy, r *rate) (*table, error) {
 	if t == nil {
 		return nil, fmt.Errorf("there is no stick table %q", name)
 	}
-	if !t.address {
+	if key == "src" && !t.address {
 		return nil, errors.New("the table is not one of addresses")
 	}
-	return t, nil
+	return t, l.keyed(key)
 }
 
 // windows says once how a sliding window differs from a bucket.
 func (c *config) windows(l *limit) {
+	if l.AtOnce > 0 {
+		return
+	}
 	c.draft.Leave(l.Origin, l.text(), "HAProxy counts what it refuses, too, and goes on refusing until a client has been quiet; a bucket fills all the time",
 		"a client gets the rate, and no more, however long it goes on; block: keeps it away for a time")
 }
@@ -247,10 +285,19 @@ func (c *config) connection(p *proxy, l line, term []literal) error {
 		return errors.New("connections are decided on by addresses and rates")
 	case matches(limit.match):
 		return errors.New("what a request says is not known yet")
-	case c.hasRate(p):
-		return errors.New("no rule is asked after the first that matches, so that a connection is in one limit, not in several")
+	case limit.Per != "source":
+		return errors.New("it counts by what a request says")
 	}
 	c.windows(limit)
+	if i := len(c.draft.Connections) - 1; i >= 0 && len(limit.exempt) == 0 && c.hasRate(p) {
+		above := c.draft.Connections[i]
+		if !above.Limited() || len(above.From) > 0 || !slices.Equal(above.To, p.service) || c.excepted(above) {
+			return errors.New("a connection is in one rule, not in several, and one above it decides for these")
+		}
+		above.Also(limit.Limit)
+		above.Note = append(above.Note, fmt.Sprintf("Also %s:%d.", l.File, l.Line))
+		return nil
+	}
 	if len(limit.exempt) > 0 {
 		class := c.draft.NeedClass()
 		if c.draft.Default != "" {
@@ -260,7 +307,9 @@ func (c *config) connection(p *proxy, l line, term []literal) error {
 		c.excepts[r] = true
 		c.draft.Connections = append(c.draft.Connections, r)
 	}
-	r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "conn-rate"), To: p.service, Rate: limit.rate, Burst: limit.burst, Per: "source"}
+	r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "conn-rate"), To: p.service}
+	r.Also(limit.Limit)
+	r.Plain()
 	if limit.note != "" {
 		r.Note = append(r.Note, limit.note)
 	}
@@ -272,22 +321,28 @@ func (c *config) connection(p *proxy, l line, term []literal) error {
 // they all refuse, and here only the first that matches is asked.
 func (c *config) beforeRates(l line, r *draft.Rule) {
 	at := len(c.draft.Connections)
-	for at > 0 && (c.draft.Connections[at-1].Rate != "" || c.excepts[c.draft.Connections[at-1]]) {
+	for at > 0 && (c.draft.Connections[at-1].Limited() || c.excepts[c.draft.Connections[at-1]]) {
 		at--
 	}
 	for _, above := range c.draft.Connections[:at] {
-		if above.Rate != "" && slices.Equal(above.To, r.To) {
+		if above.Limited() && slices.Equal(above.To, r.To) {
 			c.draft.Leave(l.Origin, l.text(), "a rate above it decides first: rule "+above.Name, "put its rule above that")
 		}
 	}
 	c.draft.Connections = slices.Insert(c.draft.Connections, at, r)
 }
 
+// excepted reports whether addresses are exempt from a rule: the one above it ends the search for them.
+func (c *config) excepted(r *draft.Rule) bool {
+	i := slices.Index(c.draft.Connections, r)
+	return i > 0 && c.excepts[c.draft.Connections[i-1]]
+}
+
 func (c *config) hasRate(p *proxy) bool {
-	return slices.ContainsFunc(c.draft.Connections, func(r *draft.Rule) bool { return r.Rate != "" && slices.Equal(r.To, p.service) })
+	return slices.ContainsFunc(c.draft.Connections, func(r *draft.Rule) bool { return r.Limited() && slices.Equal(r.To, p.service) })
 }
 
 // matches reports whether a rule asks for something of a request.
 func matches(r *draft.Rule) bool {
-	return len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie) > 0
+	return len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0
 }

@@ -25,24 +25,25 @@ func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
 		method = "str"
 	}
 	host := (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && strings.EqualFold(arg, "host")
-	foldless := host || strings.HasSuffix(name, "ssl_sni") || name == "ssl_fc_sni"
-	globs, err := patterns(method, f.caseless, foldless, values)
+	sni := strings.HasSuffix(name, "ssl_sni") || name == "ssl_fc_sni"
+	pair := slices.Contains([]string{"hdr", "req.hdr", "req.fhdr", "cook", "req.cook"}, name)
+	globs, err := patterns(method, f.caseless, host || sni || pair, values)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case host:
 		return &draft.Rule{Host: globs}, nil
-	case foldless:
+	case sni:
 		return &draft.Rule{SNI: globs}, nil
 	case name == "method":
 		return &draft.Rule{Method: globs}, nil
 	case name == "path", name == "url" && method == "beg" && !strings.Contains(strings.Join(values, ""), "?"):
 		return &draft.Rule{Path: globs}, nil
 	case (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && arg != "" && !strings.Contains(arg, ",") && !strings.EqualFold(arg, "cookie"):
-		return &draft.Rule{Header: []draft.Pair{{Name: strings.ToLower(arg), Values: globs}}}, nil
+		return &draft.Rule{Header: []draft.Pair{{Name: strings.ToLower(arg), Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
 	case (name == "cook" || name == "req.cook") && arg != "":
-		return &draft.Rule{Cookie: []draft.Pair{{Name: arg, Values: globs}}}, nil
+		return &draft.Rule{Cookie: []draft.Pair{{Name: arg, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
 	}
 	return nil, fmt.Errorf("rules do not ask for %q", fetch)
 }
@@ -85,12 +86,16 @@ func globsOf(method, v string, caseless, foldless bool) ([]string, error) {
 	switch {
 	case method == "reg":
 		return draft.Globs(v, caseless, foldless)
-	case strings.Contains(v, "*"):
-		return nil, fmt.Errorf("the value %q has a star, which stands for any text in a policy", v)
+	case strings.ContainsAny(v, `*[\`):
+		return nil, fmt.Errorf("the value %q has one of * [ \\, which mean something else in a policy", v)
 	case v == "":
 		return nil, errors.New("a value is empty")
-	case caseless && !foldless && draft.HasLetters(v):
-		return nil, errors.New("-i ignores the case of letters, and Narthex compares it here")
+	}
+	if caseless && !foldless {
+		var err error
+		if v, err = draft.AnyCase(v); err != nil {
+			return nil, err
+		}
 	}
 	switch method {
 	case "str":
@@ -121,7 +126,7 @@ func both(a, b *draft.Rule) (*draft.Rule, bool) {
 			*list.to = *list.from
 		}
 	}
-	for _, list := range []struct{ to, from *[]draft.Pair }{{&r.Header, &b.Header}, {&r.Cookie, &b.Cookie}} {
+	for _, list := range []struct{ to, from *[]draft.Pair }{{&r.Header, &b.Header}, {&r.Cookie, &b.Cookie}, {&r.Query, &b.Query}} {
 		for _, pair := range *list.from {
 			if slices.ContainsFunc(*list.to, func(p draft.Pair) bool { return p.Name == pair.Name }) {
 				return nil, false
@@ -129,5 +134,5 @@ func both(a, b *draft.Rule) (*draft.Rule, bool) {
 		}
 		*list.to = slices.Concat(*list.to, *list.from)
 	}
-	return &r, len(r.SNI) == 0 || len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie) == 0
+	return &r, len(r.SNI) == 0 || len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) == 0
 }

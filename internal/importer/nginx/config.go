@@ -155,8 +155,8 @@ func (c *config) level(block []*directive, outer level) level {
 		case "limit_req":
 			requests = append(requests, c.limit(e))
 		case "limit_conn":
-			if n, err := strconv.Atoi(e.args[len(e.args)-1]); err == nil && len(e.args) == 2 {
-				conns = append(conns, limit{Origin: e.Origin, text: e.text(), zone: e.args[0], atOnce: n})
+			if l, ok := connLimit(e); ok {
+				conns = append(conns, l)
 			}
 		case "limit_req_status", "limit_conn_status":
 			if n, err := strconv.Atoi(strings.Join(e.args, "")); err == nil {
@@ -199,6 +199,15 @@ func (c *config) limit(d *directive) limit {
 	}
 	l.delays = l.delays && l.burst > 0
 	return l
+}
+
+// connLimit reads a limit_conn.
+func connLimit(d *directive) (limit, bool) {
+	if len(d.args) != 2 {
+		return limit{}, false
+	}
+	n, err := strconv.Atoi(d.args[1])
+	return limit{Origin: d.Origin, text: d.text(), zone: d.args[0], atOnce: n}, err == nil && n > 0
 }
 
 func (c *config) upstream(d *directive) {

@@ -138,10 +138,7 @@ func (c *config) candidate(v virtual, e entry, limits []limit) candidate {
 				"the waiting room holds what the server cannot take; a lower burst comes nearer to the rate")
 		}
 	}
-	if len(r.Limits) == 1 && r.Limits[0].AtOnce == 0 {
-		only := r.Limits[0]
-		r.Rate, r.Burst, r.Per, r.Limits = only.Rate, only.Burst, only.Per, nil
-	}
+	r.Plain()
 	if len(r.bounds) > 0 && e.status != 0 && e.status != rateStatus {
 		r.Answer = fmt.Sprintf("{status: %d}", e.status)
 	}
