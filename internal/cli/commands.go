@@ -148,7 +148,7 @@ func count(n int, thing string) string {
 // refuseEmpty refuses an option with an empty value, as a shell makes it of a variable that
 // is not set: it does not mean the default.
 func refuseEmpty(cmd *cobra.Command) error {
-	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "since", "at", "refusals", "from", "to", "url", "method", "sni", "against", "rule", "class", "service", "reason", "kind", "output", "root"} {
+	for _, name := range []string{"instance", "socket", "policy", "netns", "metrics", "since", "at", "refusals", "from", "to", "url", "method", "sni", "ja4", "against", "rule", "class", "service", "reason", "kind", "output", "root"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s is empty: give it a value or leave it out", name)
 		}

@@ -34,7 +34,7 @@ for its turn. Without --to, that is said for every service that can be reached f
 With --policy a file is asked in place of the daemon: buckets, waiting rooms, interfaces
 and local addresses are unknown then, and any destination is taken for local.
 
-With what a request says (--url, --method, -H, or --sni of a TLS connection), it also says
+With what a request says (--url, --method, -H, or --sni and --ja4 of a TLS connection), it also says
 how rules read it, which request rule matches and what becomes of the request. A trusted
 proxy's request is that of the client in its X-Forwarded-For.
 
@@ -54,6 +54,7 @@ the daemon keeps refusals (--refusals), and for which reason.`,
 	flags.StringVar(&req.URL, "url", "", "URL of the request")
 	flags.StringVar(&req.Method, "method", "", "method of the request")
 	flags.StringVar(&req.SNI, "sni", "", "server name in the TLS ClientHello")
+	flags.StringVar(&req.JA4, "ja4", "", "JA4 fingerprint of the TLS ClientHello")
 	flags.StringArrayVarP(&req.Headers, "header", "H", nil, "header of the request, as \"Key: value\"; may be repeated")
 	flags.StringVar(&file, "policy", "", "policy file to ask in place of the daemon")
 	flags.StringVar(&at, "at", "", "say what became of the client around "+momentText+", as far as it was kept")
@@ -186,8 +187,15 @@ func printRequest(b *strings.Builder, r *api.RequestDecision) {
 	case r.Refused != "":
 		fmt.Fprintf(b, "  the request: %s%s, for servers could read it in two ways: %s\n", r.Verdict, withAnswer(r.Answer), r.Refused)
 		return
-	case r.SNI != "":
-		fmt.Fprintf(b, "  server name %s", printable(r.SNI))
+	case r.SNI != "" || r.JA4 != "":
+		var said []string
+		if r.SNI != "" {
+			said = append(said, "server name "+printable(r.SNI))
+		}
+		if r.JA4 != "" {
+			said = append(said, "fingerprint "+r.JA4)
+		}
+		fmt.Fprintf(b, "  %s", strings.Join(said, ", "))
 	default:
 		fmt.Fprintf(b, "  %s %s", r.Method, dash(printable(r.Path)))
 		if r.Host != "" {

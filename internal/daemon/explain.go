@@ -121,7 +121,7 @@ func (x Explainer) portMatters(service int, q *question) bool {
 
 func (x Explainer) requestNote(req api.ExplainRequest) string {
 	switch {
-	case req.URL == "" && req.Method == "" && req.SNI == "" && len(req.Headers) == 0:
+	case req.URL == "" && req.Method == "" && req.SNI == "" && req.JA4 == "" && len(req.Headers) == 0:
 		return ""
 	case x.Tables.Requests == nil:
 		return "the policy has no request rules: what the request says makes no difference"

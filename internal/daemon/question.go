@@ -95,6 +95,9 @@ func checkRequest(req api.ExplainRequest) error {
 	if req.Method != "" && !token.MatchString(req.Method) {
 		return usagef("%q is no method: write it like GET", req.Method)
 	}
+	if req.JA4 != "" && !policy.IsJA4(req.JA4) {
+		return usagef("%q is no JA4 fingerprint: write it like t13d1516h2_8daaf6152771_b186095e22b6", req.JA4)
+	}
 	for _, h := range req.Headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || !token.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {

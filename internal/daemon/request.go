@@ -71,8 +71,9 @@ func serverName(req api.ExplainRequest) string {
 func (x Explainer) view(d *api.RequestDecision, service int, q question) (v policy.RequestView, seen bool) {
 	switch x.Tables.Services[service].Room.Protocol {
 	case policy.TLS:
-		d.SNI = serverName(q.request)
-		return policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from)}, d.SNI != ""
+		d.SNI, d.JA4 = serverName(q.request), q.request.JA4
+		v = policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", JA4: d.JA4, HasJA4: d.JA4 != "", From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from)}
+		return v, v.HasSNI || v.HasJA4
 	case policy.TCP:
 		return v, false
 	}

@@ -37,6 +37,7 @@ requests:
   - {name: reset, path: /reset, rate: 10/s, burst: 2, over: drop}
   - {name: vip, host: vip.example, cookie: {tier: gold}, header: {x-plan: "*"}, class: gold, learn: 10m}
   - {name: tenant, sni: "*.customer.example", class: gold}
+  - {name: library, ja4: "t13d1516h2_*", action: reject}
 `
 
 func TestExplainRequests(t *testing.T) {
@@ -88,6 +89,7 @@ func TestExplainRequests(t *testing.T) {
 		{"in two ways", plain, "80", api.ExplainRequest{URL: "/%zz"}, &api.RequestDecision{Refused: "an invalid escape in the path", Answer: "400", Verdict: "reject"}, ""},
 		{"by a server name", plain, "443", api.ExplainRequest{SNI: "A.Customer.example."}, &api.RequestDecision{SNI: "a.customer.example", Rule: "tenant", Action: "classify", Class: "gold", Verdict: "pass"}, ""},
 		{"by a URL's name", plain, "443", api.ExplainRequest{URL: "https://b.customer.example:443/x"}, &api.RequestDecision{SNI: "b.customer.example", Rule: "tenant", Action: "classify", Class: "gold", Verdict: "pass"}, ""},
+		{"by a fingerprint", plain, "443", api.ExplainRequest{JA4: "t13d1516h2_8daaf6152771_b186095e22b6"}, &api.RequestDecision{JA4: "t13d1516h2_8daaf6152771_b186095e22b6", Rule: "library", Action: "reject", Class: "silver", Answer: "reset", Verdict: "reject"}, ""},
 		{"without a server name", plain, "443", api.ExplainRequest{URL: "/x"}, nil, ""},
 		{"not seen", plain, "25", api.ExplainRequest{URL: "/x"}, nil, ""},
 		{"not looked at", "10.0.0.1:5", "80", api.ExplainRequest{URL: "/noaccess"}, nil, ""},

@@ -154,6 +154,9 @@ var (
 	ja4Form    = regexp.MustCompile(`^t(1[0-3]|s3|00)[di][0-9]{4}[0-9A-Za-z]{2}_[0-9a-f]{12}_[0-9a-f]{12}$`)
 )
 
+// IsJA4 reports whether a text is a JA4 fingerprint of TLS over TCP.
+func IsJA4(s string) bool { return ja4Form.MatchString(s) }
+
 // parseJA4 reads a pattern of JA4 fingerprints of TLS over TCP.
 func parseJA4(s string) (string, error) {
 	const example = "t13d1516h2_8daaf6152771_*"

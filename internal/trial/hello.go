@@ -4,6 +4,7 @@ package trial
 
 import (
 	"narthex/internal/httphead"
+	"narthex/internal/ja4"
 	"narthex/internal/policy"
 )
 
@@ -33,8 +34,8 @@ func (r *reader) vector(n int) reader {
 	return r.next(length)
 }
 
-// readHello returns which server a ClientHello (RFC 8446, 4.1.2) names, and which protocols,
-// nil if it names no server. It goes as far as there is a copy.
+// readHello returns which server a ClientHello (RFC 8446, 4.1.2) names, which protocols, and its
+// fingerprint; nil if it has none of them. It goes as far as there is a copy.
 func readHello(text []byte) *policy.RequestView {
 	const handshake, clientHello, serverName, protocols = 22, 1, 0, 16
 	r := reader(text)
@@ -68,7 +69,8 @@ func readHello(text []byte) *policy.RequestView {
 			}
 		}
 	}
-	if !v.HasSNI {
+	v.JA4, v.HasJA4 = ja4.Of(text)
+	if !v.HasSNI && !v.HasJA4 && len(v.ALPN) == 0 {
 		return nil
 	}
 	return v

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/ja4"
 	"narthex/internal/policy"
 )
 
@@ -78,6 +79,10 @@ func text(o Outcome) string {
 }
 
 func TestDecisions(t *testing.T) {
+	print, ok := ja4.Of([]byte(hello("a.example", "h2")))
+	if !ok {
+		t.Fatal("the hello has no fingerprint")
+	}
 	const limited = "connections: [{name: c, rate: 2/s, burst: 2, per: source}]\n"
 	tests := map[string]struct {
 		services, rules string
@@ -165,6 +170,11 @@ func TestDecisions(t *testing.T) {
 			{from: "10.0.0.1", head: hello("b.test", "http/1.1", "h2"), want: "reject h2"},
 			{from: "10.0.0.1", head: hello("b.test", "http/1.1"), want: "pass bronze"},
 			{from: "10.0.0.1", head: "\x16\x03", want: "pass bronze"},
+		}},
+		"tls, by fingerprint": {tls, "requests: [{name: a, ja4: " + print + ", class: gold}, {name: h2, alpn: h2, action: reject}]\n", []step{
+			{from: "10.0.0.1", head: hello("a.example", "h2"), want: "pass a gold"},
+			{from: "10.0.0.1", head: hello("a.example", "x", "h2"), want: "reject h2"},
+			{from: "10.0.0.1", head: hello("", "x", "h2"), want: "reject h2"},
 		}},
 		"what is to no service": {web, "", []step{{from: "10.0.0.1:1", head: "", want: "pass bronze"}}},
 	}

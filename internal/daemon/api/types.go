@@ -302,6 +302,7 @@ type ExplainRequest struct {
 	URL     string   `json:"url,omitempty"`
 	Method  string   `json:"method,omitempty"`
 	SNI     string   `json:"sni,omitempty"`
+	JA4     string   `json:"ja4,omitempty"`     // fingerprint of the ClientHello
 	Headers []string `json:"headers,omitempty"` // "Key: value"
 }
 
@@ -343,6 +344,7 @@ type RequestDecision struct {
 	Path    string `json:"path,omitempty"` // as rules compare it, as are the others
 	Host    string `json:"host,omitempty"`
 	SNI     string `json:"sni,omitempty"`
+	JA4     string `json:"ja4,omitempty"`
 	Client  string `json:"client,omitempty"`  // whose request it is, if a trusted proxy says so
 	Refused string `json:"refused,omitempty"` // why it is answered 400
 
