@@ -159,8 +159,8 @@ func TestStatusOfRequestRules(t *testing.T) {
 	want := api.RequestRuleStatus{Over: string(policy.OverDemote)}
 	want.RuleStatus = api.RuleStatus{Name: "slow", Action: "police", Rate: "5/s", Burst: 2, Per: "rule", Class: "gold", Overridden: true}
 	want.Matched, want.Passed, want.Demoted = 5500, 500, 5000
-	if len(got) != 8 {
-		t.Fatalf("%d rules, want 8", len(got))
+	if len(got) != 9 {
+		t.Fatalf("%d rules, want 9", len(got))
 	}
 	if diff := cmp.Diff(want, got[4]); diff != "" {
 		t.Errorf("rule (-want +got):\n%s", diff)
