@@ -14,6 +14,7 @@ import (
 	"narthex/internal/datapath"
 	"narthex/internal/lists"
 	"narthex/internal/policy"
+	"narthex/internal/testnet/nettest"
 	"narthex/test/packet/benchprog"
 )
 
@@ -76,6 +77,18 @@ func (n *bench) measure(b *testing.B, prog, over string, f []byte) {
 	b.ReportMetric(all[benchRuns/2], "ns/run")
 	b.ReportMetric(net[benchRuns*3/4]-net[benchRuns/4], "ns-iqr")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkStart loads all programs and makes the maps of an instance, at their default sizes: what a daemon's start
+// takes beside reading its policy.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		s, err := open(datapath.Config{})
+		nettest.Check(b, err)
+		b.StopTimer()
+		nettest.Check(b, s.remove())
+		b.StartTimer()
+	}
 }
 
 // generous is a rule's rate of which no benchmark uses up the burst.
