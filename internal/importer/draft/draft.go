@@ -84,7 +84,7 @@ type Rule struct {
 	Note []string
 	Name string
 
-	From, To                []string // connection rules
+	From, To                []string
 	Path, Host, Method, SNI []string // request rules: patterns, as the next two
 	Cookie, Header, Query   []Pair
 
@@ -96,6 +96,17 @@ type Rule struct {
 	Over   string
 	Answer string
 	Class  string
+}
+
+// rateStatus is what a rule with limits answers if nothing else is said.
+const rateStatus = 429
+
+// Answers has the rule refuse with a status. What is none of a refusal, and the default, leave the key out.
+func (r *Rule) Answers(status int) {
+	r.Answer = ""
+	if status >= 400 && status != rateStatus {
+		r.Answer = fmt.Sprintf("{status: %d}", status)
+	}
 }
 
 // Limited reports whether the rule has a limit.
@@ -131,7 +142,7 @@ type Limit struct {
 	Per    string
 }
 
-// Pair is a cookie or header that a request must have.
+// Pair is a cookie, header or parameter that a request must have.
 type Pair struct {
 	Name       string
 	Values     []string

@@ -52,9 +52,7 @@ func (c *config) limits(p *proxy) []*limit {
 			if verdict == "reject" || verdict == "silent-drop" {
 				limit.over = "drop"
 			}
-			if n := status(l, verdict); n >= 400 && n != rateStatus {
-				limit.answer = fmt.Sprintf("{status: %d}", n)
-			}
+			limit.status = status(l, verdict)
 			if matches(limit.match) {
 				c.draft.Leave(l.Origin, l.text(), "HAProxy counts all requests that are tracked; Narthex counts those that the rule matches", "")
 			}
@@ -67,9 +65,6 @@ func (c *config) limits(p *proxy) []*limit {
 	}
 	return out
 }
-
-// rateStatus is what a rule with limits answers if nothing else is said.
-const rateStatus = 429
 
 // status is what HAProxy refuses with; 0: it sends no answer.
 func status(l line, verdict string) int {
@@ -138,13 +133,14 @@ func (c *config) requests(p *proxy, classes bool) {
 func (c *config) limitRule(limits []*limit, match *draft.Rule, class string) *draft.Rule {
 	r, first := *match, limits[0]
 	r.Origin, r.Name = first.Origin, c.draft.Name("request", "req-rate")
-	r.Over, r.Answer, r.Class = first.over, first.answer, class
+	r.Over, r.Class = first.over, class
+	r.Answers(first.status)
 	for _, l := range limits {
 		r.Also(l.Limit)
 		if l.note != "" {
 			r.Note = append(slices.Clone(r.Note), l.note)
 		}
-		if l.over != first.over || l.answer != first.answer {
+		if l.over != first.over || l.status != first.status {
 			c.draft.Leave(l.Origin, l.text(), "a rule refuses in one way, whichever of its limits is exceeded", "it is that of the first limit here")
 		}
 	}

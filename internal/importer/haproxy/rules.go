@@ -118,7 +118,7 @@ type limit struct {
 	match  *draft.Rule
 	exempt []string
 	over   string
-	answer string
+	status int // 0: no answer
 }
 
 // atOnce is the counter of connections that are open.

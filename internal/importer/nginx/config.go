@@ -31,6 +31,8 @@ type zone struct {
 	name  string
 	count int // 0: of a limit_conn_zone
 	per   time.Duration
+	rate  string // count and per as a policy has them, with a note if that was rounded
+	note  string
 	key   key
 	err   error // why it cannot be carried over
 	rules int   // that were made of it

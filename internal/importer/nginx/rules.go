@@ -122,10 +122,9 @@ func (c *config) candidate(v virtual, e entry, limits []limit) candidate {
 			made.Per = "source"
 		}
 		if l.atOnce == 0 {
-			rate, note, _ := draft.Rate(z.count, z.per) // holding has seen to the error
-			made.Rate, made.Burst = rate, l.burst+1
-			if note != "" {
-				r.Note = append(r.Note, note)
+			made.Rate, made.Burst = z.rate, l.burst+1
+			if z.note != "" {
+				r.Note = append(r.Note, z.note)
 			}
 		}
 		if len(r.bounds) == 0 {
@@ -139,14 +138,11 @@ func (c *config) candidate(v virtual, e entry, limits []limit) candidate {
 		}
 	}
 	r.Plain()
-	if len(r.bounds) > 0 && e.status != 0 && e.status != rateStatus {
-		r.Answer = fmt.Sprintf("{status: %d}", e.status)
+	if len(r.bounds) > 0 {
+		r.Answers(e.status)
 	}
 	return r
 }
-
-// rateStatus is what a rule with limits answers if nothing else is said.
-const rateStatus = 429
 
 // narrow makes a rule ask for more. It reports whether that can be.
 func narrow(r *draft.Rule, by draft.Rule) bool {
@@ -174,7 +170,7 @@ func (c *config) holding(e entry) (always, sometimes []limit, on *condition) {
 			c.draft.Leave(z.Origin, z.text, z.err.Error(), "take the client's address, or one bucket for all")
 		case z.key.never:
 			c.draft.Leave(z.Origin, z.text, "its key is always empty: it limits nothing", "")
-		case !c.rateIsWritten(z):
+		case !c.rate(z):
 		case z.key.on == nil:
 			always = append(always, l)
 		case on == nil || reflect.DeepEqual(on, z.key.on):
@@ -186,13 +182,13 @@ func (c *config) holding(e entry) (always, sometimes []limit, on *condition) {
 	return always, sometimes, on
 }
 
-// rateIsWritten reports whether a policy can have the zone's rate.
-func (c *config) rateIsWritten(z *zone) bool {
+// rate writes the zone's rate. It reports whether a policy can have it.
+func (c *config) rate(z *zone) bool {
 	if z.count == 0 {
 		return true
 	}
-	_, _, err := draft.Rate(z.count, z.per)
-	if err != nil {
+	var err error
+	if z.rate, z.note, err = draft.Rate(z.count, z.per); err != nil {
 		c.draft.Leave(z.Origin, z.text, err.Error(), "write another rate")
 	}
 	return err == nil
