@@ -17,9 +17,9 @@ import (
 	"narthex/internal/daemon"
 	"narthex/internal/datapath"
 	"narthex/internal/demo"
+	"narthex/internal/lab/reexec"
 	"narthex/internal/privilege"
 	"narthex/internal/starter"
-	"narthex/internal/testnet/reexec"
 )
 
 // version is set by the linker, by `make build`.

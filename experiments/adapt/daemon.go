@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // daemonRate is how many requests/s the daemon is measured at, at least. They come from clients
@@ -72,13 +72,13 @@ func (b suite) daemon(ctx context.Context) (figures []bench.Figure, err error) {
 // used is the daemon's CPU time while something goes on, in percent of a core.
 func (st *stage) used(meanwhile func() error) (share float64, err error) {
 	begun := time.Now()
-	before, err := testnet.ProcessCPU(st.daemon.PID())
+	before, err := lab.ProcessCPU(st.daemon.PID())
 	if err != nil {
 		return 0, err
 	}
 	if err := meanwhile(); err != nil {
 		return 0, err
 	}
-	after, err := testnet.ProcessCPU(st.daemon.PID())
+	after, err := lab.ProcessCPU(st.daemon.PID())
 	return 100 * (after - before).Seconds() / time.Since(begun).Seconds(), err
 }

@@ -35,7 +35,7 @@ func (st *stage) gauge() (g gauge, err error) {
 	if g.clients, err = coreBusy(st.ClientCPUs[0]); err != nil {
 		return g, err
 	}
-	if g.drops, err = bench.ListenDrops(st.lab.Server); err != nil {
+	if g.drops, err = bench.ListenDrops(st.rig.Server); err != nil {
 		return g, err
 	}
 	g.foreign, err = foreignTime()

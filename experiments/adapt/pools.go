@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 // kind is a server of a kind that people have, with the limits that may be right for it.
@@ -58,74 +58,74 @@ const query = async (ms) => {
 
 const nodeAnswer = `%s; response.end('narthex\n')`
 
-func (st *stage) gunicorn(workers, threads int, answer string) (*testnet.Server, error) {
-	return st.gunicornAt(bench.Web(st.lab), workers, threads, answer)
+func (st *stage) gunicorn(workers, threads int, answer string) (*lab.Server, error) {
+	return st.gunicornAt(bench.Web(st.rig), workers, threads, answer)
 }
 
-func (st *stage) gunicornAt(at netip.AddrPort, workers, threads int, answer string) (*testnet.Server, error) {
-	return st.lab.Server.StartGunicorn(testnet.GunicornConfig{
+func (st *stage) gunicornAt(at netip.AddrPort, workers, threads int, answer string) (*lab.Server, error) {
+	return st.rig.Server.StartGunicorn(lab.GunicornConfig{
 		Listen: []netip.AddrPort{at}, Workers: workers, Threads: threads, App: fmt.Sprintf(pythonApp, answer), Backlog: backlog, CPUs: st.ServerCPUs,
 	})
 }
 
-func (st *stage) node(answer string, cpus []int) (*testnet.Server, error) {
-	return st.lab.Server.StartNode(testnet.NodeConfig{Listen: bench.Web(st.lab), Head: nodeHead, Answer: fmt.Sprintf(nodeAnswer, answer), Backlog: backlog, CPUs: cpus})
+func (st *stage) node(answer string, cpus []int) (*lab.Server, error) {
+	return st.rig.Server.StartNode(lab.NodeConfig{Listen: bench.Web(st.rig), Head: nodeHead, Answer: fmt.Sprintf(nodeAnswer, answer), Backlog: backlog, CPUs: cpus})
 }
 
 // tuning are the servers by which the controller was tuned, besides simulated ones; heldOut had no part
 // in that.
 var tuning = []kind{
-	{server: server{name: "pool", what: "gunicorn, 8 processes, 2 ms of work and 20 ms of waiting", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "pool", what: "gunicorn, 8 processes, 2 ms of work and 20 ms of waiting", start: func(st *stage) (*lab.Server, error) {
 		return st.gunicorn(8, 0, "compute(0.002); time.sleep(0.02)")
 	}}, gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200}},
-	{server: server{name: "thread", what: "Node, 1 ms of work", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "thread", what: "Node, 1 ms of work", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(1)", st.ServerCPUs)
 	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200}},
-	{server: server{name: "kept", what: "nginx, 8 KB, kept connections", path: testnet.NginxFile, start: func(st *stage) (*testnet.Server, error) {
-		return st.Nginx(st.lab)
+	{server: server{name: "kept", what: "nginx, 8 KB, kept connections", path: lab.NginxFile, start: func(st *stage) (*lab.Server, error) {
+		return st.Nginx(st.rig)
 	}}, kept: true, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},
 }
 
 var heldOut = []kind{
-	{server: server{name: "database", what: "gunicorn, 32 threads, 2 ms of work, 5 connections to a database of 20 ms", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "database", what: "gunicorn, 32 threads, 2 ms of work, 5 connections to a database of 20 ms", start: func(st *stage) (*lab.Server, error) {
 		return st.gunicorn(1, 32, "compute(0.002); query(0.02)")
 	}}, kept: true, gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{5, 6, 8}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "pauses", what: "Node, 1 ms of work and much rubbish, connections kept", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "pauses", what: "Node, 1 ms of work and much rubbish, connections kept", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(0.8); for (let i = 0; i < 2000; i++) rubbish[(n++) % 200000] = {n, text: 'x' + n}", st.ServerCPUs)
 	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "bimodal", what: "Node, 1 of 100 takes 50 ms, others 0.5 ms", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "bimodal", what: "Node, 1 of 100 takes 50 ms, others 0.5 ms", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(++n % 100 ? 0.5 : 50)", st.ServerCPUs)
 	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "two-cores", what: "Node, 1 ms of work, on two cores", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "two-cores", what: "Node, 1 ms of work, on two cores", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(1)", append(append([]int{}, st.ServerCPUs...), st.ClientCPUs...))
 	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64}},
 	{server: server{name: "php", what: "nginx, and behind it 8 processes of PHP-FPM, 2 ms of work and 20 ms of waiting", start: (*stage).php},
 		gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "collector", what: "Go, 1 ms of work and much rubbish", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "collector", what: "Go, 1 ms of work and much rubbish", start: func(st *stage) (*lab.Server, error) {
 		return st.origin(origin.Config{Work: time.Millisecond, Rubbish: 2000})
 	}}, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 4}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "open", what: "Node, 1 ms of work, asked at a rate (in place of clients)", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "open", what: "Node, 1 ms of work, asked at a rate (in place of clients)", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(1)", st.ServerCPUs)
 	}}, open: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{400, 1000, 1700}},
-	{server: server{name: "loop", what: "Node, 1 ms of work, 5 connections to a database of 20 ms", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "loop", what: "Node, 1 ms of work, 5 connections to a database of 20 ms", start: func(st *stage) (*lab.Server, error) {
 		return st.node("compute(1); await query(20)", st.ServerCPUs)
 	}}, kept: true, gold: 10, target: 21 * time.Millisecond, total: 0.95, limits: []int{5, 6, 8}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "threads", what: "gunicorn, 4 processes of 4 threads, 1 ms of work and 50 ms of waiting", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "threads", what: "gunicorn, 4 processes of 4 threads, 1 ms of work and 50 ms of waiting", start: func(st *stage) (*lab.Server, error) {
 		return st.gunicorn(4, 4, "compute(0.001); time.sleep(0.05)")
 	}}, gold: 10, target: 51 * time.Millisecond, total: 0.95, limits: []int{14, 16, 18}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "script", what: "Apache, 32 processes, a script of 5 ms in Perl", path: testnet.CGIPath, start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "script", what: "Apache, 32 processes, a script of 5 ms in Perl", path: lab.CGIPath, start: func(st *stage) (*lab.Server, error) {
 		return st.apache(32, perlScript)
 	}}, gold: 10, target: 10 * time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "stops", what: "Node, 1 ms of work, and 50 ms of each second nothing", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "stops", what: "Node, 1 ms of work, and 50 ms of each second nothing", start: func(st *stage) (*lab.Server, error) {
 		return st.node("stopping ??= setInterval(() => compute(50), 1000); compute(1)", st.ServerCPUs)
 	}}, kept: true, gold: 10, target: time.Millisecond, total: 0.95, limits: []int{1, 2, 3}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "mixed", what: "gunicorn, 8 processes, 2 ms of waiting, 1 of 100 takes 200 ms", start: func(st *stage) (*testnet.Server, error) {
+	{server: server{name: "mixed", what: "gunicorn, 8 processes, 2 ms of waiting, 1 of 100 takes 200 ms", start: func(st *stage) (*lab.Server, error) {
 		return st.gunicorn(8, 0, "time.sleep(0.002 if random.random() > 0.01 else 0.2)")
 	}}, gold: 10, target: 4 * time.Millisecond, total: 0.95, limits: []int{4, 8, 10}, clients: []int{16, 64, 200, 1000}},
 	{server: server{name: "front", what: "nginx, and behind it gunicorn with 8 processes, 2 ms of work and 20 ms of waiting", start: (*stage).front},
 		gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200, 1000}},
-	{server: server{name: "new", what: "nginx, 8 KB, new connections", path: testnet.NginxFile, start: func(st *stage) (*testnet.Server, error) {
-		return st.Nginx(st.lab)
+	{server: server{name: "new", what: "nginx, 8 KB, new connections", path: lab.NginxFile, start: func(st *stage) (*lab.Server, error) {
+		return st.Nginx(st.rig)
 	}}, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},
 }
 
@@ -139,25 +139,25 @@ print "Content-Type: text/plain\r\nContent-Length: 8\r\n\r\nnarthex\n";
 const phpApp = `$end = hrtime(true) + 2e6; while (hrtime(true) < $end); usleep(20000); header("Content-Length: 8"); echo "narthex\n";`
 
 // php starts nginx with PHP-FPM behind it.
-func (st *stage) php() (*testnet.Server, error) {
+func (st *stage) php() (*lab.Server, error) {
 	at := netip.MustParseAddrPort("127.0.0.1:9000")
-	if _, err := st.lab.Server.StartPHP(testnet.PHPConfig{Listen: at, Workers: 8, Script: phpApp, CPUs: st.ServerCPUs}); err != nil {
+	if _, err := st.rig.Server.StartPHP(lab.PHPConfig{Listen: at, Workers: 8, Script: phpApp, CPUs: st.ServerCPUs}); err != nil {
 		return nil, err
 	}
-	return st.lab.Server.StartNginx(testnet.NginxConfig{
-		Listen: []netip.AddrPort{bench.Web(st.lab)}, Backlog: backlog, CPUs: st.ServerCPUs,
-		Server: fmt.Sprintf("location / { fastcgi_pass %s; fastcgi_param SCRIPT_FILENAME %s; fastcgi_param REQUEST_METHOD GET; }", at, testnet.PHPScript),
+	return st.rig.Server.StartNginx(lab.NginxConfig{
+		Listen: []netip.AddrPort{bench.Web(st.rig)}, Backlog: backlog, CPUs: st.ServerCPUs,
+		Server: fmt.Sprintf("location / { fastcgi_pass %s; fastcgi_param SCRIPT_FILENAME %s; fastcgi_param REQUEST_METHOD GET; }", at, lab.PHPScript),
 	})
 }
 
 // front starts nginx with gunicorn behind it.
-func (st *stage) front() (*testnet.Server, error) {
+func (st *stage) front() (*lab.Server, error) {
 	at := netip.MustParseAddrPort("127.0.0.1:9000")
 	if _, err := st.gunicornAt(at, 8, 0, "compute(0.002); time.sleep(0.02)"); err != nil {
 		return nil, err
 	}
-	return st.lab.Server.StartNginx(testnet.NginxConfig{
-		Listen: []netip.AddrPort{bench.Web(st.lab)}, Backlog: backlog, CPUs: st.ServerCPUs, Server: fmt.Sprintf("location / { proxy_pass http://%s; }", at),
+	return st.rig.Server.StartNginx(lab.NginxConfig{
+		Listen: []netip.AddrPort{bench.Web(st.rig)}, Backlog: backlog, CPUs: st.ServerCPUs, Server: fmt.Sprintf("location / { proxy_pass http://%s; }", at),
 	})
 }
 

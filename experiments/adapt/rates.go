@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet/origin"
 )
 
 // rated is a rule whose rate is a number, or sets itself: the scenes of figures 5 and 9 of Voigt et al.,
@@ -131,7 +131,7 @@ func (st *stage) ratedCrowd(r rated) load.Closed {
 
 // bestRate is the highest total of the rates that leave the preferred client nine tenths.
 func (st *stage) bestRate(ctx context.Context, r rated, capacity, alone float64) (best outcome, err error) {
-	n, err := st.Enforce(ctx, st.lab.Server, fmt.Sprintf(r.policy, "10/s", bench.Web(st.lab)))
+	n, err := st.Enforce(ctx, st.rig.Server, fmt.Sprintf(r.policy, "10/s", bench.Web(st.rig)))
 	if err != nil {
 		return best, err
 	}
@@ -159,7 +159,7 @@ func (st *stage) bestRate(ctx context.Context, r rated, capacity, alone float64)
 
 // ratedAuto measures with a rate that sets itself: from its fifth second on, at half the capacity, and at the whole again.
 func (st *stage) ratedAuto(ctx context.Context, r rated, tell func(int, outcome), capacity float64) (err error) {
-	n, err := st.Enforce(ctx, st.lab.Server, fmt.Sprintf(r.policy, "auto", bench.Web(st.lab)))
+	n, err := st.Enforce(ctx, st.rig.Server, fmt.Sprintf(r.policy, "auto", bench.Web(st.rig)))
 	if err != nil {
 		return err
 	}

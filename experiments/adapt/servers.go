@@ -8,8 +8,8 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/thrash"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 )
 
 // server is one whose limit is to be found.
@@ -22,7 +22,7 @@ type server struct {
 	// that thrashes does not recover within any client's patience from all of them at once, whatever
 	// the limit is afterwards.
 	batches int
-	start   func(*stage) (*testnet.Server, error)
+	start   func(*stage) (*lab.Server, error)
 }
 
 // settle is what the server gets until it is measured, once all clients are there.
@@ -37,21 +37,21 @@ func (s server) settle() time.Duration {
 const crowded = 320
 
 var servers = []server{
-	{name: "go", what: "Go, 2 ms of work", clients: crowded, top: 256, start: func(st *stage) (*testnet.Server, error) {
+	{name: "go", what: "Go, 2 ms of work", clients: crowded, top: 256, start: func(st *stage) (*lab.Server, error) {
 		return st.origin(origin.Config{Work: 2 * time.Millisecond})
 	}},
-	{name: "cgi", what: "Apache prefork, CGI", path: testnet.CGIPath, clients: crowded, top: 256, start: func(st *stage) (*testnet.Server, error) {
+	{name: "cgi", what: "Apache prefork, CGI", path: lab.CGIPath, clients: crowded, top: 256, start: func(st *stage) (*lab.Server, error) {
 		return st.apache(300, shellScript)
 	}},
-	{name: "nginx", what: "nginx, 8 KB", path: testnet.NginxFile, clients: crowded, top: 256, start: func(st *stage) (*testnet.Server, error) {
-		return st.Nginx(st.lab)
+	{name: "nginx", what: "nginx, 8 KB", path: lab.NginxFile, clients: crowded, top: 256, start: func(st *stage) (*lab.Server, error) {
+		return st.Nginx(st.rig)
 	}},
-	{name: "sleep", what: "Go, 50 ms of waiting and 1 ms of work", clients: crowded, top: 256, start: func(st *stage) (*testnet.Server, error) {
+	{name: "sleep", what: "Go, 50 ms of waiting and 1 ms of work", clients: crowded, top: 256, start: func(st *stage) (*lab.Server, error) {
 		return st.origin(origin.Config{Work: time.Millisecond, Sleep: 50 * time.Millisecond})
 	}},
-	{name: "thrash", what: "Apache prefork, CGI that needs memory", path: testnet.CGIPath, clients: thrash.Workers + 20, top: 128, batches: 16, start: (*stage).thrash},
-	{name: "python", what: "Python, 8 KB (not used in tuning)", clients: crowded, top: 256, start: func(st *stage) (*testnet.Server, error) {
-		return st.lab.Server.StartPython(testnet.PythonConfig{Listen: []netip.AddrPort{bench.Web(st.lab)}, Backlog: backlog, CPUs: st.ServerCPUs})
+	{name: "thrash", what: "Apache prefork, CGI that needs memory", path: lab.CGIPath, clients: thrash.Workers + 20, top: 128, batches: 16, start: (*stage).thrash},
+	{name: "python", what: "Python, 8 KB (not used in tuning)", clients: crowded, top: 256, start: func(st *stage) (*lab.Server, error) {
+		return st.rig.Server.StartPython(lab.PythonConfig{Listen: []netip.AddrPort{bench.Web(st.rig)}, Backlog: backlog, CPUs: st.ServerCPUs})
 	}},
 }
 
@@ -66,13 +66,13 @@ func serverNamed(name string) server {
 }
 
 // control is where the Go programs are told to be slower, past the waiting room.
-func (st *stage) control() netip.AddrPort { return netip.AddrPortFrom(st.lab.ServerV4, 81) }
+func (st *stage) control() netip.AddrPort { return netip.AddrPortFrom(st.rig.ServerV4, 81) }
 
 // origin starts a Go program.
-func (st *stage) origin(cfg origin.Config) (*testnet.Server, error) {
-	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.lab)}, []netip.AddrPort{st.control()}
+func (st *stage) origin(cfg origin.Config) (*lab.Server, error) {
+	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.rig)}, []netip.AddrPort{st.control()}
 	cfg.CPUs, cfg.Backlog = st.ServerCPUs, backlog
-	return origin.Start(st.lab.Server, cfg)
+	return origin.Start(st.rig.Server, cfg)
 }
 
 // shellScript is a script as small as they come: the cost is that of the process.
@@ -81,9 +81,9 @@ printf 'Content-Type: text/plain\r\nContent-Length: 8\r\n\r\nnarthex\n'
 `
 
 // apache starts Apache with a process for each connection.
-func (st *stage) apache(workers int, script string) (*testnet.Server, error) {
-	return st.lab.Server.StartApache(testnet.ApacheConfig{
-		Listen: []netip.AddrPort{bench.Web(st.lab)}, MPM: testnet.Prefork, Workers: workers, Backlog: backlog,
+func (st *stage) apache(workers int, script string) (*lab.Server, error) {
+	return st.rig.Server.StartApache(lab.ApacheConfig{
+		Listen: []netip.AddrPort{bench.Web(st.rig)}, MPM: lab.Prefork, Workers: workers, Backlog: backlog,
 		CGI: script, CPUs: st.ServerCPUs,
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 )
 
 // slowly is a way to become slower: a server whose work takes longer needs the same limit, one
@@ -48,7 +48,7 @@ func (b suite) slower(ctx context.Context) (figures []bench.Figure, err error) {
 }
 
 func (b suite) slowed(ctx context.Context, s slowly) (figures []bench.Figure, err error) {
-	st, err := b.prepare(ctx, server{name: "slower", start: func(st *stage) (*testnet.Server, error) { return st.origin(s.config) }})
+	st, err := b.prepare(ctx, server{name: "slower", start: func(st *stage) (*lab.Server, error) { return st.origin(s.config) }})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (st *stage) pace(ctx context.Context, parameters string) error {
 
 // dial connects from within the server's namespace.
 func (st *stage) dial(_ context.Context, network, address string) (conn net.Conn, err error) {
-	err = st.lab.Server.Do(func() error {
+	err = st.rig.Server.Do(func() error {
 		conn, err = net.DialTimeout(network, address, patience)
 		return err
 	})

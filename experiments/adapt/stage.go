@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 const (
@@ -27,22 +27,22 @@ var othersNet = netip.MustParsePrefix("10.77.66.0/24")
 // stage is a lab with a server on one core, and its clients and the daemon on the other.
 type stage struct {
 	suite
-	lab    *testnet.Lab
+	rig    *lab.Lab
 	others []netip.Addr // everybody else's
 	path   string       // what all clients ask for
 	daemon *bench.Narthex
-	server *testnet.Server
+	server *lab.Server
 }
 
 func (b suite) stage(purpose string) (st *stage, err error) {
 	if err := b.Stay(); err != nil {
 		return nil, err
 	}
-	lab, err := b.Lab("adapt-"+purpose, 1)
+	rig, err := b.Lab("adapt-"+purpose, 1)
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: b, lab: lab, path: "/"}
+	st = &stage{suite: b, rig: rig, path: "/"}
 	if err := st.build(); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -50,13 +50,13 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	if st.others, err = bench.Addresses(st.lab.Client, othersNet, othersSource); err != nil {
+	if st.others, err = bench.Addresses(st.rig.Client, othersNet, othersSource); err != nil {
 		return err
 	}
-	return st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog))
+	return st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog))
 }
 
-func (st *stage) close() error { return st.lab.Close() }
+func (st *stage) close() error { return st.rig.Close() }
 
 // prepare makes a lab with a server behind Narthex.
 func (b suite) prepare(ctx context.Context, s server) (st *stage, err error) {
@@ -92,8 +92,8 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: others, from: [%s], class: others}
-`, service, bench.Web(st.lab), othersNet)
-	st.daemon, err = st.Enforce(ctx, st.lab.Server, text)
+`, service, bench.Web(st.rig), othersNet)
+	st.daemon, err = st.Enforce(ctx, st.rig.Server, text)
 	return err
 }
 
@@ -114,7 +114,7 @@ func (st *stage) set(ctx context.Context, l limit) error {
 
 // gold is the preferred client, at a rate whatever the answers.
 func (st *stage) gold(rate float64) load.Open {
-	return load.Open{Client: st.client(st.lab.ClientsV4), Rate: rate}
+	return load.Open{Client: st.client(st.rig.ClientsV4), Rate: rate}
 }
 
 // closed is so many other clients that ask again as soon as they have an answer, or later.
@@ -128,7 +128,7 @@ func (st *stage) open(rate float64, burst int) load.Open {
 }
 
 func (st *stage) client(sources []netip.Addr) load.Client {
-	c := st.Client(st.lab, sources, load.MaxDuration)
+	c := st.Client(st.rig, sources, load.MaxDuration)
 	c.Path, c.ConnectTimeout, c.Timeout = st.path, patience, patience
 	return c
 }

@@ -4,15 +4,15 @@ package main
 
 import (
 	"narthex/experiments/internal/thrash"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // thrashMemory is what all programs together may have in memory: a few have room.
 const thrashMemory = 96 << 20
 
 // thrash starts Apache with a program that needs memory.
-func (st *stage) thrash() (*testnet.Server, error) {
-	group, err := thrash.New(st.lab.Server, "adapt", thrashMemory)
+func (st *stage) thrash() (*lab.Server, error) {
+	group, err := thrash.New(st.rig.Server, "adapt", thrashMemory)
 	if err != nil {
 		return nil, err
 	}

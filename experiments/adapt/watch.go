@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // status is the service's.

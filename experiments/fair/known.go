@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 const (
@@ -39,7 +39,7 @@ func visitor(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 127, byte(n)
 
 // reader loads pages from an address.
 type reader struct {
-	lab     *testnet.Lab
+	rig     *lab.Lab
 	address netip.Addr
 	times   *pageTimes
 }
@@ -55,8 +55,8 @@ func (p *pageTimes) reset() { p.begun.Store(0); p.complete.Store(0); p.spent.Sto
 // dial connects from the reader's address.
 func (r reader) dial(ctx context.Context, network, _ string) (c net.Conn, err error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: r.address.AsSlice()}}
-	err = r.lab.Client.Do(func() (err error) {
-		c, err = d.DialContext(ctx, network, bench.Web(r.lab).String())
+	err = r.rig.Client.Do(func() (err error) {
+		c, err = d.DialContext(ctx, network, bench.Web(r.rig).String())
 		return err
 	})
 	return c, err
@@ -69,7 +69,7 @@ func (r reader) page(ctx context.Context) error {
 	t := &http.Transport{DialContext: r.dial, MaxConnsPerHost: 1}
 	defer t.CloseIdleConnections()
 	for range pageSize {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/wait?ms=%d", bench.Web(r.lab), takes.Milliseconds()), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/wait?ms=%d", bench.Web(r.rig), takes.Milliseconds()), nil)
 		if err != nil {
 			return err
 		}
@@ -159,8 +159,8 @@ func (p *pageTimes) mean() float64 {
 func (st *stage) crowd() (err error) {
 	for _, network := range crowds {
 		err = errors.Join(err,
-			st.lab.Client.Command("ip", "route", "add", "local", network.String(), "dev", "lo").Run(),
-			st.lab.Server.AddRoute(network, st.lab.ClientsV4[0]))
+			st.rig.Client.Command("ip", "route", "add", "local", network.String(), "dev", "lo").Run(),
+			st.rig.Server.AddRoute(network, st.rig.ClientsV4[0]))
 	}
 	return err
 }
@@ -168,12 +168,12 @@ func (st *stage) crowd() (err error) {
 // visits measures visitors under what the class says, beside so many strangers per second. The share of the clients is
 // counted only once all visitors have had their first page and the strangers fill the queue.
 func (st *stage) visits(ctx context.Context, class string, rate float64) (times *pageTimes, served float64, err error) {
-	n, err := st.Enforce(ctx, st.lab.Server, fmt.Sprintf(`version: 1
+	n, err := st.Enforce(ctx, st.rig.Server, fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, concurrency: %d}
 classes:
   - {name: all, priority: 1, %s}
-`, bench.Web(st.lab), few, class))
+`, bench.Web(st.rig), few, class))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -184,7 +184,7 @@ classes:
 	defer cancel()
 	times = &pageTimes{}
 	for i := range visitors {
-		all.Go(func() { reader{st.lab, visitor(i), times}.read(ctx, time.Duration(i)*pageEvery/visitors) })
+		all.Go(func() { reader{st.rig, visitor(i), times}.read(ctx, time.Duration(i)*pageEvery/visitors) })
 	}
 	if err := bench.Sleep(ctx, pageEvery+pageEvery/2); err != nil {
 		return nil, 0, err
@@ -193,7 +193,7 @@ classes:
 		times.reset()
 		return times, 0, bench.Sleep(ctx, length())
 	}
-	c := load.Open{Client: st.Client(st.lab, nil, load.MaxDuration), Rate: rate, MaxOpen: 20_000}
+	c := load.Open{Client: st.Client(st.rig, nil, load.MaxDuration), Rate: rate, MaxOpen: 20_000}
 	for i := range strangers {
 		c.Sources = append(c.Sources, stranger(i))
 	}

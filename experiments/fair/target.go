@@ -31,14 +31,14 @@ func (b suite) target(ctx context.Context) (figures []bench.Figure, err error) {
 	defer func() { err = errors.Join(err, st.close()) }()
 	var sources []netip.Addr
 	for n := 66; n < 76; n++ {
-		a, err := bench.Addresses(st.lab.Client, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(n), 0}), 24), 1)
+		a, err := bench.Addresses(st.rig.Client, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(n), 0}), 24), 1)
 		if err != nil {
 			return nil, err
 		}
 		sources = append(sources, a...)
 	}
 	for _, times := range []int{2, 10} {
-		c := load.Open{Client: st.Client(st.lab, sources, load.MaxDuration), Rate: float64(times) * few / takes.Seconds(), MaxOpen: 20_000}
+		c := load.Open{Client: st.Client(st.rig, sources, load.MaxDuration), Rate: float64(times) * few / takes.Seconds(), MaxOpen: 20_000}
 		c.Path = fmt.Sprintf("/wait?ms=%d", takes.Milliseconds())
 		f, err := b.bounded(ctx, times, c, st)
 		if figures = append(figures, f...); err != nil {

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/test/attack"
 )
 
 const (
@@ -122,9 +122,9 @@ var hostileCases = []hostileCase{
 	{name: "nginx, requests that say close and keep-alive, 8 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
 		Says: []string{"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n"}}, 8)},
 	{name: "nginx, large files that nobody reads, closing, 8 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
-		Says: []string{"GET " + testnet.LargeFile + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}, Unread: true}, 8)},
+		Says: []string{"GET " + lab.LargeFile + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}, Unread: true}, 8)},
 	{name: "nginx, large files that nobody reads, kept, 200 clients", limit: tight, serve: nginx, start: talk(attack.Talkers{
-		Says: []string{"GET " + testnet.LargeFile + " HTTP/1.1\r\nHost: x\r\n\r\n"}, Unread: true}, 200)},
+		Says: []string{"GET " + lab.LargeFile + " HTTP/1.1\r\nHost: x\r\n\r\n"}, Unread: true}, 200)},
 	{name: "requests into the pause of a stream, 40 clients", limit: roomy, start: talk(attack.Talkers{
 		Says: []string{"GET /stream?for=ever HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"}, Pause: 300 * time.Millisecond}, 40)},
 	{name: "100 Continue into a window of 4 bytes, 40 clients", limit: roomy, counted: true, serve: narrow, start: talk(attack.Talkers{Again: true, Window: 4,
@@ -145,21 +145,21 @@ var hostileCases = []hostileCase{
 	}},
 	{name: fmt.Sprintf("forged data for no connection, %d/s", forgedRate), limit: tight, start: func(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, error) {
 		return attack.Forgery{
-			Link: attack.Over(st.lab), Pace: attack.Pace{Rate: forgedRate}, Kind: attack.ForgeData, Aim: attack.Blind,
-			Victims: nobodies(bench.Web(st.lab)),
+			Link: attack.Over(st.rig), Pace: attack.Pace{Rate: forgedRate}, Kind: attack.ForgeData, Aim: attack.Blind,
+			Victims: nobodies(bench.Web(st.rig)),
 		}.Start(ctx)
 	}},
 }
 
 // nginx serves small files, and a large one.
 func nginx(st *stage) error {
-	_, err := st.Serve(st.Nginx(st.lab))
+	_, err := st.Serve(st.Nginx(st.rig))
 	return err
 }
 
 // narrow is the usual server, whose clients say from the beginning that they have little room.
 func narrow(st *stage) error {
-	return errors.Join(st.lab.Client.Sysctl("ipv4/tcp_rmem", "4096 4096 4096"), st.origin(origin.Config{Work: work}))
+	return errors.Join(st.rig.Client.Sysctl("ipv4/tcp_rmem", "4096 4096 4096"), st.origin(origin.Config{Work: work}))
 }
 
 // talk has clients say something again and again.
@@ -188,7 +188,7 @@ func strangers(st *stage, ctx context.Context, _ attack.Crowd) (*attack.Run, err
 // flood opens connections from addresses that nobody has.
 func (st *stage) flood(rate int, complete bool, request string) attack.Flood {
 	return attack.Flood{
-		Link: attack.Over(st.lab), Pace: attack.Pace{Rate: rate, Seed: 1}, From: nobodyNet, To: bench.Web(st.lab),
+		Link: attack.Over(st.rig), Pace: attack.Pace{Rate: rate, Seed: 1}, From: nobodyNet, To: bench.Web(st.rig),
 		IdleConnects: complete, Request: request,
 	}
 }
@@ -304,7 +304,7 @@ func (st *stage) compare(ctx context.Context, t *bench.Table, gold measure, c ho
 // amid measures gold clients amid an attack. After it is what is left when it is over, how
 // long the next request takes and how long it takes until nothing is left, in milliseconds.
 func (st *stage) amid(ctx context.Context, gold measure, c hostileCase) (had having, after [3]float64, err error) {
-	run, err := c.start(st, ctx, attack.Crowd{NS: st.lab.Client, From: st.bronze, To: bench.Web(st.lab), Seed: 1})
+	run, err := c.start(st, ctx, attack.Crowd{NS: st.rig.Client, From: st.bronze, To: bench.Web(st.rig), Seed: 1})
 	if err != nil {
 		return had, after, err
 	}
@@ -337,7 +337,7 @@ type measure func(context.Context) (having, error)
 
 // gold measures gold clients.
 func (st *stage) gold(ctx context.Context) (had having, err error) {
-	client := st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration)
+	client := st.Client(st.rig, st.rig.ClientsV4, load.MaxDuration)
 	client.Header = st.header
 	c, err := bench.Gather(ctx, load.Closed{Client: client, Clients: goldCount})
 	if err != nil {
@@ -377,7 +377,7 @@ func (st *stage) watched(ctx context.Context) (invalid string, err error) {
 func (st *stage) next(ctx context.Context) time.Duration {
 	begun := time.Now()
 	err := func() error {
-		v, err := st.visit(ctx, st.lab.ClientsV4[0])
+		v, err := st.visit(ctx, st.rig.ClientsV4[0])
 		if err != nil {
 			return err
 		}

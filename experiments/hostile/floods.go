@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 const (
@@ -122,7 +122,7 @@ func heldPath(i int) string { return fmt.Sprintf("/held/%02d", i) }
 // hold has one request in service and others wait, one after the other.
 func (st *stage) hold(ctx context.Context) (all []*visit, err error) {
 	for i := range 1 + floodHeld {
-		v, err := st.visit(ctx, st.lab.ClientsV4[0])
+		v, err := st.visit(ctx, st.rig.ClientsV4[0])
 		if err != nil {
 			return all, err
 		}

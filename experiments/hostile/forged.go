@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/attack"
 )
 
 // The connections upon which is forged.
@@ -69,7 +69,7 @@ func (st *stage) gather(ctx context.Context, name string) (p *people, err error)
 		}
 	}()
 	add := func(list *[]*visit, path string) error {
-		v, err := st.visit(ctx, st.lab.ClientsV4[0])
+		v, err := st.visit(ctx, st.rig.ClientsV4[0])
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (st *stage) gather(ctx context.Context, name string) (p *people, err error)
 // victims are those upon whom is forged.
 func (p *people) victims(st *stage, which string) (all []attack.Victim, err error) {
 	if which == "no connection" {
-		return nobodies(bench.Web(st.lab)), nil
+		return nobodies(bench.Web(st.rig)), nil
 	}
 	for _, v := range map[string][]*visit{"held": p.held, "in service": p.served, "idle": p.idle}[which] {
 		victim, err := v.victim()
@@ -185,7 +185,7 @@ func (st *stage) send(ctx context.Context, kind attack.Kind, victims []attack.Vi
 	aims := []attack.Aim{attack.Blind, attack.Inside, attack.Outside}
 	for _, aim := range aims {
 		run, err := attack.Forgery{
-			Link: attack.Over(st.lab), Kind: kind, Aim: aim, Victims: victims,
+			Link: attack.Over(st.rig), Kind: kind, Aim: aim, Victims: victims,
 			Pace: attack.Pace{Count: *packets/uint64(len(aims)) + 1, Seed: uint64(aim)},
 		}.Start(ctx)
 		if err != nil {
@@ -219,7 +219,7 @@ func (st *stage) harmed(ctx context.Context, p *people, name string) (n int, wha
 	}
 	judge := func(who string, v *visit) {
 		body, err := v.answer()
-		if err == nil && string(body) != string(testnet.FileContent()) {
+		if err == nil && string(body) != string(lab.FileContent()) {
 			err = fmt.Errorf("another body, of %d bytes", len(body))
 		}
 		if err != nil {

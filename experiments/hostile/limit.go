@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // few is the limit that the attacks are up against, wideners how many clients there are of them.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/api"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 )
 
 // backlog is that of the servers' listeners.
@@ -29,7 +29,7 @@ const bronzeSources = 8
 // stage is a lab with a server on one core, and gold clients and attackers on the other.
 type stage struct {
 	suite
-	lab    *testnet.Lab
+	rig    *lab.Lab
 	bronze []netip.Addr
 	bench.Meters
 	control netip.AddrPort
@@ -42,11 +42,11 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 	if err := b.Stay(); err != nil {
 		return nil, err
 	}
-	lab, err := b.Lab("hostile-"+purpose, 1)
+	rig, err := b.Lab("hostile-"+purpose, 1)
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: b, lab: lab, control: netip.AddrPortFrom(lab.ServerV4, 81)}
+	st = &stage{suite: b, rig: rig, control: netip.AddrPortFrom(rig.ServerV4, 81)}
 	if err := st.build(); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -54,22 +54,22 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	if st.bronze, err = bench.Addresses(st.lab.Client, bronzeNet, bronzeSources); err != nil {
+	if st.bronze, err = bench.Addresses(st.rig.Client, bronzeNet, bronzeSources); err != nil {
 		return err
 	}
-	return st.Meters.Open(st.Bench, st.lab)
+	return st.Meters.Open(st.Bench, st.rig)
 }
 
-func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.rig.Close()) }
 
 // origin starts the server.
 func (st *stage) origin(cfg origin.Config) error {
-	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
+	if err := st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
 		return err
 	}
-	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.lab)}, []netip.AddrPort{st.control}
+	cfg.Listen, cfg.Control = []netip.AddrPort{bench.Web(st.rig)}, []netip.AddrPort{st.control}
 	cfg.CPUs, cfg.Backlog = st.ServerCPUs, backlog
-	_, err := st.Serve(origin.Start(st.lab.Server, cfg))
+	_, err := st.Serve(origin.Start(st.rig.Server, cfg))
 	return err
 }
 
@@ -89,8 +89,8 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s, %s], class: bronze}
-`+more, bench.Web(st.lab), service, bronzeNet, nobodyNet)
-	st.daemon, err = st.Enforce(ctx, st.lab.Server, text, flags...)
+`+more, bench.Web(st.rig), service, bronzeNet, nobodyNet)
+	st.daemon, err = st.Enforce(ctx, st.rig.Server, text, flags...)
 	return err
 }
 
@@ -105,8 +105,8 @@ classes:
   - {name: bronze, priority: 2}
 requests:
   - {name: gold, cookie: {who: gold}, class: gold%s}
-`, bench.Web(st.lab), service, more)
-	st.daemon, err = st.Enforce(ctx, st.lab.Server, text)
+`, bench.Web(st.rig), service, more)
+	st.daemon, err = st.Enforce(ctx, st.rig.Server, text)
 	return err
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/attack"
 )
 
 // tlsCases are attacks on a service that speaks TLS.
@@ -95,7 +95,7 @@ func (st *stage) goldTLS(ctx context.Context) (had having, err error) {
 // askTLS asks again and again on one connection until the context ends. The longest that an answer takes is in
 // microseconds, and may miss one where two end at once.
 func (st *stage) askTLS(ctx context.Context, answers, longest *atomic.Uint64) error {
-	v, err := st.visit(ctx, st.lab.ClientsV4[0])
+	v, err := st.visit(ctx, st.rig.ClientsV4[0])
 	if err != nil {
 		return err
 	}

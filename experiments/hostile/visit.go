@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/attack"
 )
 
 // patience bounds waits for answers; it is no figure.
@@ -33,7 +33,7 @@ type visit struct {
 
 // visit connects to the service.
 func (st *stage) visit(ctx context.Context, from netip.Addr) (*visit, error) {
-	v, err := st.visitAt(ctx, from, bench.Web(st.lab))
+	v, err := st.visitAt(ctx, from, bench.Web(st.rig))
 	if err == nil && st.secure {
 		v.conn = tls.Client(v.tcp, &tls.Config{InsecureSkipVerify: true}) // the lab's server vouches for itself
 		v.r = bufio.NewReader(v.conn)
@@ -42,7 +42,7 @@ func (st *stage) visit(ctx context.Context, from netip.Addr) (*visit, error) {
 }
 
 func (st *stage) visitAt(ctx context.Context, from netip.Addr, to netip.AddrPort) (*visit, error) {
-	conn, err := attack.Dial(ctx, st.lab.Client, from, to)
+	conn, err := attack.Dial(ctx, st.rig.Client, from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (v *visit) victim() (attack.Victim, error) {
 
 // tell asks the server past the waiting room.
 func (st *stage) tell(ctx context.Context, path string) ([]byte, error) {
-	v, err := st.visitAt(ctx, st.lab.ClientsV4[0], st.control)
+	v, err := st.visitAt(ctx, st.rig.ClientsV4[0], st.control)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (s *suite) banga11(ctx context.Context) (r *evidence.Result, err error) {
 	}
 	defer c.closing(&err)
 	server := peers.Nginx{Listen: []netip.AddrPort{c.web()}, Backlog: backlog, CPUs: c.ServerCPUs, Work: requestWork}
-	if _, err := c.Serve(server.Start(c.lab.Server)); err != nil {
+	if _, err := c.Serve(server.Start(c.rig.Server)); err != nil {
 		return nil, err
 	}
 	c.contenders = []contender{

@@ -39,7 +39,7 @@ func (s *suite) checkLimits(ctx context.Context) (r *evidence.Result, err error)
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	nginx := peers.Nginx{Listen: []netip.AddrPort{st.web()}, Backlog: backlog, CPUs: st.ServerCPUs}
-	if _, err := st.Serve(nginx.Start(st.lab.Server)); err != nil {
+	if _, err := st.Serve(nginx.Start(st.rig.Server)); err != nil {
 		return nil, err
 	}
 	ours := variant{

@@ -11,7 +11,7 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/internal/load"
-	"narthex/internal/testnet/generator"
+	"narthex/test/generator"
 )
 
 // TestCollapseOutcome has a run be judged by what the server did by itself just before.

@@ -15,9 +15,9 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/generator"
+	"narthex/test/generator"
 )
 
 // The experiment collapse: gold clients beside ten times what the server can do.
@@ -55,9 +55,9 @@ type rest struct {
 type collapsing struct {
 	*stage
 	rest
-	start   func() error      // starts the server, and what is to be before it
-	servers []*testnet.Server // what runs
-	daemon  *bench.Narthex    // nil without
+	start   func() error   // starts the server, and what is to be before it
+	servers []*lab.Server  // what runs
+	daemon  *bench.Narthex // nil without
 }
 
 func (s *suite) collapsing(ctx context.Context) (c *collapsing, err error) {
@@ -110,11 +110,11 @@ func (c *collapsing) measureRest(ctx context.Context, server netip.AddrPort) err
 }
 
 // apache starts the server.
-func (c *collapsing) apache(port uint16, qos *peers.QoS) (*testnet.Server, error) {
+func (c *collapsing) apache(port uint16, qos *peers.QoS) (*lab.Server, error) {
 	return peers.Apache{
-		Listen: at(c.lab.ServerV4, port), Workers: collapseWorkers, Backlog: backlog, CPUs: c.ServerCPUs,
+		Listen: at(c.rig.ServerV4, port), Workers: collapseWorkers, Backlog: backlog, CPUs: c.ServerCPUs,
 		Work: collapseWork, QoS: qos,
-	}.Start(c.lab.Server)
+	}.Start(c.rig.Server)
 }
 
 // restart starts the server anew, with nobody in its queue, and warms it up.
@@ -138,7 +138,7 @@ func (c *collapsing) warm(ctx context.Context) error {
 }
 
 // run notes a server that was started, and has its processes count as workers.
-func (c *collapsing) run(s *testnet.Server, err error) error {
+func (c *collapsing) run(s *lab.Server, err error) error {
 	if s, err = c.Serve(s, err); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (c *collapsing) gold(server netip.AddrPort) load.Open {
 // everybody begins to ask for more than the server can do, so many times.
 func (c *collapsing) everybody(ctx context.Context, times float64) (*generator.Generator, error) {
 	return generator.Start(ctx, generator.Config{
-		Client: c.lab.Client, Server: c.lab.Server, From: greedyNet, To: c.web(),
+		Client: c.rig.Client, Server: c.rig.Server, From: greedyNet, To: c.web(),
 		Request: fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", peers.File8K, c.web()),
 		Rate:    int(times * c.rate), CPU: c.ClientCPUs[0], Seed: 1,
 	})

@@ -11,7 +11,7 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/peers"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // collapseLimit is how many requests are in service at once where that is bounded.
@@ -53,7 +53,7 @@ func (c *collapsing) variants() []variant {
 		c.bounded(collapseAuto, "auto", autoSettle),
 		c.synPoliced(),
 		c.firewalled(collapseNFTables, func() firewall {
-			return peers.NFTables{Port: port, From: greedyNet, Rate: c.left(), Burst: c.burst(), Device: testnet.Dev}
+			return peers.NFTables{Port: port, From: greedyNet, Rate: c.left(), Burst: c.burst(), Device: lab.Dev}
 		}),
 		c.firewalled(collapseIPTables, func() firewall {
 			return peers.IPTables{Port: port, From: greedyNet, Rate: c.left(), Burst: c.burst()}
@@ -117,13 +117,13 @@ func (c *collapsing) proxied(name string, proxy func() peer) variant {
 		if err := c.run(c.apache(c.behind().Port(), nil)); err != nil {
 			return err
 		}
-		return c.run(goFirst(proxy().Start(c.lab.Server)))
+		return c.run(goFirst(proxy().Start(c.rig.Server)))
 	}, nobody)
 }
 
 // firewalled is the server behind a rule of a firewall.
 func (c *collapsing) firewalled(name string, wall func() firewall) variant {
-	return c.with(name, c.web(), c.direct(nil), func(context.Context) (func() error, error) { return wall().Apply(c.lab.Server) })
+	return c.with(name, c.web(), c.direct(nil), func(context.Context) (func() error, error) { return wall().Apply(c.rig.Server) })
 }
 
 // ours is Narthex with a policy.

@@ -11,8 +11,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // Greedy clients of figures 12 and 13.
@@ -122,13 +122,13 @@ func (p *policed) treatments() []variant {
 		p.variant(apacheModule, func(context.Context) (func() error, error) {
 			return p.started(p.serveAt(withModule, p.web()))
 		}, p.beside(false)),
-		p.variant(nginxProxy, p.proxy(func() (*testnet.Server, error) {
-			return peers.NginxLimit{Listen: p.webs(), Backlog: backlog, CPUs: p.ServerCPUs, Origin: p.behind(), LimitReq: []peers.RateLimit{limit}}.Start(p.lab.Server)
+		p.variant(nginxProxy, p.proxy(func() (*lab.Server, error) {
+			return peers.NginxLimit{Listen: p.webs(), Backlog: backlog, CPUs: p.ServerCPUs, Origin: p.behind(), LimitReq: []peers.RateLimit{limit}}.Start(p.rig.Server)
 		}), p.beside(false)),
-		p.variant(haproxyProxy, p.proxy(func() (*testnet.Server, error) {
-			return peers.HAProxy{Listen: p.webs(), Backlog: backlog, CPUs: p.ServerCPUs, Origin: p.behind(), MaxConn: serverProcesses, Deny: []peers.RateLimit{limit}}.Start(p.lab.Server)
+		p.variant(haproxyProxy, p.proxy(func() (*lab.Server, error) {
+			return peers.HAProxy{Listen: p.webs(), Backlog: backlog, CPUs: p.ServerCPUs, Origin: p.behind(), MaxConn: serverProcesses, Deny: []peers.RateLimit{limit}}.Start(p.rig.Server)
 		}), p.beside(false)),
-		p.variant(nftTables, p.walled(peers.NFTables{Port: 80, From: greedyNet, Rate: greedyRate, Burst: greedyBurst, Device: testnet.Dev}),
+		p.variant(nftTables, p.walled(peers.NFTables{Port: 80, From: greedyNet, Rate: greedyRate, Burst: greedyBurst, Device: lab.Dev}),
 			p.beside(false)),
 		p.variant(ipTables, p.walled(peers.IPTables{Port: 80, From: greedyNet, Rate: greedyRate, Burst: greedyBurst}),
 			p.beside(false)),

@@ -10,7 +10,7 @@ import (
 
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const fig5Clients = 250
@@ -28,28 +28,28 @@ func (s *suite) fig5(ctx context.Context) (r *evidence.Result, err error) {
 		sh.policed("Narthex, SYN policing", sh.fig5Policy),
 		sh.filtered("nftables", func(rate float64) (func() error, error) {
 			return peers.NFTables{
-				Port: sh.web().Port(), From: middleNet, Rate: int(rate), Burst: sh.burst(rate), Device: testnet.Dev,
-			}.Apply(sh.lab.Server)
+				Port: sh.web().Port(), From: middleNet, Rate: int(rate), Burst: sh.burst(rate), Device: lab.Dev,
+			}.Apply(sh.rig.Server)
 		}),
 		sh.filtered("iptables hashlimit", func(rate float64) (func() error, error) {
-			return peers.IPTables{Port: sh.web().Port(), From: middleNet, Rate: int(rate), Burst: sh.burst(rate)}.Apply(sh.lab.Server)
+			return peers.IPTables{Port: sh.web().Port(), From: middleNet, Rate: int(rate), Burst: sh.burst(rate)}.Apply(sh.rig.Server)
 		}),
-		sh.fronted("nginx limit_req", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("nginx limit_req", func(rate float64) (*lab.Server, error) {
 			return goFirst(peers.NginxLimit{
 				Listen: []netip.AddrPort{sh.behind()}, Backlog: backlog, CPUs: sh.ServerCPUs, Origin: sh.web(),
 				LimitReq: []peers.RateLimit{sh.fig5Limit(rate)},
-			}.Start(sh.lab.Server))
+			}.Start(sh.rig.Server))
 		}),
-		sh.fronted("HAProxy stick-table", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("HAProxy stick-table", func(rate float64) (*lab.Server, error) {
 			return goFirst(peers.HAProxy{
 				Listen: []netip.AddrPort{sh.behind()}, Backlog: backlog, CPUs: sh.ServerCPUs, Origin: sh.web(),
 				MaxConn: shopProcesses, Deny: []peers.RateLimit{sh.fig5Limit(rate)},
-			}.Start(sh.lab.Server))
+			}.Start(sh.rig.Server))
 		}),
-		sh.fronted("Apache mod_qos", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("Apache mod_qos", func(rate float64) (*lab.Server, error) {
 			server := sh.apache(sh.behind())
 			server.QoS = &peers.QoS{Deny: []peers.RateLimit{sh.fig5Limit(rate)}}
-			return server.Start(sh.lab.Server)
+			return server.Start(sh.rig.Server)
 		}),
 	)
 	got, err := s.sweep(ctx, sh.xs, variants...)

@@ -11,8 +11,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // Figure 6 has the rates that it had then.
@@ -72,7 +72,7 @@ func (p *policed) burstPreferred() load.Closed {
 func (p *policed) buckets() []variant {
 	behind := func(wall func(burst int) firewall) func(context.Context, float64) (outcome, error) {
 		return func(ctx context.Context, x float64) (o outcome, err error) {
-			stop, err := wall(int(x)).Apply(p.lab.Server)
+			stop, err := wall(int(x)).Apply(p.rig.Server)
 			if err != nil {
 				return o, err
 			}
@@ -99,7 +99,7 @@ func (p *policed) buckets() []variant {
 			return p.bursts(ctx)
 		}),
 		p.variant(nftTables, p.alone, behind(func(burst int) firewall {
-			return peers.NFTables{Port: 80, From: middleNet, Rate: burstLimit, Burst: burst, Device: testnet.Dev}
+			return peers.NFTables{Port: 80, From: middleNet, Rate: burstLimit, Burst: burst, Device: lab.Dev}
 		})),
 		p.variant(ipTables, p.alone, behind(func(burst int) firewall {
 			return peers.IPTables{Port: 80, From: middleNet, Rate: burstLimit, Burst: burst}
@@ -109,7 +109,7 @@ func (p *policed) buckets() []variant {
 
 // swap puts another policy in force.
 func (p *policed) swap(ctx context.Context, n *bench.Narthex, policy string) error {
-	path, err := bench.WritePolicy(p.lab.Server, policy)
+	path, err := bench.WritePolicy(p.rig.Server, policy)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const fig9Clients = 100
@@ -31,20 +31,20 @@ func (s *suite) fig9(ctx context.Context) (r *evidence.Result, err error) {
 	}
 	variants := append(sh.unlimited(),
 		sh.policed("Narthex, request rule", sh.fig9Policy),
-		sh.fronted("nginx limit_req", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("nginx limit_req", func(rate float64) (*lab.Server, error) {
 			return goFirst(peers.NginxLimit{
 				Listen: []netip.AddrPort{sh.behind()}, Backlog: backlog, CPUs: sh.ServerCPUs, Origin: sh.web(), LimitReq: limit(rate),
-			}.Start(sh.lab.Server))
+			}.Start(sh.rig.Server))
 		}),
-		sh.fronted("HAProxy stick-table", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("HAProxy stick-table", func(rate float64) (*lab.Server, error) {
 			return goFirst(peers.HAProxy{
 				Listen: []netip.AddrPort{sh.behind()}, Backlog: backlog, CPUs: sh.ServerCPUs, Origin: sh.web(), MaxConn: shopProcesses, Deny: limit(rate),
-			}.Start(sh.lab.Server))
+			}.Start(sh.rig.Server))
 		}),
-		sh.fronted("Apache mod_qos", func(rate float64) (*testnet.Server, error) {
+		sh.fronted("Apache mod_qos", func(rate float64) (*lab.Server, error) {
 			server := sh.apache(sh.behind())
 			server.QoS = &peers.QoS{Deny: limit(rate)}
-			return server.Start(sh.lab.Server)
+			return server.Start(sh.rig.Server)
 		}),
 	)
 	got, err := s.sweep(ctx, sh.xs, variants...)

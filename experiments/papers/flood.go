@@ -12,8 +12,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // spoofedNet is most of the addresses that a flood from everywhere has: 2^29 of them.
@@ -64,7 +64,7 @@ func (s *suite) flood(ctx context.Context) (r *evidence.Result, err error) {
 	if err := p.generate(ctx, spoofedNet, ""); err != nil {
 		return nil, err
 	}
-	wall := peers.NFTables{Port: 80, From: spoofedNet, Rate: floodLimit, Burst: 20, Device: testnet.Dev}
+	wall := peers.NFTables{Port: 80, From: spoofedNet, Rate: floodLimit, Burst: 20, Device: lab.Dev}
 	tables := peers.IPTables{Port: 80, From: spoofedNet, Rate: floodLimit, Burst: 20}
 	variants := []variant{
 		p.variant(unprotected, p.alone, p.flooded),

@@ -25,7 +25,7 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab/reexec"
 )
 
 const timeLimit = 150 * time.Minute // of the whole

@@ -15,9 +15,9 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/generator"
+	"narthex/test/generator"
 )
 
 // policingExperiments are those in which somebody asks for more than the server can do and is limited.
@@ -66,7 +66,7 @@ func (s *suite) policed(purpose string) (*policed, error) {
 // generate starts the stateless generator, which sends nothing yet.
 func (p *policed) generate(ctx context.Context, from netip.Prefix, request string) (err error) {
 	p.greedy, err = generator.Start(ctx, generator.Config{
-		Client: p.lab.Client, Server: p.lab.Server, From: from, To: p.web(), Request: request,
+		Client: p.rig.Client, Server: p.rig.Server, From: from, To: p.web(), Request: request,
 		Rate: -1, CPU: p.ClientCPUs[0], Seed: 1,
 	})
 	return err
@@ -96,13 +96,13 @@ func (p *policed) alone(context.Context) (stop func() error, err error) {
 }
 
 // serveAt starts the server where it is asked, or where a proxy asks it.
-func (p *policed) serveAt(a peers.Apache, at netip.AddrPort) (*testnet.Server, error) {
+func (p *policed) serveAt(a peers.Apache, at netip.AddrPort) (*lab.Server, error) {
 	a.Listen = []netip.AddrPort{at}
-	return p.Serve(a.Start(p.lab.Server))
+	return p.Serve(a.Start(p.rig.Server))
 }
 
 // started is how a variant starts that consists of servers, the one behind first.
-func (p *policed) started(s *testnet.Server, err error) (stop func() error, _ error) {
+func (p *policed) started(s *lab.Server, err error) (stop func() error, _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +129,12 @@ func (p *policed) narthexWith(policy string) protection {
 
 // firewall is a peer in the kernel.
 type firewall interface {
-	Apply(*testnet.Namespace) (stop func() error, err error)
+	Apply(*lab.Namespace) (stop func() error, err error)
 }
 
 // walled is the server with a firewall before it.
 func (p *policed) walled(f firewall) protection {
-	return p.before(func(context.Context) (func() error, error) { return f.Apply(p.lab.Server) })
+	return p.before(func(context.Context) (func() error, error) { return f.Apply(p.rig.Server) })
 }
 
 // before is the server with something in the kernel before it.
@@ -153,7 +153,7 @@ func (p *policed) before(start protection) protection {
 }
 
 // proxy is the server behind a proxy on the same core.
-func (p *policed) proxy(start func() (*testnet.Server, error)) protection {
+func (p *policed) proxy(start func() (*lab.Server, error)) protection {
 	return func(context.Context) (func() error, error) {
 		end, err := p.started(p.serveAt(p.server, p.behind()))
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // priorityExperiments are those in which the more important go first.
@@ -57,7 +57,7 @@ const (
 )
 
 // beside is where a proxy listens that stands before the server.
-func (c *contest) beside() netip.AddrPort { return netip.AddrPortFrom(c.lab.ServerV4, 8081) }
+func (c *contest) beside() netip.AddrPort { return netip.AddrPortFrom(c.rig.ServerV4, 8081) }
 
 // run measures all contenders at a load. They ask at the given address.
 func (c *contest) run(ctx context.Context, target netip.AddrPort, x float64) (o outcome, err error) {
@@ -127,7 +127,7 @@ func (c *contest) policed(name, policy string) variant {
 
 // peer is a proxy that can be started.
 type peer interface {
-	Start(*testnet.Namespace) (*testnet.Server, error)
+	Start(*lab.Namespace) (*lab.Server, error)
 }
 
 // proxied is the server with a proxy before it, on the server's core.
@@ -144,7 +144,7 @@ func (c *contest) proxied(name string, p peer) variant {
 // before starts a proxy. Until stop it is among the workers.
 func (c *contest) before(p peer) (stop func() error, err error) {
 	others := c.Workers
-	s, err := goFirst(p.Start(c.lab.Server))
+	s, err := goFirst(p.Start(c.rig.Server))
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (c *contest) haproxy(maxConn int, priorities ...peers.Priority) peers.HAPro
 // apache starts Apache prefork.
 func (c *contest) apache(a peers.Apache) error {
 	a.Listen, a.Backlog, a.CPUs = []netip.AddrPort{c.web()}, backlog, c.ServerCPUs
-	_, err := c.Serve(a.Start(c.lab.Server))
+	_, err := c.Serve(a.Start(c.rig.Server))
 	return err
 }
 

@@ -12,8 +12,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/peers"
 	"narthex/experiments/internal/trace"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // traceExperiments are those with a preferred client that replays a trace.
@@ -60,7 +60,7 @@ const (
 // 1.3 s, 250 clients ahead of it. A request whose time has come waits for those before it.
 type shop struct {
 	*stage
-	servers []*testnet.Server
+	servers []*lab.Server
 	others  load.Closed
 	able    float64 // requests/s of the server for the others, without the preferred client, at first
 	now     float64 // the same right before a variant
@@ -85,11 +85,11 @@ func (s *suite) newShop(ctx context.Context, id string, clients int, path string
 }
 
 func (sh *shop) open(ctx context.Context) (err error) {
-	server, err := sh.apache(sh.web()).Start(sh.lab.Server)
+	server, err := sh.apache(sh.web()).Start(sh.rig.Server)
 	if err != nil {
 		return err
 	}
-	sh.servers = []*testnet.Server{server}
+	sh.servers = []*lab.Server{server}
 	files := sh.others
 	files.Path = peers.File8K
 	able, err := sh.capacity(ctx, files)
@@ -104,7 +104,7 @@ func (sh *shop) open(ctx context.Context) (err error) {
 	}
 	requests := int(shopDemand * able * sh.length.Seconds())
 	sh.day = trace.Arrivals(trace.Generate(shopSeed, requests), func(trace.Request) string { return peers.File8K })
-	sh.offered = float64(requests) * testnet.FileBytes / 1024 / sh.length.Seconds()
+	sh.offered = float64(requests) * lab.FileBytes / 1024 / sh.length.Seconds()
 	sh.Progress("  the server does %.0f files/s, %.0f requests/s of the others", able, sh.able)
 	return nil
 }

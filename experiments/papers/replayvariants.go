@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // unlimited are the variants in which nobody is limited: each is measured once a round, since the
@@ -45,7 +45,7 @@ func (sh *shop) policed(name string, policy func(rate float64) string) variant {
 			return nil, err
 		}
 		put = func(ctx context.Context, text string) error {
-			path, err := bench.WritePolicy(sh.lab.Server, text)
+			path, err := bench.WritePolicy(sh.rig.Server, text)
 			if err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func (sh *shop) filtered(name string, apply func(rate float64) (stop func() erro
 
 // fronted is a proxy, or a server of its own, that clients ask instead of the server; it starts
 // anew for each rate.
-func (sh *shop) fronted(name string, start func(rate float64) (*testnet.Server, error)) variant {
+func (sh *shop) fronted(name string, start func(rate float64) (*lab.Server, error)) variant {
 	v := variant{name: name, start: sh.gauged}
 	v.measure = func(ctx context.Context, x float64) (o outcome, err error) {
 		rate := sh.rate(x)

@@ -27,14 +27,14 @@ func (st *stage) chains() []variant {
 // chain is a firewall whose rules a program puts in force from a file, and another takes away.
 func (st *stage) chain(name string, xs []float64, text func(rules int) string, apply, remove []string) variant {
 	run := func(args []string) error {
-		if out, err := st.lab.Server.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		if out, err := st.rig.Server.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %.500s", args[0], err, out)
 		}
 		return nil
 	}
 	v := variant{name: name, xs: xs, start: nobody}
 	v.measure = func(ctx context.Context, x float64) (o outcome, err error) {
-		dir, err := st.lab.Server.TempDir("rules")
+		dir, err := st.rig.Server.TempDir("rules")
 		if err != nil {
 			return o, err
 		}

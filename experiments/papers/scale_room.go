@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 // Others wait while gold requests, of which one at a time is let in, are held and released. What
@@ -48,17 +48,17 @@ func (s *suite) scaleWaiting(ctx context.Context) (g *growth, err error) {
 }
 
 func (st *stage) prepareWaiting() error {
-	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(waitBacklog)); err != nil {
+	if err := st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(waitBacklog)); err != nil {
 		return err
 	}
-	if err := st.lab.Server.Sysctl("ipv4/tcp_max_syn_backlog", fmt.Sprint(waitBacklog)); err != nil {
+	if err := st.rig.Server.Sysctl("ipv4/tcp_max_syn_backlog", fmt.Sprint(waitBacklog)); err != nil {
 		return err
 	}
-	cmd := st.lab.Client.Command("ip", "route", "add", st.lab.ServerV4.String(), "dev", testnet.Dev, "rto_min", "30s")
+	cmd := st.rig.Client.Command("ip", "route", "add", st.rig.ServerV4.String(), "dev", lab.Dev, "rto_min", "30s")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("have clients wait before they send again: %w: %s", err, out)
 	}
-	_, err := st.Serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: waitBacklog}))
+	_, err := st.Serve(origin.Start(st.rig.Server, origin.Config{Listen: at(st.rig.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: waitBacklog}))
 	return err
 }
 
@@ -98,7 +98,7 @@ connections:
 	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
 		return o, err
 	}
-	end, err := st.Wait(st.lab, st.middle, int(waiting), waitOpen)
+	end, err := st.Wait(st.rig, st.middle, int(waiting), waitOpen)
 	if err != nil {
 		return o, err
 	}
@@ -124,8 +124,8 @@ func (s *suite) scaleClasses(ctx context.Context) (g *growth, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.Serve(origin.Start(st.lab.Server, origin.Config{
-		Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog,
+	if _, err := st.Serve(origin.Start(st.rig.Server, origin.Config{
+		Listen: at(st.rig.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog,
 	})); err != nil {
 		return nil, err
 	}

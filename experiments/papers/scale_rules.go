@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/test/attack"
 )
 
 // SYNs that are sent per second, by how many rules are gone through for each.
@@ -66,7 +66,7 @@ func (s *suite) scaleConnections(ctx context.Context) (g *growth, err error) {
 
 // swap puts a policy in force and returns how many seconds that took, and the memory in MiB.
 func (st *stage) swap(ctx context.Context, n *bench.Narthex, policy string) (seconds, memory float64, err error) {
-	path, err := bench.WritePolicy(st.lab.Server, policy)
+	path, err := bench.WritePolicy(st.rig.Server, policy)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -98,7 +98,7 @@ func (st *stage) swapped(ctx context.Context, n *bench.Narthex, policy string, m
 // syns measures SYNs that are dropped: the time of the server's core for each in µs, and of
 // programs if there are any.
 func (st *stage) syns(ctx context.Context, rate int, programs bench.Programs) (o outcome, err error) {
-	flood, err := attack.Flood{Link: attack.Over(st.lab), Pace: attack.Pace{Rate: rate, Seed: 1}, From: greedyNet, To: st.web()}.Start(ctx)
+	flood, err := attack.Flood{Link: attack.Over(st.rig), Pace: attack.Pace{Rate: rate, Seed: 1}, From: greedyNet, To: st.web()}.Start(ctx)
 	if err != nil {
 		return o, err
 	}
@@ -144,7 +144,7 @@ func (s *suite) scaleRequests(ctx context.Context) (g *growth, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.Serve(origin.Start(st.lab.Server, origin.Config{Listen: at(st.lab.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog})); err != nil {
+	if _, err := st.Serve(origin.Start(st.rig.Server, origin.Config{Listen: at(st.rig.ServerV4, st.web().Port()), CPUs: st.ServerCPUs, Backlog: backlog})); err != nil {
 		return nil, err
 	}
 	g = &growth{name: "requests", title: "Request rules", axis: "rules", xs: scaleRules}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 const backlog = 4096 // of the servers' listeners
@@ -31,17 +31,17 @@ const addressesEach = 8
 // stage is a lab with a server's namespace on one core and its clients' on the other.
 type stage struct {
 	*suite
-	lab                    *testnet.Lab
+	rig                    *lab.Lab
 	preferred, middle, low []netip.Addr
 	bench.Meters
 }
 
 func (s *suite) stage(purpose string) (st *stage, err error) {
-	lab, err := s.Lab("papers-"+purpose, addressesEach)
+	rig, err := s.Lab("papers-"+purpose, addressesEach)
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: s, lab: lab, preferred: lab.ClientsV4}
+	st = &stage{suite: s, rig: rig, preferred: rig.ClientsV4}
 	if err := st.build(); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -49,34 +49,34 @@ func (s *suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	if st.middle, err = bench.Addresses(st.lab.Client, middleNet, addressesEach); err != nil {
+	if st.middle, err = bench.Addresses(st.rig.Client, middleNet, addressesEach); err != nil {
 		return err
 	}
-	if st.low, err = bench.Addresses(st.lab.Client, lowNet, addressesEach); err != nil {
+	if st.low, err = bench.Addresses(st.rig.Client, lowNet, addressesEach); err != nil {
 		return err
 	}
-	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
+	if err := st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
 		return err
 	}
-	if err := st.lab.Server.Sysctl("ipv4/tcp_max_syn_backlog", fmt.Sprint(backlog)); err != nil {
+	if err := st.rig.Server.Sysctl("ipv4/tcp_max_syn_backlog", fmt.Sprint(backlog)); err != nil {
 		return err
 	}
-	if st.Receiver, err = bench.Receive(st.Bench, st.lab); err != nil {
+	if st.Receiver, err = bench.Receive(st.Bench, st.rig); err != nil {
 		return err
 	}
-	return st.Meters.Open(st.Bench, st.lab)
+	return st.Meters.Open(st.Bench, st.rig)
 }
 
-func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.rig.Close()) }
 
 // web is where the server listens, or the proxy before it; behind is where the server listens then.
-func (st *stage) web() netip.AddrPort    { return bench.Web(st.lab) }
-func (st *stage) behind() netip.AddrPort { return netip.AddrPortFrom(st.lab.ServerV4, 8080) }
+func (st *stage) web() netip.AddrPort    { return bench.Web(st.rig) }
+func (st *stage) behind() netip.AddrPort { return netip.AddrPortFrom(st.rig.ServerV4, 8080) }
 
 // goFirst has a proxy that has started go before the server on their core. Among dozens of busy processes
 // it would otherwise get a share of the core in which it cannot even accept connections: they then wait in
 // the listener's queue, in which there is no order.
-func goFirst(s *testnet.Server, err error) (*testnet.Server, error) {
+func goFirst(s *lab.Server, err error) (*lab.Server, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +92,12 @@ func goFirst(s *testnet.Server, err error) (*testnet.Server, error) {
 
 // narthex starts Narthex with a policy.
 func (st *stage) narthex(ctx context.Context, policy string, flags ...string) (*bench.Narthex, error) {
-	return st.Enforce(ctx, st.lab.Server, policy, flags...)
+	return st.Enforce(ctx, st.rig.Server, policy, flags...)
 }
 
 // from are clients of some addresses. They ask for as long as they are let.
 func (st *stage) from(sources []netip.Addr, path string) load.Client {
-	c := st.Client(st.lab, sources, load.MaxDuration)
+	c := st.Client(st.rig, sources, load.MaxDuration)
 	c.Path = path
 	return c
 }

@@ -12,8 +12,8 @@ import (
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/evidence"
 	"narthex/experiments/internal/peers"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // Who asks in table 3, and how many requests the server has at once.
@@ -79,7 +79,7 @@ func (t *rankedServer) variants() []variant {
 	})
 	ours.ours = true
 	walled := t.ranked(nftTables, t.web(), true, func(_ context.Context, limit float64) (func() error, error) {
-		return peers.NFTables{Port: 80, From: preferredNet, Rate: int(limit), Burst: int(limit), Device: testnet.Dev}.Apply(t.lab.Server)
+		return peers.NFTables{Port: 80, From: preferredNet, Rate: int(limit), Burst: int(limit), Device: lab.Dev}.Apply(t.rig.Server)
 	})
 	walled.xs = tab3Limits[1:]
 	return []variant{unlimited, ours, t.ranked(haproxyClasses, t.behind(), false, t.haproxy), walled}
@@ -142,7 +142,7 @@ func (t *rankedServer) haproxy(_ context.Context, limit float64) (stop func() er
 	if limit > 0 {
 		proxy.Deny = []peers.RateLimit{{Class: peers.Class{From: preferredNet}, Rate: int(limit)}}
 	}
-	h, err := t.Serve(goFirst(proxy.Start(t.lab.Server)))
+	h, err := t.Serve(goFirst(proxy.Start(t.rig.Server)))
 	if err != nil {
 		return nil, err
 	}

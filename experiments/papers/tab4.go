@@ -129,7 +129,7 @@ func (l *limited) policed() variant {
 			return n.Stop, nil
 		},
 		measure: func(ctx context.Context, x float64) (o outcome, err error) {
-			path, err := bench.WritePolicy(l.lab.Server, l.policy(x))
+			path, err := bench.WritePolicy(l.rig.Server, l.policy(x))
 			if err != nil {
 				return o, err
 			}

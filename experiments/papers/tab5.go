@@ -54,7 +54,7 @@ func (s *suite) tab5(ctx context.Context) (r *evidence.Result, err error) {
 	qos := apache
 	qos.Listen, qos.QoS = []netip.AddrPort{st.port(8082)}, &peers.QoS{Deny: []peers.RateLimit{ruled}}
 	for _, a := range []peers.Apache{apache, qos} {
-		if _, err := st.Serve(a.Start(st.lab.Server)); err != nil {
+		if _, err := st.Serve(a.Start(st.rig.Server)); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func (s *suite) tab5(ctx context.Context) (r *evidence.Result, err error) {
 	return tab5Result(got, variants, lengths), nil
 }
 
-func (st *stage) port(n uint16) netip.AddrPort { return netip.AddrPortFrom(st.lab.ServerV4, n) }
+func (st *stage) port(n uint16) netip.AddrPort { return netip.AddrPortFrom(st.rig.ServerV4, n) }
 
 func (st *stage) tab5Variants() []variant {
 	ours := func(rules string) func(context.Context) (func() error, error) {

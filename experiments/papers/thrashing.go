@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/thrash"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const (
@@ -42,8 +42,8 @@ type thrashing struct {
 	settle, length time.Duration // thrashing takes its time
 
 	group   *thrash.Group
-	start   func() ([]*testnet.Server, error) // starts the server, and what is to be before it
-	servers []*testnet.Server
+	start   func() ([]*lab.Server, error) // starts the server, and what is to be before it
+	servers []*lab.Server
 }
 
 func (s *suite) thrashing() (t *thrashing, err error) {
@@ -51,11 +51,11 @@ func (s *suite) thrashing() (t *thrashing, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t = &thrashing{stage: st, path: testnet.CGIPath, settle: 1500 * time.Millisecond, length: 2500 * time.Millisecond}
+	t = &thrashing{stage: st, path: lab.CGIPath, settle: 1500 * time.Millisecond, length: 2500 * time.Millisecond}
 	if s.quick {
 		t.settle, t.length = 1200*time.Millisecond, 1300*time.Millisecond
 	}
-	t.start = func() ([]*testnet.Server, error) {
+	t.start = func() ([]*lab.Server, error) {
 		return only(t.apache(t.web()))
 	}
 	if err := t.build(); err != nil {
@@ -70,29 +70,29 @@ func (t *thrashing) build() (err error) {
 		return err
 	}
 	for addr := t.middle[len(t.middle)-1].Next(); len(t.middle) < thrashSources; addr = addr.Next() {
-		if err := t.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
+		if err := t.rig.Client.AddAddr(lab.Dev, netip.PrefixFrom(addr, 16)); err != nil {
 			return err
 		}
 		t.middle = append(t.middle, addr)
 	}
-	t.group, err = thrash.New(t.lab.Server, "papers", thrashMemory)
+	t.group, err = thrash.New(t.rig.Server, "papers", thrashMemory)
 	return err
 }
 
 // apache starts the server.
-func (t *thrashing) apache(listen netip.AddrPort) (*testnet.Server, error) {
-	return t.lab.Server.StartApache(testnet.ApacheConfig{
-		Listen: []netip.AddrPort{listen}, MPM: testnet.Prefork, Workers: thrash.Workers, Backlog: backlog,
+func (t *thrashing) apache(listen netip.AddrPort) (*lab.Server, error) {
+	return t.rig.Server.StartApache(lab.ApacheConfig{
+		Listen: []netip.AddrPort{listen}, MPM: lab.Prefork, Workers: thrash.Workers, Backlog: backlog,
 		CGI: thrash.Script, CPUs: t.ServerCPUs,
 	})
 }
 
 // only is a list of one server.
-func only(s *testnet.Server, err error) ([]*testnet.Server, error) {
+func only(s *lab.Server, err error) ([]*lab.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []*testnet.Server{s}, nil
+	return []*lab.Server{s}, nil
 }
 
 // variants are what stands before the server, or in it.

@@ -9,7 +9,7 @@ import (
 
 	"narthex/experiments/internal/peers"
 	"narthex/experiments/internal/thrash"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // thrashAtOnce is how many programs peers let in at once: enough to keep the core busy, and with
@@ -32,32 +32,32 @@ func (t *thrashing) peers(able float64) []variant {
 		t.proxied("nginx, limit_conn", peers.NginxLimit{
 			Listen: web, Backlog: backlog, CPUs: t.ServerCPUs, Origin: t.behind(), LimitConn: []peers.ConcurrencyLimit{once},
 		}.Start),
-		t.with("mod_qos, QS_LocRequestLimit", func() ([]*testnet.Server, error) {
+		t.with("mod_qos, QS_LocRequestLimit", func() ([]*lab.Server, error) {
 			return only(peers.Apache{
 				Listen: web, Workers: thrash.Workers, Backlog: backlog, CPUs: t.ServerCPUs, CGI: thrash.Script,
 				QoS: &peers.QoS{Concurrency: []peers.ConcurrencyLimit{once}},
-			}.Start(t.lab.Server))
+			}.Start(t.rig.Server))
 		}),
 	}
 }
 
 // proxied is a proxy before the server. Its programs are not in the group: it does not thrash.
-func (t *thrashing) proxied(name string, proxy func(*testnet.Namespace) (*testnet.Server, error)) variant {
-	return t.with(name, func() ([]*testnet.Server, error) {
+func (t *thrashing) proxied(name string, proxy func(*lab.Namespace) (*lab.Server, error)) variant {
+	return t.with(name, func() ([]*lab.Server, error) {
 		server, err := t.apache(t.behind())
 		if err != nil {
 			return nil, err
 		}
-		front, err := goFirst(proxy(t.lab.Server))
+		front, err := goFirst(proxy(t.rig.Server))
 		if err != nil {
 			return nil, errors.Join(err, server.Close())
 		}
-		return []*testnet.Server{server, front}, nil
+		return []*lab.Server{server, front}, nil
 	})
 }
 
 // with is a variant with servers of its own.
-func (t *thrashing) with(name string, start func() ([]*testnet.Server, error)) variant {
+func (t *thrashing) with(name string, start func() ([]*lab.Server, error)) variant {
 	return variant{name: name, measure: t.at, start: func(context.Context) (func() error, error) {
 		// What has run so far listens where these are to.
 		usual := t.start

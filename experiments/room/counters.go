@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // class is what the waiting room has counted of one class.

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 // Gold clients, one of whom at a time is served, are held and released while bronze requests
@@ -88,10 +88,10 @@ func (b suite) flat(ctx context.Context) (figures []bench.Figure, err error) {
 }
 
 func (st *stage) prepareFlat() error {
-	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(flatBacklog)); err != nil {
+	if err := st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(flatBacklog)); err != nil {
 		return err
 	}
-	cmd := st.lab.Client.Command("ip", "route", "add", st.lab.ServerV4.String(), "dev", testnet.Dev, "rto_min", "30s")
+	cmd := st.rig.Client.Command("ip", "route", "add", st.rig.ServerV4.String(), "dev", lab.Dev, "rto_min", "30s")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("have clients wait before they send again: %w: %s", err, out)
 	}
@@ -128,7 +128,7 @@ func (st *stage) amid(ctx context.Context, waiting int) (programs, work float64,
 	if err := bench.Sleep(ctx, 100*time.Millisecond); err != nil {
 		return 0, 0, "", err
 	}
-	end, err := st.Wait(st.lab, st.bronze, waiting, flatOpen)
+	end, err := st.Wait(st.rig, st.bronze, waiting, flatOpen)
 	if err != nil {
 		return 0, 0, "", err
 	}

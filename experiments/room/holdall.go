@@ -7,8 +7,8 @@ import (
 	"errors"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet/origin"
 )
 
 // holdAllClients are enough for somebody always to wait where holdAllLimit at a time are let

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 const (
@@ -31,7 +31,7 @@ func (b suite) overhead(ctx context.Context) (figures []bench.Figure, err error)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.Serve(st.Nginx(st.lab)); err != nil {
+	if _, err := st.Serve(st.Nginx(st.rig)); err != nil {
 		return nil, err
 	}
 	o := bench.Overhead{
@@ -104,7 +104,7 @@ func (st *stage) programs(ctx context.Context, keepAlive bool) (f bench.Figure, 
 // few are clients none of whom has to wait.
 func (st *stage) few(keepAlive bool) load.Closed {
 	client := st.goldClients()
-	client.Path = testnet.NginxFile
+	client.Path = lab.NginxFile
 	return load.Closed{Client: client, Clients: overheadClients, KeepAlive: keepAlive}
 }
 

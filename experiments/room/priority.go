@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 const (
@@ -196,17 +196,17 @@ const haproxyWork = 100 * time.Microsecond
 // startProxy starts a server with HAProxy before it.
 func (c *contest) startProxy(v variant) error {
 	behind := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 8000+uint16(v))
-	c.proxy[v] = netip.AddrPortFrom(c.lab.ServerV4, 8080+uint16(v))
-	if _, err := c.Serve(origin.Start(c.lab.Server, origin.Config{
+	c.proxy[v] = netip.AddrPortFrom(c.rig.ServerV4, 8080+uint16(v))
+	if _, err := c.Serve(origin.Start(c.rig.Server, origin.Config{
 		Listen: []netip.AddrPort{behind}, Work: haproxyWork, Backlog: backlog, CPUs: c.ServerCPUs,
 		NoKeepAlive: v == haproxy,
 	})); err != nil {
 		return err
 	}
-	_, err := c.Serve(c.lab.Server.StartHAProxy(testnet.HAProxyConfig{
+	_, err := c.Serve(c.rig.Server.StartHAProxy(lab.HAProxyConfig{
 		Listen: []netip.AddrPort{c.proxy[v]}, Backlog: backlog, CPUs: c.ServerCPUs,
 		Origin: behind, MaxConn: inService,
-		Priorities: []testnet.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},
+		Priorities: []lab.HAProxyPriority{{From: netip.MustParsePrefix("10.77.1.0/24"), Priority: -100}},
 	}))
 	return err
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 // Clients that are rejected come again after this; 32 of them make not quite 8,000
@@ -37,7 +37,7 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	nginx := netip.AddrPortFrom(st.lab.ServerV4, 8080)
+	nginx := netip.AddrPortFrom(st.rig.ServerV4, 8080)
 	if _, err := st.Serve(st.limitReq(nginx)); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 			i, target := 0, nginx
 			measure := st.Once
 			if byNarthex {
-				i, target = 1, bench.Web(st.lab)
+				i, target = 1, bench.Web(st.rig)
 				measure = func(ctx context.Context, settle, length time.Duration, clients ...bench.Starter) (*bench.Sample, error) {
 					s, used, err := st.rejectAll(ctx, server.PID(), settle, length, clients...)
 					cpu = 100 * used
@@ -65,7 +65,7 @@ func (b suite) reject(ctx context.Context) (figures []bench.Figure, err error) {
 				}
 			}
 			client := st.bronzeClients()
-			client.Target, client.Path = target, testnet.NginxFile
+			client.Target, client.Path = target, lab.NginxFile
 			s, err := measure(ctx, warmUp, length(), load.Closed{Client: client, Clients: rejectClients, Think: rejectThink})
 			if err != nil {
 				return t.Done(), err
@@ -119,14 +119,14 @@ func (st *stage) rejectAll(ctx context.Context, server int, settle, length time.
 	if err := bench.Sleep(ctx, settle); err != nil {
 		return nil, 0, err
 	}
-	before, err := testnet.ProcessCPU(server)
+	before, err := lab.ProcessCPU(server)
 	if err != nil {
 		return nil, 0, err
 	}
 	if s, err = st.Measure(ctx, c, 0, length); err != nil {
 		return nil, 0, err
 	}
-	after, err := testnet.ProcessCPU(server)
+	after, err := lab.ProcessCPU(server)
 	return s, (after - before).Seconds() / length.Seconds(), err
 }
 
@@ -155,8 +155,8 @@ http {
 `
 
 // limitReq starts an nginx that rejects all requests but one a minute.
-func (st *stage) limitReq(listen netip.AddrPort) (*testnet.Server, error) {
-	dir, err := st.lab.Server.TempDir("limit-req")
+func (st *stage) limitReq(listen netip.AddrPort) (*lab.Server, error) {
+	dir, err := st.rig.Server.TempDir("limit-req")
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (st *stage) limitReq(listen netip.AddrPort) (*testnet.Server, error) {
 	if err := os.WriteFile(conf, fmt.Appendf(nil, limitReqConf, dir, listen, backlog), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := st.lab.Server.Command(testnet.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr")
+	cmd := st.rig.Server.Command(lab.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr")
 	cmd.CPUs = st.ServerCPUs
-	return st.lab.Server.Serve(cmd, listen)
+	return st.rig.Server.Serve(cmd, listen)
 }

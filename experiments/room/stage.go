@@ -9,9 +9,9 @@ import (
 	"net/netip"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 const (
@@ -25,17 +25,17 @@ var bronzeNet = netip.MustParsePrefix("10.77.66.0/24")
 // stage is a lab with a server on one core and gold and bronze clients on the other.
 type stage struct {
 	suite
-	lab    *testnet.Lab
+	rig    *lab.Lab
 	bronze []netip.Addr
 	bench.Meters
 }
 
 func (b suite) stage(purpose string) (st *stage, err error) {
-	lab, err := b.Lab("room-"+purpose, 1)
+	rig, err := b.Lab("room-"+purpose, 1)
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: b, lab: lab}
+	st = &stage{suite: b, rig: rig}
 	if err := st.build(); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -43,22 +43,22 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 }
 
 func (st *stage) build() (err error) {
-	if st.bronze, err = bench.Addresses(st.lab.Client, bronzeNet, bronzeSources); err != nil {
+	if st.bronze, err = bench.Addresses(st.rig.Client, bronzeNet, bronzeSources); err != nil {
 		return err
 	}
-	return st.Meters.Open(st.Bench, st.lab)
+	return st.Meters.Open(st.Bench, st.rig)
 }
 
-func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.rig.Close()) }
 
 // origin starts the server that works.
-func (st *stage) origin(cfg origin.Config) (*testnet.Server, error) {
-	cfg.Listen = []netip.AddrPort{bench.Web(st.lab)}
+func (st *stage) origin(cfg origin.Config) (*lab.Server, error) {
+	cfg.Listen = []netip.AddrPort{bench.Web(st.rig)}
 	cfg.CPUs = st.ServerCPUs
 	if cfg.Backlog == 0 {
 		cfg.Backlog = backlog
 	}
-	return st.Serve(origin.Start(st.lab.Server, cfg))
+	return st.Serve(origin.Start(st.rig.Server, cfg))
 }
 
 // room is a policy with a waiting room.
@@ -86,19 +86,19 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s], class: bronze}
-`, bench.Web(st.lab), r.concurrency, queue, bronze, bronzeNet)
+`, bench.Web(st.rig), r.concurrency, queue, bronze, bronzeNet)
 }
 
 // narthex starts Narthex with a waiting room.
 func (st *stage) narthex(ctx context.Context, r room, flags ...string) (*bench.Narthex, error) {
-	return st.Enforce(ctx, st.lab.Server, st.policy(r), flags...)
+	return st.Enforce(ctx, st.rig.Server, st.policy(r), flags...)
 }
 
 // gold and bronze are clients of the one kind and of the other.
 func (st *stage) goldClients() load.Client {
-	return st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration)
+	return st.Client(st.rig, st.rig.ClientsV4, load.MaxDuration)
 }
 
 func (st *stage) bronzeClients() load.Client {
-	return st.Client(st.lab, st.bronze, load.MaxDuration)
+	return st.Client(st.rig, st.bronze, load.MaxDuration)
 }

@@ -54,8 +54,8 @@ func (k *kept) ask(path string) (status int, err error) {
 func (st *stage) open(ctx context.Context, n int) (all []*kept, err error) {
 	for len(all) < n && ctx.Err() == nil {
 		var conn net.Conn
-		if err := st.lab.Client.Do(func() (err error) {
-			conn, err = net.DialTimeout("tcp", bench.Web(st.lab).String(), 5*time.Second)
+		if err := st.rig.Client.Do(func() (err error) {
+			conn, err = net.DialTimeout("tcp", bench.Web(st.rig).String(), 5*time.Second)
 			return err
 		}); err != nil {
 			return all, err

@@ -125,7 +125,7 @@ func (st *stage) offerNew(ctx context.Context) (*offered, error) { return st.ask
 func (st *stage) serveNew(ctx context.Context) (*offered, error) { return st.ask(ctx, openPath) }
 
 func (st *stage) ask(ctx context.Context, path string) (*offered, error) {
-	client := st.Client(st.lab, st.lab.ClientsV4, time.Duration(*seconds*float64(time.Second)))
+	client := st.Client(st.rig, st.rig.ClientsV4, time.Duration(*seconds*float64(time.Second)))
 	client.Path, client.Record = path, true
 	if err := st.begin(); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 var (
@@ -43,29 +43,29 @@ func main() {
 // stage is a lab with a server on one core and its clients on the other.
 type stage struct {
 	suite
-	lab *testnet.Lab
+	rig *lab.Lab
 	bench.Meters
 	begin func() error // what is measured, if not with the offer
 }
 
 func (b suite) stage(purpose string) (*stage, error) {
-	lab, err := b.Lab("rules-"+purpose, 1)
+	rig, err := b.Lab("rules-"+purpose, 1)
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{suite: b, lab: lab}
+	st := &stage{suite: b, rig: rig}
 	if st.Core, err = bench.NewCore(st.ServerCPUs[0]); err != nil {
-		return nil, errors.Join(err, lab.Close())
+		return nil, errors.Join(err, rig.Close())
 	}
 	return st, nil
 }
 
-func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.lab.Close()) }
+func (st *stage) close() error { return errors.Join(st.Meters.Close(), st.rig.Close()) }
 
 // served is for how long the server's processes have run.
 func (st *stage) served() (sum time.Duration, err error) {
 	for _, pid := range st.Workers {
-		t, err := testnet.ProcessCPU(pid)
+		t, err := lab.ProcessCPU(pid)
 		if err != nil {
 			return 0, err
 		}
@@ -83,6 +83,6 @@ classes:
   - {name: gold, priority: 1}
   - {name: bronze, priority: 2}
 requests:
-%s`, bench.Web(st.lab), *limit, rules)
-	return st.Enforce(ctx, st.lab.Server, text)
+%s`, bench.Web(st.rig), *limit, rules)
+	return st.Enforce(ctx, st.rig.Server, text)
 }

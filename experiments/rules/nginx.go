@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const nginxConf = `
@@ -38,8 +38,8 @@ http {
 `
 
 // nginx starts a server of 8 KB at each of the paths.
-func (st *stage) nginx(paths ...string) (*testnet.Server, error) {
-	dir, err := st.lab.Server.TempDir("nginx")
+func (st *stage) nginx(paths ...string) (*lab.Server, error) {
+	dir, err := st.rig.Server.TempDir("nginx")
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +48,16 @@ func (st *stage) nginx(paths ...string) (*testnet.Server, error) {
 		return nil, err
 	}
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, bench.Web(st.lab), most*10/8), 0o600); err != nil {
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, bench.Web(st.rig), most*10/8), 0o600); err != nil {
 		return nil, err
 	}
 	for _, path := range paths {
 		file := filepath.Join(dir, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, testnet.FileContent(), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, lab.FileContent(), 0o600)); err != nil {
 			return nil, err
 		}
 	}
-	cmd := st.lab.Server.Command(testnet.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr")
+	cmd := st.rig.Server.Command(lab.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr")
 	cmd.CPUs = st.ServerCPUs
-	return st.lab.Server.Serve(cmd, bench.Web(st.lab))
+	return st.rig.Server.Serve(cmd, bench.Web(st.rig))
 }

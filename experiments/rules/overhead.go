@@ -75,7 +75,7 @@ func (st *stage) slice(ctx context.Context, keepAlive bool) (cost, others float6
 
 // visit starts clients, and gives them time to settle before what they do next is counted.
 func (st *stage) visit(ctx context.Context, keepAlive bool) (*bench.Crowd, error) {
-	client := st.Client(st.lab, st.lab.ClientsV4, load.MaxDuration)
+	client := st.Client(st.rig, st.rig.ClientsV4, load.MaxDuration)
 	client.Path = longPath
 	c, err := bench.Gather(ctx, load.Closed{Client: client, Clients: clients, KeepAlive: keepAlive})
 	if err != nil {

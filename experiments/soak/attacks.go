@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/testnet/attack"
+	"narthex/test/attack"
 )
 
 // hostile is one kind of attack. It returns nil without an error where it makes no sense.
@@ -98,7 +98,7 @@ var hostiles = []hostile{
 			return nil, nil
 		}
 		return attack.Forgery{
-			Link: attack.Over(a.lab.Lab), Pace: attack.Pace{Rate: forgedRate, Seed: a.rng.Uint64()},
+			Link: attack.Over(a.rig.Lab), Pace: attack.Pace{Rate: forgedRate, Seed: a.rng.Uint64()},
 			Kind: attack.Kind(a.rng.IntN(attack.Kinds)), Aim: aims[a.rng.IntN(len(aims))], Victims: victims,
 		}.Start(ctx)
 	}},
@@ -115,7 +115,7 @@ var aims = []attack.Aim{attack.Blind, attack.Inside, attack.Outside}
 
 // crowd are attackers with kernels.
 func (a *aim) crowd(clients int) attack.Crowd {
-	c := attack.Crowd{NS: a.lab.Client, To: a.to, Clients: clients, Seed: a.rng.Uint64()}
+	c := attack.Crowd{NS: a.rig.Client, To: a.to, Clients: clients, Seed: a.rng.Uint64()}
 	last := classes[len(classes)-1]
 	for i := range byte(addressesEach) {
 		if a.to.Addr().Is4() {
@@ -134,7 +134,7 @@ func (a *aim) flood(complete bool, request string) attack.Flood {
 		from = netip.MustParsePrefix("2001:db8:18::/48")
 	}
 	return attack.Flood{
-		Link: attack.Over(a.lab.Lab), Pace: attack.Pace{Rate: floodRate, Seed: a.rng.Uint64()},
+		Link: attack.Over(a.rig.Lab), Pace: attack.Pace{Rate: floodRate, Seed: a.rng.Uint64()},
 		From: from, To: a.to, IdleConnects: complete, Request: request,
 	}
 }
@@ -142,8 +142,8 @@ func (a *aim) flood(complete bool, request string) attack.Flood {
 // attack makes one attack after the other until the context ends.
 func (w *world) attack(ctx context.Context, rng *rand.Rand) error {
 	for sleep(ctx, time.Duration(rng.Int64N(int64(2*time.Second)))) == nil {
-		h, s := w.hostiles[rng.IntN(len(w.hostiles))], w.lab.services[rng.IntN(len(w.lab.services))]
-		a := &aim{world: w, service: s, to: w.lab.at(s, rng.IntN(2) == 0), rng: rng}
+		h, s := w.hostiles[rng.IntN(len(w.hostiles))], w.rig.services[rng.IntN(len(w.rig.services))]
+		a := &aim{world: w, service: s, to: w.rig.at(s, rng.IntN(2) == 0), rng: rng}
 		length := time.Second + time.Duration(rng.Int64N(int64(6*time.Second)))
 		run, err := h.start(ctx, a)
 		if now := time.Now(); err != nil && w.ledger.isExcused(nil, now, now, false) {
@@ -192,10 +192,10 @@ var oddHeads = []string{
 // odd is a visit of an attacker who sends such a head, and a proper request behind it.
 func (w *world) odd(ctx context.Context, rng *rand.Rand) error {
 	for sleep(ctx, time.Duration(rng.Int64N(int64(100*time.Millisecond)))) == nil {
-		s := w.lab.services[rng.IntN(len(w.lab.services))]
+		s := w.rig.services[rng.IntN(len(w.rig.services))]
 		last := classes[len(classes)-1]
 		text := oddHeads[rng.IntN(len(oddHeads))] + "GET /f/100 HTTP/1.1\r\nHost: a\r\n\r\n"
-		conn, err := attack.Dial(ctx, w.lab.Client, last.v4(byte(rng.IntN(addressesEach))), w.lab.at(s, false))
+		conn, err := attack.Dial(ctx, w.rig.Client, last.v4(byte(rng.IntN(addressesEach))), w.rig.at(s, false))
 		if err != nil {
 			continue // they are not those whose connections must come about
 		}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet/attack"
+	"narthex/test/attack"
 )
 
 // counted is a connection that counts its bytes.
@@ -39,7 +39,7 @@ func (v *visit) numbers() (err error) {
 // victim is the connection as somebody sees it who guesses well.
 func (v *visit) victim() attack.Victim {
 	return attack.Victim{
-		From: v.from, To: v.lab.at(v.service, v.v6),
+		From: v.from, To: v.rig.at(v.service, v.v6),
 		Next: v.seq + v.raw.sent.Load(), Ack: v.ack + v.raw.received.Load(),
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 )
 
@@ -87,7 +87,7 @@ func (w *world) end(ctx context.Context) (*ending, error) {
 	if _, err := w.narthex.Swap(ctx, w.policy); err != nil {
 		return nil, err
 	}
-	for _, s := range w.lab.services {
+	for _, s := range w.rig.services {
 		took, err := w.next(ctx, s)
 		if err != nil {
 			w.ledger.fault("%s did not answer the next request: %v", s.name, err)
@@ -199,7 +199,7 @@ func (w *world) addClass(e *ending, service string, c api.RoomClassStatus) {
 // next asks a service once more and returns how long that takes, connection included.
 func (w *world) next(ctx context.Context, s *service) (time.Duration, error) {
 	begun := time.Now()
-	v := &visit{ctx: ctx, rng: rand.New(rand.NewPCG(*seed, 1)), lab: w.lab, service: s, class: classes[0], began: begun}
+	v := &visit{ctx: ctx, rng: rand.New(rand.NewPCG(*seed, 1)), rig: w.rig, service: s, class: classes[0], began: begun}
 	if err := v.dial(); err != nil {
 		return 0, err
 	}
@@ -226,18 +226,18 @@ func (w *world) next(ctx context.Context, s *service) (time.Duration, error) {
 func (w *world) forgotten(ctx context.Context, e *ending) error {
 	// Attackers' connections that have no client any more end sooner.
 	for name, value := range map[string]string{"ipv4/tcp_orphan_retries": "2", "ipv4/tcp_fin_timeout": "5"} {
-		if err := w.lab.Server.Sysctl(name, value); err != nil {
+		if err := w.rig.Server.Sysctl(name, value); err != nil {
 			return err
 		}
 	}
-	for _, s := range w.lab.services {
+	for _, s := range w.rig.services {
 		if err := s.server.Close(); err != nil {
 			return err
 		}
 	}
 	w.Progress("  the servers have stopped")
 	err := w.until(ctx, closeLimit, func() (bool, error) {
-		err := w.lab.Server.Do(func() (err error) {
+		err := w.rig.Server.Do(func() (err error) {
 			e.sockets, err = sockets()
 			return err
 		})
@@ -348,7 +348,7 @@ func (w *world) figures(e *ending) []bench.Figure {
 		faults,
 	}
 	all[7].Note, all[8].Note = w.attacks.String(), w.done.String()
-	for _, s := range w.lab.services {
+	for _, s := range w.rig.services {
 		all = append(all, figure("answers of "+s.name, "", bench.AtLeast(1), float64(w.ledger.answers[s.name])))
 	}
 	if e == nil {

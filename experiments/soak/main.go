@@ -47,7 +47,7 @@ func soak(b *bench.Bench, ctx context.Context) (figures []bench.Figure, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.lab.Close()) }()
+	defer func() { err = errors.Join(err, w.rig.Close()) }()
 	b.Progress("seed %d, for %v", *seed, *length)
 	before, err := w.memory()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 const (
@@ -26,19 +26,19 @@ type watched struct {
 // monitor looks how things are until the context ends.
 func (w *world) monitor(ctx context.Context) {
 	state := map[string]*watched{}
-	for _, s := range w.lab.services {
+	for _, s := range w.rig.services {
 		state[s.name] = &watched{}
 	}
 	for last := time.Now(); sleep(ctx, every) == nil; last = time.Now() {
 		if time.Since(last) > asleep {
 			w.slept.Add(1)
-			for _, s := range w.lab.services {
+			for _, s := range w.rig.services {
 				s.pace.step()
 				state[s.name].idle = time.Time{}
 			}
 		}
 		status, err := w.narthexStatus(ctx)
-		for i, s := range w.lab.services {
+		for i, s := range w.rig.services {
 			at := state[s.name]
 			if err != nil {
 				at.idle = time.Time{} // a daemon that is not there says nothing

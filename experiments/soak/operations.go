@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // operation is something that an operator does, or that happens to a machine.
@@ -68,7 +68,7 @@ func (w *world) reload(ctx context.Context, rng *rand.Rand) error {
 
 // set changes a limit.
 func (w *world) set(ctx context.Context, rng *rand.Rand) error {
-	s := w.lab.services[rng.IntN(len(w.lab.services))]
+	s := w.rig.services[rng.IntN(len(w.rig.services))]
 	path, value := "services."+s.name+".concurrency", fmt.Sprint(1+rng.IntN(8))
 	switch rng.IntN(5) {
 	case 0:
@@ -99,17 +99,17 @@ func (w *world) link(ctx context.Context, rng *rand.Rand) error {
 	// Who connects meanwhile hears that there is no way.
 	endConnects := w.ledger.excuse(nil, true, 0)
 	defer endConnects()
-	ns := []*testnet.Namespace{w.lab.Client, w.lab.Server}[rng.IntN(2)]
-	if err := ns.SetDown(testnet.Dev); err != nil {
+	ns := []*lab.Namespace{w.rig.Client, w.rig.Server}[rng.IntN(2)]
+	if err := ns.SetDown(lab.Dev); err != nil {
 		return err
 	}
 	err := sleep(ctx, time.Duration(50+rng.IntN(400))*time.Millisecond)
-	return errors.Join(err, ns.SetUp(testnet.Dev))
+	return errors.Join(err, ns.SetUp(lab.Dev))
 }
 
 // restart stops a server with all its connections and starts it again.
 func (w *world) restart(_ context.Context, rng *rand.Rand) error {
-	s := w.lab.services[rng.IntN(len(w.lab.services))]
+	s := w.rig.services[rng.IntN(len(w.rig.services))]
 	end := w.ledger.excuse(s, true, 2*time.Second)
 	defer end()
 	w.history.note("of %s", s.name)
@@ -117,7 +117,7 @@ func (w *world) restart(_ context.Context, rng *rand.Rand) error {
 		return err
 	}
 	var err error
-	s.server, err = s.start(w.lab, s)
+	s.server, err = s.start(w.rig, s)
 	return err
 }
 
@@ -136,7 +136,7 @@ const limit = 3
 
 func (w *world) firstPolicy() policy {
 	p := policy{queue: 1000, wait: 4 * time.Second}
-	for range w.lab.services {
+	for range w.rig.services {
 		p.concurrency, p.shadow = append(p.concurrency, limit), append(p.shadow, false)
 	}
 	return p
@@ -148,7 +148,7 @@ func (w *world) otherPolicy(rng *rand.Rand) policy {
 	for i := range p.concurrency {
 		p.concurrency[i] = []int{0, 1, 2, 3, 4, 8, 50}[rng.IntN(7)]
 		p.shadow[i] = rng.IntN(12) == 0
-		if w.lab.services[i].frail {
+		if w.rig.services[i].frail {
 			p.concurrency[i], p.shadow[i] = max(1, p.concurrency[i]), false
 		}
 	}
@@ -192,10 +192,10 @@ func (p policy) text(services []*service) string {
 // writePolicy replaces the policy file at once.
 func (w *world) writePolicy(p policy) error {
 	next := w.policy + "~"
-	if err := os.WriteFile(next, []byte(p.text(w.lab.services)), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(p.text(w.rig.services)), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(next, w.policy)
 }
 
-func (w *world) policyFile() string { return filepath.Join(w.lab.dir, "policy.yaml") }
+func (w *world) policyFile() string { return filepath.Join(w.rig.dir, "policy.yaml") }

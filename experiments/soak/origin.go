@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
 )
 
 // origin is a server of ours, in a process of its own. Over HTTP it has the files, and
@@ -60,7 +60,7 @@ func init() {
 }
 
 // startOrigin starts one and waits until it accepts connections.
-func (l *lab) startOrigin(s *service, o origin) (*testnet.Server, error) {
+func (l *rig) startOrigin(s *service, o origin) (*lab.Server, error) {
 	o.Listen, o.Seed = l.listens(s), l.seed
 	program, env, err := reexec.Command("soak-origin", o)
 	if err != nil {
@@ -88,7 +88,7 @@ func (o origin) run() error {
 		server := &http.Server{Handler: o, ErrorLog: log.New(io.Discard, "", 0), ReadTimeout: 20 * time.Second}
 		serve = server.Serve
 		if o.TLS {
-			cert, key, err := testnet.Certificate()
+			cert, key, err := lab.Certificate()
 			if err != nil {
 				return err
 			}

@@ -129,7 +129,7 @@ func (v *visit) lines() error {
 // echoLines has bytes come back, the last of them after a pause.
 func (v *visit) echoLines(name string) error {
 	size := 1 + v.rng.IntN(30_000)
-	b := append(fmt.Appendf(nil, "echo %d\n", size), take(v.lab.seed, name, size)...)
+	b := append(fmt.Appendf(nil, "echo %d\n", size), take(v.rig.seed, name, size)...)
 	if err := v.sendSlowly(b, 1+v.rng.IntN(3), 400*time.Millisecond); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"text/template"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // sizes are those of the files that all servers have, at /f/SIZE.
@@ -34,7 +34,7 @@ func writeFiles(dir string, seed uint64) error {
 	return os.MkdirAll(filepath.Join(dir, "put", "put"), 0o755)
 }
 
-// The servers answer also to uploads, which those of package testnet do not: nginx keeps
+// The servers answer also to uploads, which those of package lab do not: nginx keeps
 // what is PUT below /put, Apache answers a POST to /echo with its body.
 var (
 	nginxConf = template.Must(template.New("nginx.conf").Parse(`
@@ -111,20 +111,20 @@ DocumentRoot {{.Dir}}/html
 const apacheWorkers = 192
 
 // startNginx and startApache start servers in front of the files in the folder.
-func (l *lab) startNginx(s *service) (*testnet.Server, error) {
-	return l.distribution(s, testnet.NginxBinary, nginxConf, func(dir, conf string) []string {
+func (l *rig) startNginx(s *service) (*lab.Server, error) {
+	return l.distribution(s, lab.NginxBinary, nginxConf, func(dir, conf string) []string {
 		return []string{"-p", dir, "-c", conf, "-e", "stderr"}
 	})
 }
 
-func (l *lab) startApache(s *service) (*testnet.Server, error) {
+func (l *rig) startApache(s *service) (*lab.Server, error) {
 	return l.distribution(s, "/usr/sbin/apache2", apacheConf, func(dir, conf string) []string {
 		return []string{"-DFOREGROUND", "-d", dir, "-f", conf}
 	})
 }
 
 // distribution starts one of the distribution's servers.
-func (l *lab) distribution(s *service, program string, conf *template.Template, args func(dir, conf string) []string) (*testnet.Server, error) {
+func (l *rig) distribution(s *service, program string, conf *template.Template, args func(dir, conf string) []string) (*lab.Server, error) {
 	path := filepath.Join(l.dir, s.name+".conf")
 	file, err := os.Create(path)
 	if err != nil {
@@ -147,6 +147,6 @@ func (l *lab) distribution(s *service, program string, conf *template.Template, 
 }
 
 // listens are the addresses of a service.
-func (l *lab) listens(s *service) []netip.AddrPort {
+func (l *rig) listens(s *service) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(l.ServerV4, s.port), netip.AddrPortFrom(l.ServerV6, s.port)}
 }

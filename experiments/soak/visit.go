@@ -38,7 +38,7 @@ type kind struct {
 type visit struct {
 	ctx     context.Context
 	rng     *rand.Rand
-	lab     *lab
+	rig     *rig
 	service *service
 	class   class
 	kind    string
@@ -76,8 +76,8 @@ func (v *visit) dial() error {
 	}
 	d.SetMultipathTCP(v.mptcp)
 	v.service.pace.begin()
-	err := v.lab.Client.Do(func() error {
-		conn, err := d.DialContext(v.ctx, "tcp", v.lab.at(v.service, v.v6).String())
+	err := v.rig.Client.Do(func() error {
+		conn, err := d.DialContext(v.ctx, "tcp", v.rig.at(v.service, v.v6).String())
 		if err == nil {
 			v.raw = &counted{TCPConn: conn.(*net.TCPConn)}
 		}
@@ -190,7 +190,7 @@ func (v *visit) step(int) {
 // head is a request up to its body.
 func (v *visit) head(method, path string, fields ...string) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, v.lab.at(v.service, v.v6))
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, v.rig.at(v.service, v.v6))
 	if v.rng.IntN(4) == 0 { // so much that it does not fit into one segment, sometimes
 		fmt.Fprintf(&b, "Cookie: c=%s\r\n", strings.Repeat("narthex-", v.rng.IntN(400)))
 	}
@@ -259,7 +259,7 @@ func (v *visit) body(method, name string, size int) error {
 
 // bytes reads a body, or bytes that go on.
 func (v *visit) bytes(r io.Reader, name string, size int, whole bool) error {
-	if err := check(r, v.lab.seed, name, size, v.step); err != nil || !whole {
+	if err := check(r, v.rig.seed, name, size, v.step); err != nil || !whole {
 		return err
 	}
 	if n, err := io.Copy(io.Discard, r); n > 0 {
@@ -284,7 +284,7 @@ func (v *visit) ends() error {
 
 // client makes visits until the context ends, or until it is to begin no more.
 type client struct {
-	lab    *lab
+	rig    *rig
 	ledger *ledger
 	live   *live
 	rng    *rand.Rand
@@ -292,7 +292,7 @@ type client struct {
 }
 
 func (w *world) newClient(number int) *client {
-	return &client{lab: w.lab, ledger: w.ledger, live: &w.live, number: number, rng: rand.New(rand.NewPCG(w.lab.seed, uint64(number)))}
+	return &client{rig: w.rig, ledger: w.ledger, live: &w.live, number: number, rng: rand.New(rand.NewPCG(w.rig.seed, uint64(number)))}
 }
 
 func (c *client) run(ctx, begin context.Context) {
@@ -315,10 +315,10 @@ func (c *client) run(ctx, begin context.Context) {
 // they are the same with the same seed, whatever happens.
 func (c *client) next(ctx context.Context, i int) *visit {
 	rng := rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
-	s := c.lab.services[rng.IntN(len(c.lab.services))]
+	s := c.rig.services[rng.IntN(len(c.rig.services))]
 	k := choose(rng, s.hasKinds)
 	return &visit{
-		ctx: ctx, rng: rng, lab: c.lab, service: s, kind: k.name,
+		ctx: ctx, rng: rng, rig: c.rig, service: s, kind: k.name,
 		class: classes[rng.IntN(len(classes))],
 		v6:    rng.IntN(2) == 0,
 		name:  fmt.Sprintf("%d-%d", c.number, i),

@@ -128,7 +128,7 @@ func (v *visit) download() error {
 	if err != nil {
 		return err
 	}
-	return check(resp.Body, v.lab.seed, fileName(size), size, func(n int) {
+	return check(resp.Body, v.rig.seed, fileName(size), size, func(n int) {
 		v.step(n)
 		if v.rng.IntN(20) == 0 {
 			v.pause(50 * time.Millisecond)
@@ -202,7 +202,7 @@ func (u upload) head(v *visit, method, path string) []byte {
 
 // wire is the body as it is sent.
 func (u upload) wire(v *visit) []byte {
-	body := take(v.lab.seed, u.name, u.size)
+	body := take(v.rig.seed, u.name, u.size)
 	if !u.chunked {
 		return body
 	}
@@ -358,7 +358,7 @@ func (v *visit) connect() error {
 func (v *visit) tunnel() error {
 	for i := range 1 + v.rng.IntN(6) {
 		name, size := fmt.Sprintf("%s-%d", v.name, i), 1+v.rng.IntN(3000)
-		if err := v.send(take(v.lab.seed, name, size)); err != nil {
+		if err := v.send(take(v.rig.seed, name, size)); err != nil {
 			return err
 		}
 		_ = v.conn.SetReadDeadline(time.Now().Add(silenceLimit))

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // world is all that there is.
 type world struct {
 	*bench.Bench
-	lab        *lab
+	rig        *rig
 	ledger     *ledger
 	live       live
 	hostiles   []hostile
@@ -66,15 +66,15 @@ func newWorld(ctx context.Context, b *bench.Bench) (w *world, err error) {
 	w = &world{Bench: b, ledger: newLedger()}
 	w.hostiles = slices.DeleteFunc(slices.Clone(hostiles), func(h hostile) bool { return left(h.name) })
 	w.operations = slices.DeleteFunc(slices.Clone(operations), func(o operation) bool { return left(o.name) })
-	if w.lab, err = newLab(*seed, all); err != nil {
+	if w.rig, err = newRig(*seed, all); err != nil {
 		return nil, err
 	}
 	w.policy = w.policyFile()
 	if err = w.writePolicy(w.firstPolicy()); err == nil {
-		w.narthex, err = b.Start(ctx, w.lab.Server, w.policy)
+		w.narthex, err = b.Start(ctx, w.rig.Server, w.policy)
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.lab.Close())
+		return nil, errors.Join(err, w.rig.Close())
 	}
 	return w, nil
 }

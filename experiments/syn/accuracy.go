@@ -40,24 +40,24 @@ func (b suite) accuracy(ctx context.Context) ([]bench.Figure, error) {
 }
 
 func (b suite) accuracyPer(ctx context.Context, per string) (figures []bench.Figure, err error) {
-	lab, err := b.Lab("accuracy", 1)
+	rig, err := b.Lab("accuracy", 1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	if _, err := b.Nginx(lab); err != nil {
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	if _, err := b.Nginx(rig); err != nil {
 		return nil, err
 	}
-	policy, err := writePolicy(lab, "", fmt.Sprintf("  - {name: limited, rate: %d/s, burst: %d, per: %s}\n",
+	policy, err := writePolicy(rig, "", fmt.Sprintf("  - {name: limited, rate: %d/s, burst: %d, per: %s}\n",
 		accuracyRate, accuracyBurst, per))
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.Start(ctx, lab.Server, policy)
+	n, err := b.Start(ctx, rig.Server, policy)
 	if err != nil {
 		return nil, err
 	}
-	client := b.client(lab, 0, pick(10*time.Second, 3*time.Second)+accuracyInterval/2)
+	client := b.client(rig, 0, pick(10*time.Second, 3*time.Second)+accuracyInterval/2)
 	client.ConnectTimeout, client.Record = load.OneSYN, true
 	run, err := load.Open{Client: client, Rate: accuracyOffered, ConnectOnly: true}.Start(ctx)
 	if err != nil {

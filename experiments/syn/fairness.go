@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 const (
@@ -67,26 +67,26 @@ func (b suite) fairness(ctx context.Context) ([]bench.Figure, error) {
 
 func (b suite) fair(ctx context.Context, c fairCase) (f bench.Figure, err error) {
 	f = bench.Figure{What: c.what, Wanted: bench.AtLeast(0.98)}
-	lab, err := b.Lab("fairness", 2)
+	rig, err := b.Lab("fairness", 2)
 	if err != nil {
 		return f, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	if _, err := origin.Start(lab.Server, origin.Config{
-		Listen: []netip.AddrPort{bench.Web(lab)}, Work: fairWork, Workers: 50, CPUs: b.ServerCPUs,
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	if _, err := origin.Start(rig.Server, origin.Config{
+		Listen: []netip.AddrPort{bench.Web(rig)}, Work: fairWork, Workers: 50, CPUs: b.ServerCPUs,
 	}); err != nil {
 		return f, err
 	}
-	policy, err := writePolicy(lab, "", c.rules)
+	policy, err := writePolicy(rig, "", c.rules)
 	if err != nil {
 		return f, err
 	}
-	if _, err := b.Start(ctx, lab.Server, policy); err != nil {
+	if _, err := b.Start(ctx, rig.Server, policy); err != nil {
 		return f, err
 	}
 	var alone, together []float64
 	for i := range pick(7, 3) {
-		rates, err := b.fairPair(ctx, lab, c, i%2 == 1)
+		rates, err := b.fairPair(ctx, rig, c, i%2 == 1)
 		if err != nil {
 			return f, err
 		}
@@ -100,13 +100,13 @@ func (b suite) fair(ctx context.Context, c fairCase) (f bench.Figure, err error)
 
 // fairPair measures the second client alone and together with the first, or the other way
 // round, so that a drift weighs on both.
-func (b suite) fairPair(ctx context.Context, lab *testnet.Lab, c fairCase, togetherFirst bool) (rates [2]float64, err error) {
+func (b suite) fairPair(ctx context.Context, rig *lab.Lab, c fairCase, togetherFirst bool) (rates [2]float64, err error) {
 	order := []int{0, 1}
 	if togetherFirst {
 		order = []int{1, 0}
 	}
 	for _, together := range order {
-		if rates[together], err = b.fairOnce(ctx, lab, c, together == 1); err != nil {
+		if rates[together], err = b.fairOnce(ctx, rig, c, together == 1); err != nil {
 			return rates, err
 		}
 	}
@@ -114,13 +114,13 @@ func (b suite) fairPair(ctx context.Context, lab *testnet.Lab, c fairCase, toget
 }
 
 // fairOnce returns the requests/s of the second client.
-func (b suite) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, together bool) (float64, error) {
+func (b suite) fairOnce(ctx context.Context, rig *lab.Lab, c fairCase, together bool) (float64, error) {
 	const warmUp = 300 * time.Millisecond
 	measured := pick(1700*time.Millisecond, 1200*time.Millisecond)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if together {
-		first := b.client(lab, 0, warmUp+measured+time.Second)
+		first := b.client(rig, 0, warmUp+measured+time.Second)
 		first.ConnectTimeout = load.OneSYN
 		run, err := load.Open{Client: first, Rate: fairOffered, ConnectOnly: true}.Start(ctx)
 		if err != nil {
@@ -131,7 +131,7 @@ func (b suite) fairOnce(ctx context.Context, lab *testnet.Lab, c fairCase, toget
 			<-run.Done()
 		}()
 	}
-	run, err := c.second(b, b.client(lab, 1, warmUp+measured+time.Second)).Start(ctx)
+	run, err := c.second(b, b.client(rig, 1, warmUp+measured+time.Second)).Start(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // lifecycle times what a large policy makes slow. Each time is that of a whole command as
 // a user sees it.
 func (b suite) lifecycle(ctx context.Context) (figures []bench.Figure, err error) {
-	lab, err := b.Lab("lifecycle", 1)
+	rig, err := b.Lab("lifecycle", 1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	policies, err := twoPolicies(lab)
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	policies, err := twoPolicies(rig)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (b suite) lifecycle(ctx context.Context) (figures []bench.Figure, err error
 			return nil, err
 		}
 		checks.Samples = append(checks.Samples, time.Since(begun).Seconds())
-		n, err := b.Start(ctx, lab.Server, policies[i%2])
+		n, err := b.Start(ctx, rig.Server, policies[i%2])
 		if err != nil {
 			return nil, err
 		}
@@ -47,9 +47,9 @@ func (b suite) lifecycle(ctx context.Context) (figures []bench.Figure, err error
 }
 
 // twoPolicies writes two large policies that have in common only the rule for everyone.
-func twoPolicies(lab *testnet.Lab) (paths [2]string, err error) {
+func twoPolicies(rig *lab.Lab) (paths [2]string, err error) {
 	for i := range paths {
-		if paths[i], err = largePolicy(lab, uint64(i)+1); err != nil {
+		if paths[i], err = largePolicy(rig, uint64(i)+1); err != nil {
 			return paths, err
 		}
 	}

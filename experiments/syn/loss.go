@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // lossRate is the rate of connections during the reloads, each with a request.
@@ -18,32 +18,32 @@ const lossRate = 3000
 // loss reloads again and again under load. A client waits for its connection no longer
 // than it takes until its SYN is repeated, so that one lost SYN is one lost connection.
 func (b suite) loss(ctx context.Context) (figures []bench.Figure, err error) {
-	lab, err := b.Lab("loss", 8)
+	rig, err := b.Lab("loss", 8)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	if _, err := b.Nginx(lab); err != nil {
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	if _, err := b.Nginx(rig); err != nil {
 		return nil, err
 	}
-	policies, err := twoPolicies(lab)
+	policies, err := twoPolicies(rig)
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.Start(ctx, lab.Server, policies[0])
+	n, err := b.Start(ctx, rig.Server, policies[0])
 	if err != nil {
 		return nil, err
 	}
-	overflowsBefore, err := bench.ListenDrops(lab.Server)
+	overflowsBefore, err := bench.ListenDrops(rig.Server)
 	if err != nil {
 		return nil, err
 	}
 	reloads := pick(100, 20)
-	took, report, err := b.reloadUnderLoad(ctx, lab, n, policies, reloads)
+	took, report, err := b.reloadUnderLoad(ctx, rig, n, policies, reloads)
 	if err != nil {
 		return nil, err
 	}
-	overflows, err := bench.ListenDrops(lab.Server)
+	overflows, err := bench.ListenDrops(rig.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +52,11 @@ func (b suite) loss(ctx context.Context) (figures []bench.Figure, err error) {
 
 // reloadUnderLoad returns how long the reloads took in seconds, and what became of the
 // connections meanwhile.
-func (b suite) reloadUnderLoad(ctx context.Context, lab *testnet.Lab, n *bench.Narthex, policies [2]string, reloads int) ([]float64, *load.Report, error) {
+func (b suite) reloadUnderLoad(ctx context.Context, rig *lab.Lab, n *bench.Narthex, policies [2]string, reloads int) ([]float64, *load.Report, error) {
 	loading, end := context.WithCancel(ctx)
 	defer end()
-	client := b.client(lab, 0, load.MaxDuration)
-	client.Sources, client.Path, client.ConnectTimeout = lab.ClientsV4, testnet.NginxFile, load.OneSYN
+	client := b.client(rig, 0, load.MaxDuration)
+	client.Sources, client.Path, client.ConnectTimeout = rig.ClientsV4, lab.NginxFile, load.OneSYN
 	run, err := load.Open{Client: client, Rate: lossRate, MaxOpen: 16384}.Start(loading)
 	if err != nil {
 		return nil, nil, err

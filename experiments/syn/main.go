@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // suite is what all parts share.
@@ -50,6 +50,6 @@ func pick[T any](normal, quickly T) T {
 }
 
 // client is one of the lab's clients.
-func (b suite) client(lab *testnet.Lab, n int, duration time.Duration) load.Client {
-	return b.Client(lab, []netip.Addr{lab.ClientsV4[n]}, duration)
+func (b suite) client(rig *lab.Lab, n int, duration time.Duration) load.Client {
+	return b.Client(rig, []netip.Addr{rig.ClientsV4[n]}, duration)
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const (
@@ -24,21 +24,21 @@ const (
 // memory is what a large policy and many sources take. The sources are half IPv4
 // addresses, half IPv6 prefixes, and each sends one SYN; no server need answer.
 func (b suite) memory(ctx context.Context) (figures []bench.Figure, err error) {
-	lab, err := b.Lab("memory", 1)
+	rig, err := b.Lab("memory", 1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	policies, err := twoPolicies(lab)
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	policies, err := twoPolicies(rig)
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.Start(ctx, lab.Server, policies[0])
+	n, err := b.Start(ctx, rig.Server, policies[0])
 	if err != nil {
 		return nil, err
 	}
 	b.Progress("  %d sources", memorySources)
-	if err := sendFromMany(ctx, lab, memorySources); err != nil {
+	if err := sendFromMany(ctx, rig, memorySources); err != nil {
 		return nil, err
 	}
 	before, err := readMemory(ctx, n)
@@ -71,13 +71,13 @@ func (b suite) memory(ctx context.Context) (figures []bench.Figure, err error) {
 
 // sendFromMany sends a SYN from each of so many sources to the lab's service. None is in
 // a network that the policies' other rules name.
-func sendFromMany(ctx context.Context, lab *testnet.Lab, sources int) error {
-	raw, err := lab.Client.OpenSender(testnet.Dev)
+func sendFromMany(ctx context.Context, rig *lab.Lab, sources int) error {
+	raw, err := rig.Client.OpenSender(lab.Dev)
 	if err != nil {
 		return err
 	}
 	defer raw.Close()
-	syn, err := lab.NewSYN(netip.AddrPort{}, bench.Web(lab))
+	syn, err := rig.NewSYN(netip.AddrPort{}, bench.Web(rig))
 	if err != nil {
 		return err
 	}
@@ -87,10 +87,10 @@ func sendFromMany(ctx context.Context, lab *testnet.Lab, sources int) error {
 		}
 		j := i / 2
 		from := netip.AddrFrom4([4]byte{10, 128 + byte(j>>16), byte(j >> 8), byte(j)})
-		syn.To = bench.Web(lab)
+		syn.To = bench.Web(rig)
 		if i%2 == 1 {
 			from = netip.AddrFrom16([16]byte{0xfd, 0x99, 5: byte(j >> 16), 6: byte(j >> 8), 7: byte(j), 15: 1})
-			syn.To = netip.AddrPortFrom(lab.ServerV6, bench.Web(lab).Port())
+			syn.To = netip.AddrPortFrom(rig.ServerV6, bench.Web(rig).Port())
 		}
 		syn.From = netip.AddrPortFrom(from, 1024)
 		frame, err := syn.Frame()

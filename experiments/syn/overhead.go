@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"narthex/experiments/internal/bench"
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 const (
@@ -76,19 +76,19 @@ func (b suite) overhead(ctx context.Context) (figures []bench.Figure, err error)
 
 func (b suite) overheadOf(ctx context.Context, w wiring, core *bench.Core) (f bench.Figure, err error) {
 	f = bench.Figure{What: w.what, Wanted: w.wanted}
-	lab, err := b.Lab("overhead", 8)
+	rig, err := b.Lab("overhead", 8)
 	if err != nil {
 		return f, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	c := comparison{suite: b, lab: lab, wiring: w, core: core}
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	c := comparison{suite: b, rig: rig, wiring: w, core: core}
 	if err := c.begin(ctx); err != nil {
 		return f, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client := b.client(lab, 0, load.MaxDuration)
-	client.Sources, client.Path = lab.ClientsV4, testnet.NginxFile
+	client := b.client(rig, 0, load.MaxDuration)
+	client.Sources, client.Path = rig.ClientsV4, lab.NginxFile
 	c.run, err = load.Closed{Client: client, Clients: overheadClients}.Start(ctx)
 	if err != nil {
 		return f, err
@@ -118,7 +118,7 @@ func (b suite) overheadOf(ctx context.Context, w wiring, core *bench.Core) (f be
 // comparison is under way. Index 1 is with Narthex, 0 without.
 type comparison struct {
 	suite
-	lab      *testnet.Lab
+	rig      *lab.Lab
 	wiring   wiring
 	narthex  *bench.Narthex
 	policies [2]string // without and with the lab's link
@@ -166,13 +166,13 @@ func (c *comparison) pair(ctx context.Context, attachedFirst bool) error {
 // When it is not to be attached to the link, it is to the loopback device.
 func (c *comparison) begin(ctx context.Context) (err error) {
 	if c.wiring.napi {
-		receiver, err := bench.Receive(c.Bench, c.lab)
+		receiver, err := bench.Receive(c.Bench, c.rig)
 		if err != nil {
 			return err
 		}
 		c.workers = bench.Workers{receiver}
 	}
-	server, err := c.Nginx(c.lab)
+	server, err := c.Nginx(c.rig)
 	if err != nil {
 		return err
 	}
@@ -181,19 +181,19 @@ func (c *comparison) begin(ctx context.Context) (err error) {
 		return err
 	}
 	c.workers = append(c.workers, processes...)
-	for i, service := range []string{", xdp: off, interfaces: lo", ", interfaces: " + testnet.Dev + ", xdp: " + cmp.Or(c.wiring.xdp, "off")} {
-		if c.policies[i], err = writePolicy(c.lab, service, "  - {name: everyone, "+unlimited+", per: source}\n"); err != nil {
+	for i, service := range []string{", xdp: off, interfaces: lo", ", interfaces: " + lab.Dev + ", xdp: " + cmp.Or(c.wiring.xdp, "off")} {
+		if c.policies[i], err = writePolicy(c.rig, service, "  - {name: everyone, "+unlimited+", per: source}\n"); err != nil {
 			return err
 		}
 	}
-	c.narthex, err = c.Start(ctx, c.lab.Server, c.policies[0])
+	c.narthex, err = c.Start(ctx, c.rig.Server, c.policies[0])
 	return err
 }
 
 // attach attaches Narthex, or what stands for its absence.
 func (c *comparison) attach(ctx context.Context, narthex bool) (detach func() error, err error) {
 	if !narthex && c.wiring.empty {
-		return attachEmpty(c.lab.Server, testnet.Dev)
+		return attachEmpty(c.rig.Server, lab.Dev)
 	}
 	policy := c.policies[0]
 	if narthex && !c.wiring.nothing {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // manyRules is how many connection rules a large policy has.
@@ -20,16 +20,16 @@ const unlimited = "rate: 1000000/s, burst: 1000000"
 
 // writePolicy writes a policy for the lab's web service into a folder that goes with the
 // lab.
-func writePolicy(lab *testnet.Lab, service, rules string) (path string, err error) {
+func writePolicy(rig *lab.Lab, service, rules string) (path string, err error) {
 	text := fmt.Sprintf("version: 1\nservices:\n  - {name: web, listen: [\"%s\", \"[%s]:80\"]%s}\nconnections:\n%s",
-		bench.Web(lab), lab.ServerV6, service, rules)
-	return bench.WritePolicy(lab.Server, text)
+		bench.Web(rig), rig.ServerV6, service, rules)
+	return bench.WritePolicy(rig.Server, text)
 }
 
 // largePolicy writes a policy of manyRules rules. The last is called everyone, gives each
 // source a bucket and decides for all who are in none of the networks that the others
 // name. Different seeds make different policies.
-func largePolicy(lab *testnet.Lab, seed uint64) (path string, err error) {
+func largePolicy(rig *lab.Lab, seed uint64) (path string, err error) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var rules strings.Builder
 	taken := map[netip.Prefix]bool{}
@@ -42,7 +42,7 @@ func largePolicy(lab *testnet.Lab, seed uint64) (path string, err error) {
 		fmt.Fprintf(&rules, "  - {name: r%d, from: \"%s\", %s}\n", len(taken), p, randomAction(random))
 	}
 	fmt.Fprintf(&rules, "  - {name: everyone, %s, per: source}\n", unlimited)
-	return writePolicy(lab, "", rules.String())
+	return writePolicy(rig, "", rules.String())
 }
 
 // randomPrefix returns a prefix with a length as lists of networks have them, IPv4 or

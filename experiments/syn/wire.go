@@ -9,11 +9,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // attachEmpty attaches an XDP program that passes everything.
-func attachEmpty(ns *testnet.Namespace, dev string) (detach func() error, err error) {
+func attachEmpty(ns *lab.Namespace, dev string) (detach func() error, err error) {
 	const xdpPass = 2
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type:         ebpf.XDP,

@@ -19,7 +19,7 @@ func (b suite) beside(ctx context.Context) (figures []bench.Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.lab.Close()) }()
+	defer func() { err = errors.Join(err, st.rig.Close()) }()
 	if err := st.receive(); err != nil {
 		return nil, err
 	}
@@ -66,6 +66,6 @@ func (st *stage) goldBeside(ctx context.Context, size int) (o outcome, err error
 	uploads.start(ctx)
 	defer func() { err = errors.Join(err, uploads.end()) }()
 	gold := st.uploaders(upload{keepAlive: true}, goldClients)
-	gold.sources = st.lab.ClientsV4
+	gold.sources = st.rig.ClientsV4
 	return gold.once(ctx)
 }

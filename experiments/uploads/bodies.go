@@ -50,7 +50,7 @@ func (b suite) bodies(ctx context.Context) (figures []bench.Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.lab.Close()) }()
+	defer func() { err = errors.Join(err, st.rig.Close()) }()
 	if err := st.receive(); err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/attack"
 )
 
 // upload is a request with a body.
@@ -66,7 +66,7 @@ func (u upload) message(to netip.AddrPort) (text []byte, want string) {
 
 // crowd is clients that upload, each one body after the other.
 type crowd struct {
-	ns      *testnet.Namespace
+	ns      *lab.Namespace
 	to      netip.AddrPort
 	sources []netip.Addr
 	upload  upload

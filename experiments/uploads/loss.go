@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"narthex/experiments/internal/bench"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Packets of the clients that are lost.
@@ -49,18 +49,18 @@ func (b suite) lossy(ctx context.Context, share float64, chunked bool) (figures 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.lab.Close()) }()
+	defer func() { err = errors.Join(err, st.rig.Close()) }()
 	// Segments are lost one by one, and not as many at once as the kernel makes one packet of.
-	for _, o := range []testnet.Offload{testnet.TSO, testnet.GSO} {
-		if err := st.lab.Client.SetOffload(testnet.Dev, o, false); err != nil {
+	for _, o := range []lab.Offload{lab.TSO, lab.GSO} {
+		if err := st.rig.Client.SetOffload(lab.Dev, o, false); err != nil {
 			return nil, err
 		}
 	}
 	// What a lost packet costs is up to the sender. Most systems have CUBIC, whatever this machine has.
-	if err := st.lab.Client.Sysctl("ipv4/tcp_congestion_control", "cubic"); err != nil {
+	if err := st.rig.Client.Sysctl("ipv4/tcp_congestion_control", "cubic"); err != nil {
 		return nil, err
 	}
-	if err := st.lab.Server.LosePackets(testnet.Dev, share); err != nil {
+	if err := st.rig.Server.LosePackets(lab.Dev, share); err != nil {
 		return nil, err
 	}
 	b.Progress(" %s", lossCase(share, chunked))

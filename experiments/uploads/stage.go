@@ -11,8 +11,8 @@ import (
 
 	"narthex/experiments/internal/bench"
 	"narthex/experiments/internal/peers"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 )
 
 const (
@@ -27,7 +27,7 @@ var bronzeNet = netip.MustParsePrefix("10.77.66.0/24")
 // stage is a lab with a server on one core and clients on the other.
 type stage struct {
 	suite
-	lab    *testnet.Lab
+	rig    *lab.Lab
 	proxy  netip.AddrPort // of HAProxy in front of the server
 	bronze []netip.Addr
 }
@@ -36,13 +36,13 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 	if err := b.Stay(); err != nil {
 		return nil, err
 	}
-	lab, err := b.Lab("uploads-"+purpose, 1)
+	rig, err := b.Lab("uploads-"+purpose, 1)
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: b, lab: lab}
+	st = &stage{suite: b, rig: rig}
 	if err := st.build(); err != nil {
-		return nil, errors.Join(err, lab.Close())
+		return nil, errors.Join(err, rig.Close())
 	}
 	return st, nil
 }
@@ -50,29 +50,29 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 // receive has each side do what it receives on its own core. On a veth the clients' TCP otherwise works on the
 // server's core where an acknowledgement lets it go on, which is charged to who makes it wait for one.
 func (st *stage) receive() error {
-	_, err := bench.Receive(st.Bench, st.lab)
+	_, err := bench.Receive(st.Bench, st.rig)
 	return err
 }
 
 func (st *stage) build() (err error) {
-	if st.bronze, err = bench.Addresses(st.lab.Client, bronzeNet, 8); err != nil {
+	if st.bronze, err = bench.Addresses(st.rig.Client, bronzeNet, 8); err != nil {
 		return err
 	}
-	if err := st.lab.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
+	if err := st.rig.Server.Sysctl("core/somaxconn", fmt.Sprint(backlog)); err != nil {
 		return err
 	}
-	web := bench.Web(st.lab)
-	if _, err := origin.Start(st.lab.Server, origin.Config{Listen: []netip.AddrPort{web}, CPUs: st.ServerCPUs, Backlog: backlog}); err != nil {
+	web := bench.Web(st.rig)
+	if _, err := origin.Start(st.rig.Server, origin.Config{Listen: []netip.AddrPort{web}, CPUs: st.ServerCPUs, Backlog: backlog}); err != nil {
 		return err
 	}
 	st.proxy = netip.AddrPortFrom(web.Addr(), 8080)
-	_, err = peers.HAProxy{Listen: []netip.AddrPort{st.proxy}, Backlog: backlog, CPUs: st.ServerCPUs, Origin: web, MaxConn: limit}.Start(st.lab.Server)
+	_, err = peers.HAProxy{Listen: []netip.AddrPort{st.proxy}, Backlog: backlog, CPUs: st.ServerCPUs, Origin: web, MaxConn: limit}.Start(st.rig.Server)
 	return err
 }
 
 // enforce starts Narthex with a waiting room.
 func (st *stage) enforce(ctx context.Context, concurrency string) (*bench.Narthex, error) {
-	return st.Enforce(ctx, st.lab.Server, fmt.Sprintf(`version: 1
+	return st.Enforce(ctx, st.rig.Server, fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: ["%s"], xdp: off, concurrency: %s}
 classes:
@@ -81,12 +81,12 @@ classes:
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: bronze, from: [%s], class: bronze}
-`, bench.Web(st.lab), concurrency, bronzeNet))
+`, bench.Web(st.rig), concurrency, bronzeNet))
 }
 
 // uploaders are clients that have not started.
 func (st *stage) uploaders(u upload, clients int) *crowd {
-	return &crowd{ns: st.lab.Client, to: bench.Web(st.lab), sources: st.bronze, upload: u, clients: clients}
+	return &crowd{ns: st.rig.Client, to: bench.Web(st.rig), sources: st.bronze, upload: u, clients: clients}
 }
 
 // outcome is what clients did while they were measured.

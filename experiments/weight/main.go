@@ -58,12 +58,12 @@ var subjects = []subject{
 
 // shared measures the programs in turns, and feeds the model with what they take.
 func (b suite) shared(ctx context.Context) (figures []bench.Figure, err error) {
-	lab, err := b.Lab("weight", 1)
+	rig, err := b.Lab("weight", 1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	n, err := b.Enforce(ctx, lab.Server, fmt.Sprintf(policy, lab.ServerV4))
+	defer func() { err = errors.Join(err, rig.Close()) }()
+	n, err := b.Enforce(ctx, rig.Server, fmt.Sprintf(policy, rig.ServerV4))
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 )
 
 // absence is what is known of an instance whose daemon does not answer.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // TestAdaptation says what has set a limit, and the last three changes.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // printChange says what has changed last, and what may change by itself.

@@ -20,11 +20,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
-	"narthex/internal/daemon/daemontest"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
+	"narthex/test/daemontest"
 )
 
 // world is what the commands of a test run in.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 )
 
 // completionLimit is how long a shell waits for the daemon when one presses the key.

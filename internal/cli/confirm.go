@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 func confirmCommand(env Env) *cobra.Command {

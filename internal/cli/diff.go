@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 	"narthex/internal/policy"
 )
 

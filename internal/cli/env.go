@@ -12,8 +12,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 	"narthex/internal/policy"
 	"narthex/internal/starter"
 )

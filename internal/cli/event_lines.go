@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // eventLines prints events in columns, which grow with what is in them. What comes next is not

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 	"narthex/internal/datapath"
 )
 

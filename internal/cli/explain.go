@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 )
 
 func explainCommand(env Env) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 )
 
 // reloadOptions say how a policy comes in force, or is tried out.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // tableCommand is about what is remembered of clients.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/figures"
 	"narthex/internal/policy"
 )

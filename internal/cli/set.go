@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 func setCommand(env Env) *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // watchEvery is how often a report is shown again.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/trial"
 )
 

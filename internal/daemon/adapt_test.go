@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )

@@ -5,7 +5,7 @@ package daemon
 import (
 	"fmt"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )

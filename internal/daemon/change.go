@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // The keys of the journal of the last change.

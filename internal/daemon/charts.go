@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 )
 

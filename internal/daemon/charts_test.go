@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 )
 

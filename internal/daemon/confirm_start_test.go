@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 func TestKilledDaemonsTrialGoesOn(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // logged is a value as it stands in the log.

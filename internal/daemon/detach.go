@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 )
 

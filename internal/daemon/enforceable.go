@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/netif"
 	"narthex/internal/policy"
 )

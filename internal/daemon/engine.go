@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/netif"
 	"narthex/internal/policy"

@@ -5,7 +5,7 @@ package daemon
 import (
 	"slices"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"narthex/internal/adapt"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 )
 

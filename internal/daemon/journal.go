@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // The keys of the journal, which lies beside the maps and outlives the daemon.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/lists"
 	"narthex/internal/policy"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/live"
 )

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/daemon/daemontest"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/live"
+	"narthex/test/daemontest"
 )
 
 // viewer is a client that watches.

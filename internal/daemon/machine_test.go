@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/daemon/daemontest"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
+	"narthex/test/daemontest"
 )
 
 // fakeNotifier keeps what was said.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )

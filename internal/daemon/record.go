@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // record is what the next daemon has to know of a policy that nobody has confirmed. It lies in

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/httphead"
 	"narthex/internal/policy"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/httphead"
 	"narthex/internal/policy"
 )

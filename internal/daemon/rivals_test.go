@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // A second instance on a service that another one polices is refused, by whatever way it would

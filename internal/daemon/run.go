@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/live"
 )

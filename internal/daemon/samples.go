@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // watcherRoom is how many observations may wait for a watcher that is slow. Those beyond

@@ -18,7 +18,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 	"narthex/internal/netif"
 )

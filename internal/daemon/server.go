@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/daemon/openapi"
 	"narthex/internal/policy"
 )

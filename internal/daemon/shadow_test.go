@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/daemon/openapi"
 )
 

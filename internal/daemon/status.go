@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/netif"
 	"narthex/internal/policy"

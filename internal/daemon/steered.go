@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"narthex/internal/adapt"
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/policy"
 )

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/policy"
 	"narthex/internal/trial"
 )

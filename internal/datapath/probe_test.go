@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // The probes say what the kernel says elsewhere.

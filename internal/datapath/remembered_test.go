@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"narthex/internal/policy"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // What is remembered of clients is listed, added and forgotten by hand.

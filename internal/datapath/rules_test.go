@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"narthex/internal/policy"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // namesakes writes a policy with a rule of the same name in both tables.

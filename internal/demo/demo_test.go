@@ -18,9 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
+	"narthex/test/nettest"
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +81,7 @@ func commands(t *testing.T, dir string) []string {
 func checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, pattern := range []string{
-		filepath.Join(testnet.Dir, fmt.Sprintf("narthex-demo-*-%d-*", os.Getpid())),
+		filepath.Join(lab.Dir, fmt.Sprintf("narthex-demo-*-%d-*", os.Getpid())),
 		filepath.Join(os.TempDir(), fmt.Sprintf("narthex-demo-%d-*", os.Getpid())),
 		fmt.Sprintf("/sys/fs/bpf/narthex/demo-%d", os.Getpid()),
 		fmt.Sprintf("/run/narthex/demo-%d*", os.Getpid()),

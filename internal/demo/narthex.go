@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Timeouts of the narthex commands.
@@ -57,7 +57,7 @@ func newNarthex(executable, dir, netns string, cpus []int) (*narthex, error) {
 var leftover = regexp.MustCompile(`^demo-(\d+)$`)
 
 // detachLeftovers removes the instances below root of demos that were killed together
-// with their narthex. Their namespaces are package testnet's to remove.
+// with their narthex. Their namespaces are package lab's to remove.
 func (n *narthex) detachLeftovers(ctx context.Context, root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +88,7 @@ func (n *narthex) start(ctx context.Context) error {
 	n.cmd.WaitDelay = time.Second // not for others that inherited its stderr
 	// Ctrl-C on the terminal is for the demo, which then stops narthex in its turn.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := testnet.Pinned(n.cpus, n.cmd.Start); err != nil {
+	if err := lab.Pinned(n.cpus, n.cmd.Start); err != nil {
 		return fmt.Errorf("start narthex: %w", err)
 	}
 	n.done = make(chan struct{})
@@ -146,7 +146,7 @@ func (n *narthex) stop() error {
 	if n.done == nil {
 		return nil
 	}
-	err := testnet.Terminate(n.cmd.Process, n.done)
+	err := lab.Terminate(n.cmd.Process, n.done)
 	// Whatever ended the demo, this must still be done.
 	ctx, cancel := context.WithTimeout(context.Background(), detachTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 func TestNumbers(t *testing.T) {

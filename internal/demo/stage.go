@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"time"
 
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/origin"
 )
 
 // The cast. The server is the bottleneck: its work for one request takes much longer
@@ -30,7 +30,7 @@ const loadTime = time.Minute
 
 // stage is all that the demo makes.
 type stage struct {
-	lab     *testnet.Lab
+	rig     *lab.Lab
 	narthex *narthex
 	server  netip.AddrPort
 
@@ -40,11 +40,11 @@ type stage struct {
 
 // newStage makes the namespaces and starts the server.
 func newStage(executable string) (*stage, error) {
-	lab, err := testnet.NewLab("demo", 1)
+	rig, err := lab.New("demo", 1)
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{lab: lab, server: netip.AddrPortFrom(lab.ServerV4, 80)}
+	st := &stage{rig: rig, server: netip.AddrPortFrom(rig.ServerV4, 80)}
 	if err := st.build(executable); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -52,26 +52,26 @@ func newStage(executable string) (*stage, error) {
 }
 
 func (st *stage) build(executable string) error {
-	cpus, err := testnet.CPUs()
+	cpus, err := lab.CPUs()
 	if err != nil {
 		return err
 	}
 	st.serverCPUs, st.clientCPUs = cpus[:1], cpus[len(cpus)-1:]
-	if err := st.lab.Client.AddAddr(testnet.Dev, netip.PrefixFrom(bronzeAddr, 16)); err != nil {
+	if err := st.rig.Client.AddAddr(lab.Dev, netip.PrefixFrom(bronzeAddr, 16)); err != nil {
 		return err
 	}
 	// What the server's core receives is its own work, not that of the clients' core.
-	if err := st.lab.Server.SetRPS(testnet.Dev, st.serverCPUs...); err != nil {
+	if err := st.rig.Server.SetRPS(lab.Dev, st.serverCPUs...); err != nil {
 		return err
 	}
-	dir, err := st.lab.Server.TempDir("demo")
+	dir, err := st.rig.Server.TempDir("demo")
 	if err != nil {
 		return err
 	}
-	if st.narthex, err = newNarthex(executable, dir, st.lab.Server.Name(), st.clientCPUs); err != nil {
+	if st.narthex, err = newNarthex(executable, dir, st.rig.Server.Name(), st.clientCPUs); err != nil {
 		return err
 	}
-	_, err = origin.Start(st.lab.Server, origin.Config{
+	_, err = origin.Start(st.rig.Server, origin.Config{
 		Listen: []netip.AddrPort{st.server},
 		Work:   work,
 		CPUs:   st.serverCPUs,
@@ -81,7 +81,7 @@ func (st *stage) build(executable string) error {
 
 // startGold starts the clients that matter more.
 func (st *stage) startGold(ctx context.Context) (*load.Run, error) {
-	return st.start(ctx, goldClients, st.lab.ClientsV4)
+	return st.start(ctx, goldClients, st.rig.ClientsV4)
 }
 
 // startBronze starts the clients that together want more than there is.
@@ -93,7 +93,7 @@ func (st *stage) startBronze(ctx context.Context) (*load.Run, error) {
 func (st *stage) start(ctx context.Context, clients int, sources []netip.Addr) (*load.Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, err := load.Closed{Clients: clients, Client: load.Client{
-		NS:       st.lab.Client,
+		NS:       st.rig.Client,
 		CPUs:     st.clientCPUs,
 		Target:   st.server,
 		Sources:  sources,
@@ -119,5 +119,5 @@ func (st *stage) close() error {
 	if st.narthex != nil {
 		err = st.narthex.stop()
 	}
-	return errors.Join(err, st.lab.Close())
+	return errors.Join(err, st.rig.Close())
 }

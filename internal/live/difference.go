@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"slices"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // An hour is remembered, and of it what charts show.

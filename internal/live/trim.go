@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 const (

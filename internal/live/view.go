@@ -8,7 +8,7 @@ package live
 import (
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // View is an instance at a moment, and how it went in the time before.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // Watch calls tell with a view about once a second, from the present one on, until tell

@@ -7,7 +7,7 @@
 //
 // All clients of a run live on one thread around one epoll, which is in a network
 // namespace and may be pinned to cores: well above 10,000 connections/s on one core. Load
-// goes to loopback or into a namespace that package testnet made, and ends by itself.
+// goes to loopback or into a namespace that package lab made, and ends by itself.
 package load
 
 import (
@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // MaxDuration bounds a run.
@@ -31,8 +31,8 @@ const OneSYN = 500 * time.Millisecond
 
 // Client is what all kinds of clients have in common.
 type Client struct {
-	NS      *testnet.Namespace // nil: where the process is; then Target must be a loopback address
-	CPUs    []int              // cores that the clients run on; any if empty
+	NS      *lab.Namespace // nil: where the process is; then Target must be a loopback address
+	CPUs    []int          // cores that the clients run on; any if empty
 	Target  netip.AddrPort
 	Sources []netip.Addr // addresses that connections come from, in turn; the kernel's choice if empty
 

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // starter is a closed or an open loop.
@@ -128,8 +128,8 @@ func closedLoop(t *testing.T, keepAlive bool) *load.Report {
 			w.WriteHeader(http.StatusNotFound)
 		}
 		served.Add(1)
-		w.Header().Set("Content-Length", strconv.Itoa(testnet.FileBytes))
-		_, _ = w.Write(make([]byte, testnet.FileBytes))
+		w.Header().Set("Content-Length", strconv.Itoa(lab.FileBytes))
+		_, _ = w.Write(make([]byte, lab.FileBytes))
 	})
 	r := run(t, load.Closed{
 		Client:    load.Client{Target: target, Path: "/file", Header: "X-Class: gold\r\n", Duration: long},
@@ -249,12 +249,12 @@ func TestRefused(t *testing.T) {
 }
 
 func TestNoConnection(t *testing.T) {
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	// The server does not forward and says nothing about it.
-	nettest.Check(t, lab.Client.AddRoute(netip.MustParsePrefix("198.18.0.0/15"), lab.ServerV4))
+	nettest.Check(t, rig.Client.AddRoute(netip.MustParsePrefix("198.18.0.0/15"), rig.ServerV4))
 	r := run(t, load.Closed{
 		Client: load.Client{
-			NS:             lab.Client,
+			NS:             rig.Client,
 			Target:         netip.MustParseAddrPort("198.18.0.1:80"),
 			Duration:       long,
 			ConnectTimeout: load.OneSYN,
@@ -265,14 +265,14 @@ func TestNoConnection(t *testing.T) {
 }
 
 func TestSourcesTakeTurns(t *testing.T) {
-	lab := nettest.Lab(t, 3)
-	s4, s6 := netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV6, 80)
-	nettest.Nginx(t, lab.Server, s4, s6)
+	rig := nettest.Lab(t, 3)
+	s4, s6 := netip.AddrPortFrom(rig.ServerV4, 80), netip.AddrPortFrom(rig.ServerV6, 80)
+	nettest.Nginx(t, rig.Server, s4, s6)
 	for _, c := range []load.Client{
-		{Target: s4, Sources: lab.ClientsV4},
-		{Target: s6, Sources: lab.ClientsV6},
+		{Target: s4, Sources: rig.ClientsV4},
+		{Target: s6, Sources: rig.ClientsV6},
 	} {
-		c.NS, c.Duration, c.Record, c.Path = lab.Client, long, true, testnet.NginxFile
+		c.NS, c.Duration, c.Record, c.Path = rig.Client, long, true, lab.NginxFile
 		r := run(t, load.Closed{Client: c, Clients: 6}, load.OK)
 		only(t, r, load.OK)
 		used := map[netip.Addr]int{}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Run is clients at work. Its methods may be called from several goroutines.
@@ -53,7 +53,7 @@ func (l *loop) start(ctx context.Context) *Run {
 	go func() {
 		defer close(r.done)
 		pinned := func() error {
-			return testnet.Pinned(l.client.CPUs, func() error { return l.run(ctx) })
+			return lab.Pinned(l.client.CPUs, func() error { return l.run(ctx) })
 		}
 		if l.client.NS == nil {
 			r.err = pinned()

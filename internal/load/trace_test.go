@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"narthex/internal/load"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // TestReplay replays a trace to its end and compares what came with what was asked for.

@@ -7,7 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // BenchmarkHandler is a scrape without the kernel's part: all that is made of a status. That of a

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 )
 

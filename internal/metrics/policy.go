@@ -5,7 +5,7 @@ package metrics
 import (
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 var (

@@ -5,7 +5,7 @@ package metrics
 import (
 	"strconv"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 var (

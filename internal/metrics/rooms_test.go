@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // TestExpositionOfLimits shows live limits and what has set them.

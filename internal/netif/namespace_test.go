@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"narthex/internal/netif"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // openNamespace opens a namespace for the test.

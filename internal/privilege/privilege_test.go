@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"narthex/internal/lab/reexec"
 	"narthex/internal/privilege"
-	"narthex/internal/testnet/reexec"
 )
 
 func TestMain(m *testing.M) {

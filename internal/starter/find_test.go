@@ -11,20 +11,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"narthex/internal/lab"
 	"narthex/internal/netif"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // Servers of a distribution are found with their names, and made services of.
 func TestFind(t *testing.T) {
 	ns := nettest.Namespace(t, "starter")
 	at := netip.MustParseAddrPort
-	_, err := ns.StartNginx(testnet.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:80")}, Workers: 2})
+	_, err := ns.StartNginx(lab.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:80")}, Workers: 2})
 	nettest.Check(t, err)
-	_, err = ns.StartNginx(testnet.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:443")}, TLS: true})
+	_, err = ns.StartNginx(lab.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:443")}, TLS: true})
 	nettest.Check(t, err)
-	python, err := ns.StartPython(testnet.PythonConfig{Listen: []netip.AddrPort{at("127.0.0.1:8000")}})
+	python, err := ns.StartPython(lab.PythonConfig{Listen: []netip.AddrPort{at("127.0.0.1:8000")}})
 	nettest.Check(t, err)
 
 	found, err := Find(ns.Name())

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 )
 

@@ -5,7 +5,7 @@ package tui
 import (
 	"strconv"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/figures"
 	"narthex/internal/policy"
 )

@@ -5,7 +5,7 @@ package tui
 import (
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/figures"
 	"narthex/internal/live"
 	"narthex/internal/policy"

@@ -13,7 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/figures"
 )
 

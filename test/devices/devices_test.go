@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // modes are what an interface is attached as.
@@ -149,7 +149,7 @@ func TestIPVlanL3S(t *testing.T) {
 	s.reached()
 }
 
-func plain(s *scene) { s.connect(testnet.Dev) }
+func plain(s *scene) { s.connect(lab.Dev) }
 
 // below gives the server's lowest device an address, too, so that it is policed there.
 func (s *scene) below() {
@@ -186,7 +186,7 @@ func bond(mode string) func(s *scene) {
 
 func bridge(s *scene) {
 	plain(s)
-	nettest.Check(s.t, s.server.AddBridge("br0", testnet.Dev))
+	nettest.Check(s.t, s.server.AddBridge("br0", lab.Dev))
 	s.serverDev = "br0"
 }
 
@@ -203,21 +203,21 @@ func stacked(kind string) func(s *scene) {
 func routed(kind string) func(s *scene) {
 	return func(s *scene) {
 		host := nettest.Namespace(s.t, "host")
-		nettest.Check(s.t, testnet.Connect(testnet.End{NS: host, Dev: testnet.Dev}, testnet.End{NS: s.client, Dev: testnet.Dev}))
+		nettest.Check(s.t, lab.Connect(lab.End{NS: host, Dev: lab.Dev}, lab.End{NS: s.client, Dev: lab.Dev}))
 		s.run(host, "ip link add link eth0 name up0 type "+kind)
 		s.run(host, "ip link set up0 netns "+s.server.Name())
 		s.run(s.server, "ip link set up0 up")
 		s.run(host, "ip route add 10.78.0.0/16 dev eth0")
 		s.run(host, "ip route add fd78::/64 dev eth0")
 		// The device does not speak ARP, nor does the host for it.
-		hostMAC, err := host.MAC(testnet.Dev)
+		hostMAC, err := host.MAC(lab.Dev)
 		nettest.Check(s.t, err)
-		clientMAC, err := s.client.MAC(testnet.Dev)
+		clientMAC, err := s.client.MAC(lab.Dev)
 		nettest.Check(s.t, err)
 		for _, addr := range []netip.Addr{serverV4, serverV6} {
-			nettest.Check(s.t, s.client.AddNeighbour(testnet.Dev, addr, hostMAC))
+			nettest.Check(s.t, s.client.AddNeighbour(lab.Dev, addr, hostMAC))
 			for _, w := range []who{gold, bronze} {
-				nettest.Check(s.t, host.AddNeighbour(testnet.Dev, w.address(addr), clientMAC))
+				nettest.Check(s.t, host.AddNeighbour(lab.Dev, w.address(addr), clientMAC))
 			}
 		}
 		s.serverDev = "up0"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // nft adds rules in the server's namespace.

@@ -19,11 +19,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
+	"narthex/test/nettest"
 )
 
 // binary is the command under test: what -narthex names, or what TestMain compiles.
@@ -82,7 +82,7 @@ type instance struct {
 }
 
 // start runs a daemon in a namespace and waits until it enforces. It ends with the test.
-func start(t *testing.T, ns *testnet.Namespace, policy string) *instance {
+func start(t *testing.T, ns *lab.Namespace, policy string) *instance {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	nettest.Check(t, os.WriteFile(file, []byte(policy), 0o600))

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // who is a kind of client; its number is part of its addresses.
@@ -53,7 +53,7 @@ connections:
 // scene is a server and its clients, with some devices between them.
 type scene struct {
 	t                    *testing.T
-	server, client       *testnet.Namespace
+	server, client       *lab.Namespace
 	serverDev, clientDev string // the devices with the addresses
 	port                 uint16 // that clients ask for
 	in                   *instance
@@ -64,7 +64,7 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{t: t, server: nettest.Namespace(t, "server"), client: nettest.Namespace(t, "client"), visits: map[who]uint64{}}
-	s.serverDev, s.clientDev, s.port = testnet.Dev, testnet.Dev, 80
+	s.serverDev, s.clientDev, s.port = lab.Dev, lab.Dev, 80
 	// Devices get the addresses that a test gives them, and no link-local one, which counts, too.
 	nettest.Check(t, s.server.Sysctl("ipv6/conf/default/addr_gen_mode", "1"))
 	return s
@@ -73,11 +73,11 @@ func newScene(t *testing.T) *scene {
 // connect joins the namespaces by a veth pair whose ends have one name.
 func (s *scene) connect(dev string) {
 	s.t.Helper()
-	nettest.Check(s.t, testnet.Connect(testnet.End{NS: s.server, Dev: dev}, testnet.End{NS: s.client, Dev: dev}))
+	nettest.Check(s.t, lab.Connect(lab.End{NS: s.server, Dev: dev}, lab.End{NS: s.client, Dev: dev}))
 }
 
 // run runs a command in a namespace.
-func (s *scene) run(ns *testnet.Namespace, command string) {
+func (s *scene) run(ns *lab.Namespace, command string) {
 	s.t.Helper()
 	args := strings.Fields(command)
 	if out, err := ns.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -88,7 +88,7 @@ func (s *scene) run(ns *testnet.Namespace, command string) {
 // both runs commands on both sides.
 func (s *scene) both(commands ...string) {
 	s.t.Helper()
-	for _, ns := range []*testnet.Namespace{s.server, s.client} {
+	for _, ns := range []*lab.Namespace{s.server, s.client} {
 		for _, command := range commands {
 			s.run(ns, command)
 		}
@@ -163,7 +163,7 @@ func (s *scene) enforce(text string, want map[string]datapath.Mode) {
 }
 
 // mac returns a device's hardware address, zeroes if it has none.
-func (s *scene) mac(ns *testnet.Namespace, dev string) net.HardwareAddr {
+func (s *scene) mac(ns *lab.Namespace, dev string) net.HardwareAddr {
 	s.t.Helper()
 	mac, err := ns.MAC(dev)
 	nettest.Check(s.t, err)
@@ -185,7 +185,7 @@ func (s *scene) syns() {
 			if to.Addr().Is6() {
 				from = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 0x18, 14: i, 15: 1})
 			}
-			frame, err := testnet.SYN{SrcMAC: src, DstMAC: dst, From: netip.AddrPortFrom(from, 4000), To: to, Seq: 1}.Frame()
+			frame, err := lab.SYN{SrcMAC: src, DstMAC: dst, From: netip.AddrPortFrom(from, 4000), To: to, Seq: 1}.Frame()
 			nettest.Check(s.t, err)
 			nettest.Check(s.t, raw.Send(frame))
 		}
@@ -242,7 +242,7 @@ func (v *visitor) isRejected() {
 	}
 }
 
-func dial(ns *testnet.Namespace, from netip.Addr, to netip.AddrPort, timeout time.Duration) (conn net.Conn, err error) {
+func dial(ns *lab.Namespace, from netip.Addr, to netip.AddrPort, timeout time.Duration) (conn net.Conn, err error) {
 	d := net.Dialer{Timeout: timeout}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
@@ -255,7 +255,7 @@ func dial(ns *testnet.Namespace, from netip.Addr, to netip.AddrPort, timeout tim
 }
 
 // fetch asks for a path on a connection of its own.
-func fetch(ns *testnet.Namespace, from netip.Addr, to netip.AddrPort, path string, timeout time.Duration) ([]byte, error) {
+func fetch(ns *lab.Namespace, from netip.Addr, to netip.AddrPort, path string, timeout time.Duration) ([]byte, error) {
 	conn, err := dial(ns, from, to, timeout)
 	if err != nil {
 		return nil, err

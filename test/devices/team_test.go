@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // What linux/if_team.h says.
@@ -35,7 +35,7 @@ func team(s *scene) {
 	s.connect("port0")
 	s.connect("port1")
 	s.both("ip link add team0 type team")
-	for _, ns := range []*testnet.Namespace{s.server, s.client} {
+	for _, ns := range []*lab.Namespace{s.server, s.client} {
 		selectMode(s.t, ns, "team0")
 	}
 	for _, port := range []string{"port0", "port1"} {
@@ -46,7 +46,7 @@ func team(s *scene) {
 }
 
 // selectMode does of teamd's work what a team needs to forward anything.
-func selectMode(t *testing.T, ns *testnet.Namespace, dev string) {
+func selectMode(t *testing.T, ns *lab.Namespace, dev string) {
 	t.Helper()
 	link, err := ns.Link(dev)
 	nettest.Check(t, err)

@@ -13,14 +13,14 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // scene is the machine on which a page is executed, and a client of it.
 type scene struct {
 	t         *testing.T
-	lab       *testnet.Lab
+	rig       *lab.Lab
 	dir       string // mounted by the scene: what it writes, and programs that stand for others
 	holder    *exec.Cmd
 	release   func() // ends the holder
@@ -67,7 +67,7 @@ for a in 192.0.2.7 192.0.2.8 192.0.2.10 198.51.100.9; do ip address add $a/32 de
 // newScene makes a scene. When the test ends nothing of it is left.
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{t: t, lab: nettest.Lab(t, 4), dir: t.TempDir(), terminals: map[string]*terminal{}}
+	s := &scene{t: t, rig: nettest.Lab(t, 4), dir: t.TempDir(), terminals: map[string]*terminal{}}
 	args := append([]string{"--mount", "sh", "-c", stage, "stage", s.dir, binary, repository}, private[1:]...)
 	s.holder = exec.Command("unshare", args...)
 	s.holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -115,9 +115,9 @@ func (s *scene) write(path, text string) {
 
 // inside makes a command that runs on a machine of the scene: server or client.
 func (s *scene) inside(machine string, name string, args ...string) *exec.Cmd {
-	ns := s.lab.Server
+	ns := s.rig.Server
 	if machine == "client" {
-		ns = s.lab.Client
+		ns = s.rig.Client
 	}
 	enter := []string{
 		fmt.Sprintf("--mount=/proc/%d/ns/mnt", s.holder.Process.Pid), "--net=" + ns.Path(), "--", name,
@@ -157,7 +157,7 @@ func (s *scene) close() {
 // scene's network namespaces.
 func (s *scene) killAll() error {
 	var ours []os.FileInfo
-	for _, ns := range []*testnet.Namespace{s.lab.Server, s.lab.Client} {
+	for _, ns := range []*lab.Namespace{s.rig.Server, s.rig.Client} {
 		info, err := os.Stat(ns.Path())
 		if err != nil {
 			return err

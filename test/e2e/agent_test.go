@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // The example of an agent lowers a rate by the API alone, while requests wait, and leaves nothing behind.

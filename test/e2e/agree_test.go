@@ -22,11 +22,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
+	"narthex/internal/lab/origin"
 	"narthex/internal/live"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/test/nettest"
 )
 
 const agreedPolicy = `
@@ -45,18 +45,18 @@ requests:
 // Status, metrics, top and the dashboard show the same figures of the same traffic, to the digit.
 func TestAllFiguresAgree(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 2)
-	to, tell := netip.AddrPortFrom(lab.ServerV4, 80), netip.AddrPortFrom(lab.ServerV4, 8000)
-	_, err := origin.Start(lab.Server, origin.Config{Listen: []netip.AddrPort{to}, Control: []netip.AddrPort{tell}})
+	rig := nettest.Lab(t, 2)
+	to, tell := netip.AddrPortFrom(rig.ServerV4, 80), netip.AddrPortFrom(rig.ServerV4, 8000)
+	_, err := origin.Start(rig.Server, origin.Config{Listen: []netip.AddrPort{to}, Control: []netip.AddrPort{tell}})
 	nettest.Check(t, err)
 	address := freeAddress(t)
-	in := start(t, lab.Server, fmt.Sprintf(agreedPolicy, lab.ClientsV4[0]), "--metrics", address)
+	in := start(t, rig.Server, fmt.Sprintf(agreedPolicy, rig.ClientsV4[0]), "--metrics", address)
 
 	var wait sync.WaitGroup
 	ask := func(client int, paths ...string) {
 		wait.Go(func() {
 			for _, path := range paths {
-				_, _ = get(lab.Client, to, path, lab.ClientsV4[client], patience) // some are turned away
+				_, _ = get(rig.Client, to, path, rig.ClientsV4[client], patience) // some are turned away
 			}
 		})
 	}
@@ -67,11 +67,11 @@ func TestAllFiguresAgree(t *testing.T) {
 		ask(i%2, "/", "/banned", "/login", "/", "/", "/")
 	}
 	eventually(t, "somebody waits", func() bool { return in.status().Services[0].Classes[1].Held > 0 })
-	_, err = get(lab.Server, tell, "/go?for=room", netip.Addr{}, patience)
+	_, err = get(rig.Server, tell, "/go?for=room", netip.Addr{}, patience)
 	nettest.Check(t, err)
-	raw := nettest.Sender(t, lab.Client, "eth0")
-	sendSYNs(t, lab, raw, to, 30)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 25), 10)
+	raw := nettest.Sender(t, rig.Client, "eth0")
+	sendSYNs(t, rig, raw, to, 30)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 25), 10)
 	wait.Wait()
 
 	var figures agreed

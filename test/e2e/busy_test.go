@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // occupied checks that every command is done, or says that it waits for the daemon.
@@ -39,10 +39,10 @@ func (in *instance) occupied(commands []string) {
 // A daemon that is busy for long keeps no command silent, and does not stand in the way of the emergency exit.
 func TestBusyDaemon(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	_, err := lab.Server.StartPython(testnet.PythonConfig{Listen: []netip.AddrPort{netip.AddrPortFrom(lab.ServerV4, 80)}})
+	rig := nettest.Lab(t, 1)
+	_, err := rig.Server.StartPython(lab.PythonConfig{Listen: []netip.AddrPort{netip.AddrPortFrom(rig.ServerV4, 80)}})
 	nettest.Check(t, err)
-	in := start(t, lab.Server, `
+	in := start(t, rig.Server, `
 version: 1
 services: [{name: web, listen: ["*:80"], concurrency: 4}]
 connections: [{name: everyone, rate: 1000/s}]
@@ -51,7 +51,7 @@ connections: [{name: everyone, rate: 1000/s}]
 	in.occupied(askers(in.file))
 	in.alone("busy")
 	in.refused("busy", fmt.Sprintf("process %d", in.cmd.Process.Pid))
-	_, err = get(lab.Client, netip.AddrPortFrom(lab.ServerV4, 80), "/", netip.Addr{}, patience)
+	_, err = get(rig.Client, netip.AddrPortFrom(rig.ServerV4, 80), "/", netip.Addr{}, patience)
 	nettest.Check(t, err)
 	r := interrupted(in.command("detach"), fmt.Sprintf("process %d was asked to stop: waiting for it (Ctrl-C gives up; `narthex detach --force --instance %s`", in.cmd.Process.Pid, in.name))
 	if !strings.Contains(r.stderr, "was asked to stop") {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/api"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 const (
@@ -29,42 +29,42 @@ connections: [{name: nobody, action: drop}]
 )
 
 // letIn reports whether a request gets to the server.
-func letIn(lab *testnet.Lab, path string, within time.Duration) bool {
-	_, err := get(lab.Client, netip.AddrPortFrom(lab.ServerV4, 80), path, lab.ClientsV4[0], within)
+func letIn(rig *lab.Lab, path string, within time.Duration) bool {
+	_, err := get(rig.Client, netip.AddrPortFrom(rig.ServerV4, 80), path, rig.ClientsV4[0], within)
 	return err == nil
 }
 
 // shutOut reports whether a connection does not come about: a SYN that is dropped comes again
 // after a second.
-func shutOut(lab *testnet.Lab) bool { return !letIn(lab, "/", 300*time.Millisecond) }
+func shutOut(rig *lab.Lab) bool { return !letIn(rig, "/", 300*time.Millisecond) }
 
 // A policy that shuts everybody out goes by itself, also when its daemon is killed meanwhile.
 func TestPolicyIsTakenBack(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-	in := start(t, lab.Server, openPolicy)
+	rig := nettest.Lab(t, 1)
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+	in := start(t, rig.Server, openPolicy)
 	closed := policyFile(t, closedPolicy)
 	const path = "connections.everyone.burst"
 	must(t, in.command("set", path, "400")...)
-	if !letIn(lab, "/", patience) {
+	if !letIn(rig, "/", patience) {
 		t.Fatal("the server does not answer")
 	}
 
 	must(t, in.command("reload", closed, "--confirm", "1h")...)
-	if !shutOut(lab) {
+	if !shutOut(rig) {
 		t.Error("the new policy is not in force")
 	}
 	in.stop(syscall.SIGKILL)
-	if !shutOut(lab) {
+	if !shutOut(rig) {
 		t.Error("the new policy is not in force without a daemon")
 	}
 	in.start()
-	if u := in.status().Policy.Unconfirmed; u == nil || !shutOut(lab) {
+	if u := in.status().Policy.Unconfirmed; u == nil || !shutOut(rig) {
 		t.Errorf("the next daemon does not go on: %+v", u)
 	}
 	must(t, in.command("confirm", "--revert")...)
-	if !letIn(lab, "/", patience) {
+	if !letIn(rig, "/", patience) {
 		t.Error("it is not taken back")
 	}
 	if o := in.status().Overrides; len(o) != 1 || o[0] != (api.Override{Path: path, Value: "400"}) {
@@ -72,7 +72,7 @@ func TestPolicyIsTakenBack(t *testing.T) {
 	}
 
 	must(t, in.command("reload", closed, "--confirm", "1s")...)
-	eventually(t, "it is taken back by itself", func() bool { return !shutOut(lab) })
+	eventually(t, "it is taken back by itself", func() bool { return !shutOut(rig) })
 	s := in.status()
 	if s.Policy.Unconfirmed != nil || s.Policy.Change == nil || s.Policy.Change.What != "revert" || len(s.Overrides) != 1 {
 		t.Errorf("status %+v, overrides %v", s.Policy, s.Overrides)
@@ -80,7 +80,7 @@ func TestPolicyIsTakenBack(t *testing.T) {
 
 	must(t, in.command("reload", closed, "--confirm", "1h")...)
 	must(t, in.command("confirm")...)
-	if in.status().Policy.Unconfirmed != nil || !shutOut(lab) {
+	if in.status().Policy.Unconfirmed != nil || !shutOut(rig) {
 		t.Error("what is confirmed does not stay")
 	}
 }
@@ -88,9 +88,9 @@ func TestPolicyIsTakenBack(t *testing.T) {
 // A trial says what another policy would do with real requests, and changes nothing.
 func TestPolicyIsTriedOut(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-	in := start(t, lab.Server, openPolicy)
+	rig := nettest.Lab(t, 1)
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+	in := start(t, rig.Server, openPolicy)
 	report := func() (r api.ShadowReport) {
 		t.Helper()
 		nettest.Check(t, json.Unmarshal([]byte(must(t, in.command("shadow", "--json")...)), &r))
@@ -99,7 +99,7 @@ func TestPolicyIsTriedOut(t *testing.T) {
 	send := func(n int, path string) {
 		t.Helper()
 		for range n {
-			if !letIn(lab, path, patience) {
+			if !letIn(rig, path, patience) {
 				t.Fatalf("%s does not reach the server", path)
 			}
 		}

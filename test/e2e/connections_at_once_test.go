@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/api"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // fullPolicy bounds connections at once to services of every kind: one whose requests wait, one whose connections do, and
@@ -46,7 +46,7 @@ const shortly = 10 * time.Second
 type full struct {
 	*crowd
 	service string
-	nginx   *testnet.Server
+	nginx   *lab.Server
 }
 
 func newFull(t *testing.T, most int) *full {
@@ -99,7 +99,7 @@ func (c *counter) serve(conn net.Conn) {
 
 func (f *full) serve() {
 	f.ruled.t.Helper()
-	cfg := testnet.NginxConfig{Server: "location / { return 200 fine; }"}
+	cfg := lab.NginxConfig{Server: "location / { return 200 fine; }"}
 	for service := range fullPorts {
 		cfg.Listen = append(cfg.Listen, f.at(f.ruled.t, service, false).to)
 	}
@@ -275,21 +275,21 @@ func TestConnectionsAtOnce(t *testing.T) {
 func TestConnectionsAtOnceOfHandshakes(t *testing.T) {
 	t.Parallel()
 	f := newFull(t, 2)
-	raw := nettest.Sender(t, f.v4.client, testnet.Dev)
+	raw := nettest.Sender(t, f.v4.client, lab.Dev)
 	eachService(t, f, func(f *full) {
 		t := f.scene.t
 		port := uint16(20000)
-		sendSYNs(t, f.lab, raw, f.to, 300, func(syn *testnet.SYN) {
+		sendSYNs(t, f.rig, raw, f.to, 300, func(syn *lab.SYN) {
 			port++
 			syn.From = netip.AddrPortFrom(f.numbered(gold, 77), port)
 		})
 		half, forged, whole := f.peer(gold, 5000), f.peer(gold, 5001), f.peer(gold, 5002)
-		for _, p := range []*testnet.Peer{half, forged, whole} {
+		for _, p := range []*lab.Peer{half, forged, whole} {
 			nettest.Check(t, p.SendSYN())
 			_, err := p.AwaitSYNACK(patience)
 			nettest.Check(t, err)
 		}
-		nettest.Check(t, forged.SendSegment(testnet.Segment{Seq: forged.Next, Ack: forged.Ack + 9, ACK: true}))
+		nettest.Check(t, forged.SendSegment(lab.Segment{Seq: forged.Next, Ack: forged.Ack + 9, ACK: true}))
 		for range 3 {
 			nettest.Check(t, whole.SendACK())
 		}
@@ -299,7 +299,7 @@ func TestConnectionsAtOnceOfHandshakes(t *testing.T) {
 		if conn := f.opens(gold, time.Second); conn != nil {
 			t.Error("a third was answered")
 		}
-		for _, p := range []*testnet.Peer{half, whole} {
+		for _, p := range []*lab.Peer{half, whole} {
 			nettest.Check(t, p.SendRST())
 		}
 		f.comesTo(gold, 0)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 const dropAll = `
@@ -22,7 +22,7 @@ connections: [{name: all, action: drop}]
 `
 
 // ip runs ip(8) in a namespace.
-func ip(t *testing.T, ns *testnet.Namespace, args ...string) {
+func ip(t *testing.T, ns *lab.Namespace, args ...string) {
 	t.Helper()
 	if out, err := ns.Command("ip", args...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
@@ -33,21 +33,21 @@ func ip(t *testing.T, ns *testnet.Namespace, args ...string) {
 // passes the device below.
 func TestMacvlanSiblings(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	guest := nettest.Namespace(t, "guest")
 	for _, name := range []string{"mac0", "mac1"} {
-		nettest.Check(t, lab.Server.AddMacvlan(name, testnet.Dev))
+		nettest.Check(t, rig.Server.AddMacvlan(name, lab.Dev))
 	}
-	ip(t, lab.Server, "link", "set", "mac1", "netns", guest.Name())
-	nettest.Check(t, lab.Server.AddAddr("mac0", netip.MustParsePrefix("10.78.0.1/24")))
+	ip(t, rig.Server, "link", "set", "mac1", "netns", guest.Name())
+	nettest.Check(t, rig.Server.AddAddr("mac0", netip.MustParsePrefix("10.78.0.1/24")))
 	nettest.Check(t, guest.SetUp("mac1"))
 	nettest.Check(t, guest.AddAddr("mac1", netip.MustParsePrefix("10.78.0.2/24")))
 	to := netip.MustParseAddrPort("10.78.0.1:80")
-	nettest.Nginx(t, lab.Server, to)
+	nettest.Nginx(t, rig.Server, to)
 	if _, err := get(guest, to, "/", netip.Addr{}, patience); err != nil {
 		t.Fatalf("without Narthex: %v", err)
 	}
-	in := start(t, lab.Server, dropAll)
+	in := start(t, rig.Server, dropAll)
 	if _, err := get(guest, to, "/", netip.Addr{}, 200*time.Millisecond); err == nil {
 		t.Error("the sibling went by")
 	}
@@ -60,31 +60,31 @@ func TestIndexOfAnInterfaceThatMoved(t *testing.T) {
 	t.Parallel()
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running=%v", running), func(t *testing.T) {
-			lab := nettest.Lab(t, 1)
+			rig := nettest.Lab(t, 1)
 			elsewhere := nettest.Namespace(t, "elsewhere")
-			dev, err := lab.Server.Link(testnet.Dev)
+			dev, err := rig.Server.Link(lab.Dev)
 			nettest.Check(t, err)
 			index := fmt.Sprint(dev.Attrs().Index)
-			in := start(t, lab.Server, dropAll)
+			in := start(t, rig.Server, dropAll)
 			if !running {
 				in.stop(syscall.SIGKILL)
 			}
-			ip(t, lab.Server, "link", "set", testnet.Dev, "netns", elsewhere.Name())
-			ip(t, lab.Server, "link", "add", "eth9", "index", index, "type", "veth", "peer", "name", "eth9", "netns", lab.Client.Name())
+			ip(t, rig.Server, "link", "set", lab.Dev, "netns", elsewhere.Name())
+			ip(t, rig.Server, "link", "add", "eth9", "index", index, "type", "veth", "peer", "name", "eth9", "netns", rig.Client.Name())
 			for _, end := range []struct {
-				ns   *testnet.Namespace
+				ns   *lab.Namespace
 				addr string
-			}{{lab.Server, "10.79.0.1/24"}, {lab.Client, "10.79.0.2/24"}} {
+			}{{rig.Server, "10.79.0.1/24"}, {rig.Client, "10.79.0.2/24"}} {
 				nettest.Check(t, end.ns.AddAddr("eth9", netip.MustParsePrefix(end.addr)))
 				nettest.Check(t, end.ns.SetUp("eth9"))
 			}
 			to := netip.MustParseAddrPort("10.79.0.1:80")
-			nettest.Nginx(t, lab.Server, to)
+			nettest.Nginx(t, rig.Server, to)
 			if !running {
 				in.start()
 			}
 			eventually(t, "the new interface is policed", func() bool {
-				_, err := get(lab.Client, to, "/", netip.Addr{}, 100*time.Millisecond)
+				_, err := get(rig.Client, to, "/", netip.Addr{}, 100*time.Millisecond)
 				return err != nil && in.rule("all").Dropped > 0
 			})
 			if got := in.modes(); len(got) != 1 || got["eth9"] == "" {

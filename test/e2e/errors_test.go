@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 const plainPolicy = `
@@ -26,8 +26,8 @@ connections: [{name: everyone, rate: 100/s}]
 // Whatever is wrong at start: one sentence, the right exit code, nothing attached.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	if out, err := lab.Server.Command("ip", "tuntap", "add", "dev", "tun0", "mode", "tun").CombinedOutput(); err != nil {
+	rig := nettest.Lab(t, 1)
+	if out, err := rig.Server.Command("ip", "tuntap", "add", "dev", "tun0", "mode", "tun").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	with := func(old, new string) string { return strings.ReplaceAll(plainPolicy, old, new) }
@@ -54,17 +54,17 @@ func TestRefusals(t *testing.T) {
 		{"unknown flag", plainPolicy, []string{"--polcy", "x"}, 2, "polcy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := newInstance(t, lab.Server, c.policy)
+			in := newInstance(t, rig.Server, c.policy)
 			refused(t, in, exec.Command(binary, append(in.args, c.args...)...), c.code, c.says)
 		})
 	}
 	t.Run("missing file", func(t *testing.T) {
-		in := newInstance(t, lab.Server, plainPolicy)
+		in := newInstance(t, rig.Server, plainPolicy)
 		nettest.Check(t, os.Remove(in.file))
 		refused(t, in, exec.Command(binary, in.args...), 1, in.file)
 	})
 	t.Run("no privilege", func(t *testing.T) {
-		in := newInstance(t, lab.Server, plainPolicy)
+		in := newInstance(t, rig.Server, plainPolicy)
 		cmd := exec.Command(binary, "run", "--policy", world(t, in.file), "--instance", in.name)
 		cmd.Path = world(t, binary)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -124,9 +124,9 @@ func TestCheckTakesTheWholeLanguage(t *testing.T) {
 // The control socket is for root and for the daemon's own user.
 func TestSocketIsPrivate(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	in := newInstance(t, lab.Server, plainPolicy, "--socket", socket)
+	in := newInstance(t, rig.Server, plainPolicy, "--socket", socket)
 	in.socket = socket
 	in.start()
 	info, err := os.Stat(socket)
@@ -151,11 +151,11 @@ func TestSocketIsPrivate(t *testing.T) {
 // Metrics listen where the command was started, not in the namespace that it protects.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	const addr = "127.0.0.1:19417"
-	start(t, lab.Server, plainPolicy, "--metrics", addr)
-	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 80), 10)
+	start(t, rig.Server, plainPolicy, "--metrics", addr)
+	raw := nettest.Sender(t, rig.Client, lab.Dev)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 80), 10)
 	want := `rule="everyone"`
 	eventually(t, "the metrics have the rule's SYNs", func() bool {
 		out, err := exec.Command("curl", "-sf", "http://"+addr+"/metrics").Output()

@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/api"
+	"narthex/test/nettest"
 )
 
 // listener is `narthex events` in the background.

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // Without tcx programs are attached by filters, as on kernels before 6.6.
@@ -34,10 +34,10 @@ requests: [{name: never, path: "/never*", action: reject}]
 `
 
 // filters returns the names of the filters at both sides of the server's interface, each without its folder.
-func filters(t *testing.T, ns *testnet.Namespace) (names []string) {
+func filters(t *testing.T, ns *lab.Namespace) (names []string) {
 	t.Helper()
 	nettest.Check(t, ns.Do(func() error {
-		l, err := netlink.LinkByName(testnet.Dev)
+		l, err := netlink.LinkByName(lab.Dev)
 		if err != nil {
 			return err
 		}
@@ -59,10 +59,10 @@ func filters(t *testing.T, ns *testnet.Namespace) (names []string) {
 }
 
 // hasQdisc reports whether the server's interface has a qdisc for filters.
-func hasQdisc(t *testing.T, ns *testnet.Namespace) (has bool) {
+func hasQdisc(t *testing.T, ns *lab.Namespace) (has bool) {
 	t.Helper()
 	nettest.Check(t, ns.Do(func() error {
-		l, err := netlink.LinkByName(testnet.Dev)
+		l, err := netlink.LinkByName(lab.Dev)
 		if err != nil {
 			return err
 		}
@@ -76,10 +76,10 @@ func hasQdisc(t *testing.T, ns *testnet.Namespace) (has bool) {
 }
 
 // statusOf asks the server for a path, and returns the status of the answer.
-func statusOf(t *testing.T, lab *testnet.Lab, path string) (status int) {
+func statusOf(t *testing.T, rig *lab.Lab, path string) (status int) {
 	t.Helper()
-	nettest.Check(t, lab.Client.Do(func() error {
-		conn, err := dial(netip.Addr{}, netip.AddrPortFrom(lab.ServerV4, 80), patience)
+	nettest.Check(t, rig.Client.Do(func() error {
+		conn, err := dial(netip.Addr{}, netip.AddrPortFrom(rig.ServerV4, 80), patience)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func statusOf(t *testing.T, lab *testnet.Lab, path string) (status int) {
 }
 
 // wantFilters compares the filters, in their order.
-func wantFilters(t *testing.T, ns *testnet.Namespace, want ...string) {
+func wantFilters(t *testing.T, ns *lab.Namespace, want ...string) {
 	t.Helper()
 	if got := filters(t, ns); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("filters %v, want %v", got, want)
@@ -108,18 +108,18 @@ func wantFilters(t *testing.T, ns *testnet.Namespace, want ...string) {
 // reloads, and to the end.
 func TestFilters(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-	in := start(t, lab.Server, filtered, withoutTCX)
-	if got := in.modes()[testnet.Dev]; got != datapath.ModeTC {
+	rig := nettest.Lab(t, 1)
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+	in := start(t, rig.Server, filtered, withoutTCX)
+	if got := in.modes()[lab.Dev]; got != datapath.ModeTC {
 		t.Errorf("the interface is attached as %q", got)
 	}
 	ours := []string{"tc", "gatein", "gateout"}
-	wantFilters(t, lab.Server, ours...)
+	wantFilters(t, rig.Server, ours...)
 	wantAnswers := func() {
 		t.Helper()
 		for path, want := range map[string]int{"/": 200, "/never/more": 503} {
-			if got := statusOf(t, lab, path); got != want {
+			if got := statusOf(t, rig, path); got != want {
 				t.Errorf("%s: status %d, want %d", path, got, want)
 			}
 		}
@@ -127,11 +127,11 @@ func TestFilters(t *testing.T) {
 	wantAnswers()
 	before := in.programs()
 	in.stop(syscall.SIGKILL)
-	wantFilters(t, lab.Server, ours...)
+	wantFilters(t, rig.Server, ours...)
 	wantAnswers()
 
 	in.start()
-	wantFilters(t, lab.Server, ours...)
+	wantFilters(t, rig.Server, ours...)
 	for _, old := range before {
 		if p, err := ebpf.NewProgramFromID(old); err == nil {
 			p.Close()
@@ -147,7 +147,7 @@ func TestFilters(t *testing.T) {
 	in.reload(strings.Replace(filtered, "xdp: off", "xdp: auto", 1))
 	wantAnswers()
 	in.stop(syscall.SIGTERM)
-	if hasQdisc(t, lab.Server) {
+	if hasQdisc(t, rig.Server) {
 		t.Error("the qdisc is left")
 	}
 }
@@ -155,20 +155,20 @@ func TestFilters(t *testing.T) {
 // What others have in the qdisc stays, and with it the qdisc.
 func TestFiltersBesideOthers(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Check(t, lab.Server.Do(func() error {
-		l, err := netlink.LinkByName(testnet.Dev)
+	rig := nettest.Lab(t, 1)
+	nettest.Check(t, rig.Server.Do(func() error {
+		l, err := netlink.LinkByName(lab.Dev)
 		if err != nil {
 			return err
 		}
 		attrs := netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
 		return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: attrs})
 	}))
-	in := start(t, lab.Server, filtered, withoutTCX)
-	wantFilters(t, lab.Server, "tc", "gatein", "gateout")
+	in := start(t, rig.Server, filtered, withoutTCX)
+	wantFilters(t, rig.Server, "tc", "gatein", "gateout")
 	in.stop(syscall.SIGTERM)
-	wantFilters(t, lab.Server)
-	if !hasQdisc(t, lab.Server) {
+	wantFilters(t, rig.Server)
+	if !hasQdisc(t, rig.Server) {
 		t.Error("the qdisc of others is gone")
 	}
 }
@@ -176,12 +176,12 @@ func TestFiltersBesideOthers(t *testing.T) {
 // After a crash `detach` finds filters in the namespace that they are in, from any other.
 func TestFiltersDetached(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	in := start(t, lab.Server, filtered, withoutTCX)
+	rig := nettest.Lab(t, 1)
+	in := start(t, rig.Server, filtered, withoutTCX)
 	in.stop(syscall.SIGKILL)
 	must(t, "detach", "--instance", in.name)
-	wantFilters(t, lab.Server)
-	if hasQdisc(t, lab.Server) {
+	wantFilters(t, rig.Server)
+	if hasQdisc(t, rig.Server) {
 		t.Error("the qdisc is left")
 	}
 	if _, err := os.Stat(filepath.Join(datapath.Root, in.name)); !os.IsNotExist(err) {
@@ -206,26 +206,26 @@ func TestWithoutFeatures(t *testing.T) {
 		{"gate,xdp,tcx", datapath.ModeTC, false},
 	} {
 		t.Run(c.without, func(t *testing.T) {
-			lab := nettest.Lab(t, 1)
-			nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
+			rig := nettest.Lab(t, 1)
+			nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
 			policy := strings.Replace(strings.Replace(filtered, "xdp: off", "xdp: auto", 1), "burst: 1000", "burst: 2", 1)
 			policy = strings.Replace(strings.Replace(policy, "1000/s", "1/m", 1), ", per: source", "", 1)
-			in := start(t, lab.Server, policy, "--without="+c.without)
+			in := start(t, rig.Server, policy, "--without="+c.without)
 			want := c.mode
 			if want == datapath.ModeTCX {
 				want = in.traffic()
 			}
-			if got := in.modes()[testnet.Dev]; got != want {
+			if got := in.modes()[lab.Dev]; got != want {
 				t.Errorf("the interface is attached as %q, want %q", got, want)
 			}
 			answer := 404
 			if c.gate {
 				answer = 503
 			}
-			if got := statusOf(t, lab, "/never"); got != answer {
+			if got := statusOf(t, rig, "/never"); got != answer {
 				t.Errorf("status %d, want %d", got, answer)
 			}
-			sendSYNs(t, lab, nettest.Sender(t, lab.Client, testnet.Dev), netip.AddrPortFrom(lab.ServerV4, 80), 10)
+			sendSYNs(t, rig, nettest.Sender(t, rig.Client, lab.Dev), netip.AddrPortFrom(rig.ServerV4, 80), 10)
 			in.counted("everyone", datapath.Counts{Passed: 2, Dropped: 9})
 			for f := range strings.SplitSeq(c.without, ",") {
 				if !in.lacks(datapath.Feature(f)) {

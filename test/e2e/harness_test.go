@@ -24,11 +24,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
+	"narthex/test/nettest"
 )
 
 // binary is the command under test: what -narthex names, or what TestMain compiles.
@@ -172,7 +172,7 @@ var instances atomic.Int64
 
 // newInstance prepares a daemon in a namespace. When the test ends, nothing of it may be
 // left.
-func newInstance(t *testing.T, ns *testnet.Namespace, text string, args ...string) *instance {
+func newInstance(t *testing.T, ns *lab.Namespace, text string, args ...string) *instance {
 	t.Helper()
 	nettest.Root(t)
 	in := instanceOf(ns, policyFile(t, text), args...)
@@ -181,7 +181,7 @@ func newInstance(t *testing.T, ns *testnet.Namespace, text string, args ...strin
 	return in
 }
 
-func instanceOf(ns *testnet.Namespace, file string, args ...string) *instance {
+func instanceOf(ns *lab.Namespace, file string, args ...string) *instance {
 	in := &instance{name: fmt.Sprintf("e2e-%d-%d", os.Getpid(), instances.Add(1)), file: file}
 	in.args = append([]string{"run", "--policy", file, "--instance", in.name, "--netns", ns.Name()}, args...)
 	if *without != "" {
@@ -213,7 +213,7 @@ func (in *instance) end() error {
 }
 
 // start runs a daemon in front of the namespace's servers and waits until it enforces.
-func start(t *testing.T, ns *testnet.Namespace, text string, args ...string) *instance {
+func start(t *testing.T, ns *lab.Namespace, text string, args ...string) *instance {
 	t.Helper()
 	in := newInstance(t, ns, text, args...)
 	in.start()
@@ -416,10 +416,10 @@ func (in *instance) left(had []ebpf.ProgramID) (err error) {
 }
 
 // sendSYNs sends one SYN from each of n sources below 198.18.0.0 or 2001:db8:18::.
-func sendSYNs(t *testing.T, lab *testnet.Lab, raw *testnet.Raw, to netip.AddrPort, n int, change ...func(*testnet.SYN)) {
+func sendSYNs(t *testing.T, rig *lab.Lab, raw *lab.Raw, to netip.AddrPort, n int, change ...func(*lab.SYN)) {
 	t.Helper()
 	for i := range n {
-		syn, err := lab.NewSYN(netip.AddrPortFrom(madeUp(to.Addr().Is4(), i), 4000), to)
+		syn, err := rig.NewSYN(netip.AddrPortFrom(madeUp(to.Addr().Is4(), i), 4000), to)
 		nettest.Check(t, err)
 		for _, c := range change {
 			c(&syn)
@@ -452,7 +452,7 @@ func (in *instance) counted(rule string, want datapath.Counts) {
 
 // get fetches a path over a connection of its own from the client's namespace; the kernel
 // chooses the source address unless one is given.
-func get(ns *testnet.Namespace, to netip.AddrPort, path string, from netip.Addr, timeout time.Duration) (body []byte, err error) {
+func get(ns *lab.Namespace, to netip.AddrPort, path string, from netip.Addr, timeout time.Duration) (body []byte, err error) {
 	err = ns.Do(func() error {
 		conn, err := dial(from, to, timeout)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // soon is when a command has to be done that cannot do what is asked of it. It promises two
@@ -152,17 +152,17 @@ func (in *instance) refused(state string, words ...string) {
 // out without it.
 func TestDaemonThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	_, err := lab.Server.StartPython(testnet.PythonConfig{Listen: []netip.AddrPort{netip.AddrPortFrom(lab.ServerV4, 80)}})
+	rig := nettest.Lab(t, 1)
+	_, err := rig.Server.StartPython(lab.PythonConfig{Listen: []netip.AddrPort{netip.AddrPortFrom(rig.ServerV4, 80)}})
 	nettest.Check(t, err)
-	in := start(t, lab.Server, `
+	in := start(t, rig.Server, `
 version: 1
 services: [{name: web, listen: ["*:80"], concurrency: 4}]
 connections: [{name: everyone, rate: 1000/s}]
 `)
 	process := in.cmd.Process
 	ask := func() error {
-		_, err := get(lab.Client, netip.AddrPortFrom(lab.ServerV4, 80), "/", netip.Addr{}, patience)
+		_, err := get(rig.Client, netip.AddrPortFrom(rig.ServerV4, 80), "/", netip.Addr{}, patience)
 		return err
 	}
 	nettest.Check(t, process.Signal(syscall.SIGSTOP))

@@ -8,33 +8,33 @@ import (
 	"path/filepath"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // What `narthex init` writes about a web server, one that ends TLS and the application behind
 // that is a policy to run as it is: requests are seen where they can be read.
 func TestInitWritesWhatRuns(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	at := netip.MustParseAddrPort
-	nettest.Nginx(t, lab.Server, at("0.0.0.0:80"))
-	_, err := lab.Server.StartPython(testnet.PythonConfig{Listen: []netip.AddrPort{at("127.0.0.1:8000")}})
+	nettest.Nginx(t, rig.Server, at("0.0.0.0:80"))
+	_, err := rig.Server.StartPython(lab.PythonConfig{Listen: []netip.AddrPort{at("127.0.0.1:8000")}})
 	nettest.Check(t, err)
-	_, err = lab.Server.StartNginx(testnet.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:443")}, TLS: true, Backend: "127.0.0.1:8000"})
+	_, err = rig.Server.StartNginx(lab.NginxConfig{Listen: []netip.AddrPort{at("0.0.0.0:443")}, TLS: true, Backend: "127.0.0.1:8000"})
 	nettest.Check(t, err)
 
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	must(t, "init", "--netns", lab.Server.Name(), file)
+	must(t, "init", "--netns", rig.Server.Name(), file)
 	if r := narthex(t, "check", file); r.code != 0 || r.stderr != "" {
 		t.Fatalf("check: exit code %d: %s", r.code, r.stderr)
 	}
 	text, err := os.ReadFile(file)
 	nettest.Check(t, err)
-	in := start(t, lab.Server, string(text))
+	in := start(t, rig.Server, string(text))
 
 	for _, url := range []string{"http://10.77.0.1/", "https://10.77.0.1/wait"} {
-		if out, err := lab.Client.Command("curl", "-sSk", "-o", "/dev/null", url).CombinedOutput(); err != nil {
+		if out, err := rig.Client.Command("curl", "-sSk", "-o", "/dev/null", url).CombinedOutput(); err != nil {
 			t.Fatalf("curl %s: %v: %s", url, err, out)
 		}
 	}

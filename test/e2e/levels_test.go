@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // A flood brings each level of overload about, one after the other, with the rules that are enforced from it on. When

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/test/nettest"
 )
 
 // perSource has no token come during a test: what passes is the burst.
@@ -35,11 +35,11 @@ connections:
 
 // tries opens connections from one source, each with one SYN, for the kernel sends the next after
 // a second, and returns how many came through.
-func tries(t *testing.T, lab *testnet.Lab, n int) (connected int) {
+func tries(t *testing.T, rig *lab.Lab, n int) (connected int) {
 	t.Helper()
-	to := netip.AddrPortFrom(lab.ServerV4, 80)
+	to := netip.AddrPortFrom(rig.ServerV4, 80)
 	for range n {
-		if _, err := get(lab.Client, to, "/", lab.ClientsV4[0], 800*time.Millisecond); err == nil {
+		if _, err := get(rig.Client, to, "/", rig.ClientsV4[0], 800*time.Millisecond); err == nil {
 			connected++
 		}
 	}
@@ -48,13 +48,13 @@ func tries(t *testing.T, lab *testnet.Lab, n int) (connected int) {
 
 func TestKilledDaemonIsAdopted(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-	in := start(t, lab.Server, fmt.Sprintf(perSource, 10))
-	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 80), 100)
+	rig := nettest.Lab(t, 1)
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+	in := start(t, rig.Server, fmt.Sprintf(perSource, 10))
+	raw := nettest.Sender(t, rig.Client, lab.Dev)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 80), 100)
 	in.counted("made-up", datapath.Counts{Passed: 20, Dropped: 80})
-	if got := tries(t, lab, 4); got != 4 {
+	if got := tries(t, rig, 4); got != 4 {
 		t.Fatalf("%d of the first 4 connected", got)
 	}
 	must(t, "set", "connections.made-up.rate", "2/m", "--instance", in.name)
@@ -66,7 +66,7 @@ func TestKilledDaemonIsAdopted(t *testing.T) {
 	if r.code != 0 || !strings.Contains(r.stdout, "without a daemon") {
 		t.Errorf("status without a daemon: exit code %d, %q", r.code, r.stdout)
 	}
-	if got := tries(t, lab, 4); got != 4 {
+	if got := tries(t, rig, 4); got != 4 {
 		t.Errorf("%d of the next 4 connected without a daemon", got)
 	}
 
@@ -75,7 +75,7 @@ func TestKilledDaemonIsAdopted(t *testing.T) {
 	if !s.Adopted || len(s.Overrides) != 1 {
 		t.Errorf("adopted: %v, overrides: %v", s.Adopted, s.Overrides)
 	}
-	if got := tries(t, lab, 5); got != 2 {
+	if got := tries(t, rig, 5); got != 2 {
 		t.Errorf("%d connected with the two tokens left", got)
 	}
 	// A client whose SYN is dropped may send it again before it gives up.
@@ -88,14 +88,14 @@ func TestKilledDaemonIsAdopted(t *testing.T) {
 // must not.
 func TestNoGapWhileDaemonsComeAndGo(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
+	rig := nettest.Lab(t, 1)
+	in := start(t, rig.Server, fmt.Sprintf(blockMadeUp, "auto"))
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
 	stop, sent := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
 		defer func() { sent <- n }()
-		raw, err := lab.Client.OpenSender(testnet.Dev)
+		raw, err := rig.Client.OpenSender(lab.Dev)
 		if err != nil {
 			return
 		}
@@ -106,7 +106,7 @@ func TestNoGapWhileDaemonsComeAndGo(t *testing.T) {
 				return
 			default:
 			}
-			sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 80), 100)
+			sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 80), 100)
 			n += 100
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -123,11 +123,11 @@ func TestNoGapWhileDaemonsComeAndGo(t *testing.T) {
 // An upgrade whose maps are laid out in another way says what is reset and enforces on.
 func TestOtherLayoutIsReplaced(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
-	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	to := netip.AddrPortFrom(lab.ServerV4, 80)
-	sendSYNs(t, lab, raw, to, 30)
+	rig := nettest.Lab(t, 1)
+	in := start(t, rig.Server, fmt.Sprintf(blockMadeUp, "auto"))
+	raw := nettest.Sender(t, rig.Client, lab.Dev)
+	to := netip.AddrPortFrom(rig.ServerV4, 80)
+	sendSYNs(t, rig, raw, to, 30)
 	in.counted("made-up", datapath.Counts{Dropped: 30})
 	in.stop(syscall.SIGKILL)
 
@@ -143,9 +143,9 @@ func TestOtherLayoutIsReplaced(t *testing.T) {
 	if s := in.status(); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "source_sets") {
 		t.Errorf("notes %q, want one about source_sets", s.Notes)
 	}
-	sendSYNs(t, lab, raw, to, 30)
+	sendSYNs(t, rig, raw, to, 30)
 	in.counted("made-up", datapath.Counts{Dropped: 60})
-	if got, err := get(lab.Client, to, "/", netip.Addr{}, 200*time.Millisecond); err == nil {
+	if got, err := get(rig.Client, to, "/", netip.Addr{}, 200*time.Millisecond); err == nil {
 		t.Errorf("an answer without a server: %q", got)
 	}
 }
@@ -153,9 +153,9 @@ func TestOtherLayoutIsReplaced(t *testing.T) {
 // Reloads lose no connection, change nothing for rules that stay and leave no descriptor.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 2)
-	to := netip.AddrPortFrom(lab.ServerV4, 80)
-	nettest.Nginx(t, lab.Server, to)
+	rig := nettest.Lab(t, 2)
+	to := netip.AddrPortFrom(rig.ServerV4, 80)
+	nettest.Nginx(t, rig.Server, to)
 	rules := func(n int) string {
 		var b strings.Builder
 		b.WriteString("version: 1\nservices: [{name: shop, listen: [\"*:80\"]}]\nconnections:\n")
@@ -165,10 +165,10 @@ func TestReloadUnderLoad(t *testing.T) {
 		b.WriteString("  - {name: everyone, rate: 1000000/s, burst: 1000000}\n")
 		return b.String()
 	}
-	in := start(t, lab.Server, rules(10))
+	in := start(t, rig.Server, rules(10))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := load.Closed{Client: load.Client{NS: lab.Client, Target: to, Path: testnet.NginxFile, Duration: time.Minute}, Clients: 8}.Start(ctx)
+	run, err := load.Closed{Client: load.Client{NS: rig.Client, Target: to, Path: lab.NginxFile, Duration: time.Minute}, Clients: 8}.Start(ctx)
 	nettest.Check(t, err)
 	in.reload(rules(20))
 	before := descriptors(t, in.cmd.Process.Pid)
@@ -202,8 +202,8 @@ func descriptors(t *testing.T, pid int) int {
 
 func TestBadReloadKeepsTheOldPolicy(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	in := start(t, lab.Server, fmt.Sprintf(blockMadeUp, "auto"))
+	rig := nettest.Lab(t, 1)
+	in := start(t, rig.Server, fmt.Sprintf(blockMadeUp, "auto"))
 	hash := in.status().Policy.Hash
 	for _, bad := range []string{
 		"version: 2\n", "services: [", fmt.Sprintf(blockMadeUp, "sometimes"),
@@ -218,24 +218,24 @@ func TestBadReloadKeepsTheOldPolicy(t *testing.T) {
 			t.Errorf("after %q the policy in force is %s, want %s", bad, got, hash)
 		}
 	}
-	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 80), 20)
+	raw := nettest.Sender(t, rig.Client, lab.Dev)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 80), 20)
 	in.counted("made-up", datapath.Counts{Dropped: 20})
 }
 
 func TestKeepAndDetach(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-	in := start(t, lab.Server, fmt.Sprintf(perSource, 3), "--keep")
+	rig := nettest.Lab(t, 1)
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+	in := start(t, rig.Server, fmt.Sprintf(perSource, 3), "--keep")
 	if code := in.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if got := tries(t, lab, 6); got != 3 {
+	if got := tries(t, rig, 6); got != 3 {
 		t.Errorf("%d of 6 connected after a stop with --keep, want 3", got)
 	}
 	must(t, "detach", "--instance", in.name)
-	if got := tries(t, lab, 6); got != 6 {
+	if got := tries(t, rig, 6); got != 6 {
 		t.Errorf("%d of 6 connected after detach", got)
 	}
 	if r := narthex(t, "status", "--instance", in.name); r.code != 1 {
@@ -246,18 +246,18 @@ func TestKeepAndDetach(t *testing.T) {
 func TestStopDetaches(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		lab := nettest.Lab(t, 1)
-		nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
-		in := start(t, lab.Server, fmt.Sprintf(perSource, 1))
+		rig := nettest.Lab(t, 1)
+		nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
+		in := start(t, rig.Server, fmt.Sprintf(perSource, 1))
 		had := in.programs()
-		if got := tries(t, lab, 3); got != 1 {
+		if got := tries(t, rig, 3); got != 1 {
 			t.Errorf("%d of 3 connected, want 1", got)
 		}
 		if code := in.stop(s); code != 0 {
 			t.Errorf("%v: exit code %d", s, code)
 		}
 		in.nothingLeft(had)
-		if got := tries(t, lab, 3); got != 3 {
+		if got := tries(t, rig, 3); got != 3 {
 			t.Errorf("%d of 3 connected after %v", got, s)
 		}
 	}
@@ -266,27 +266,27 @@ func TestStopDetaches(t *testing.T) {
 // Two instances on one interface: the second finds XDP taken and uses tcx.
 func TestTwoInstances(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	first := start(t, lab.Server, `
+	rig := nettest.Lab(t, 1)
+	first := start(t, rig.Server, `
 version: 1
 services: [{name: web, listen: ["*:80"]}]
 connections: [{name: all, action: drop}]
 `)
-	second := start(t, lab.Server, `
+	second := start(t, rig.Server, `
 version: 1
 services: [{name: alt, listen: ["*:81"]}]
 connections: [{name: all, action: drop}]
 `)
-	if got := first.modes()[testnet.Dev]; got != datapath.ModeNative {
+	if got := first.modes()[lab.Dev]; got != datapath.ModeNative {
 		t.Errorf("the first is attached as %q", got)
 	}
 	s := second.status().Services[0]
 	if len(s.Interfaces) != 1 || s.Interfaces[0].Mode != second.traffic() || s.Interfaces[0].Reason == "" {
 		t.Errorf("the second is attached as %+v", s.Interfaces)
 	}
-	raw := nettest.Sender(t, lab.Client, testnet.Dev)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 80), 10)
-	sendSYNs(t, lab, raw, netip.AddrPortFrom(lab.ServerV4, 81), 7)
+	raw := nettest.Sender(t, rig.Client, lab.Dev)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 80), 10)
+	sendSYNs(t, rig, raw, netip.AddrPortFrom(rig.ServerV4, 81), 7)
 	first.counted("all", datapath.Counts{Dropped: 10})
 	second.counted("all", datapath.Counts{Dropped: 7})
 
@@ -298,21 +298,21 @@ connections: [{name: all, action: drop}]
 
 func TestInterfacesComeAndGo(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
-	in := start(t, lab.Server, decideOnce)
-	end := func(ns *testnet.Namespace, dev, addr string) testnet.End {
-		return testnet.End{NS: ns, Dev: dev, Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}}
+	rig := nettest.Lab(t, 1)
+	in := start(t, rig.Server, decideOnce)
+	end := func(ns *lab.Namespace, dev, addr string) lab.End {
+		return lab.End{NS: ns, Dev: dev, Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}}
 	}
 	for range 3 {
-		nettest.Check(t, testnet.Connect(end(lab.Server, "eth1", "10.79.0.1/24"), end(lab.Client, "eth1", "10.79.0.2/24")))
+		nettest.Check(t, lab.Connect(end(rig.Server, "eth1", "10.79.0.1/24"), end(rig.Client, "eth1", "10.79.0.2/24")))
 		eventually(t, "eth1 is policed", func() bool { return in.modes()["eth1"] == datapath.ModeNative })
 		before := in.rule("everyone").Passed
 		// The kernel refuses a connection to the new address: nobody listens. The SYN counts.
-		if _, err := get(lab.Client, netip.MustParseAddrPort("10.79.0.1:80"), "/", netip.Addr{}, patience); err == nil {
+		if _, err := get(rig.Client, netip.MustParseAddrPort("10.79.0.1:80"), "/", netip.Addr{}, patience); err == nil {
 			t.Error("an answer without a server")
 		}
 		in.counted("everyone", datapath.Counts{Passed: before + 1})
-		nettest.Check(t, lab.Server.Delete("eth1"))
+		nettest.Check(t, rig.Server.Delete("eth1"))
 		eventually(t, "eth1 is let go", func() bool { _, ok := in.modes()["eth1"]; return !ok })
 	}
 	links, err := os.ReadDir(filepath.Join(datapath.Root, in.name, "links"))
@@ -333,9 +333,9 @@ func TestInterfacesComeAndGo(t *testing.T) {
 func TestLinkGoesDownForAMoment(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, plain, true)
-	for _, ns := range []*testnet.Namespace{s.lab.Server, s.lab.Client} { // they come back with it
-		nettest.Check(t, ns.Sysctl("ipv6/conf/"+testnet.Dev+"/keep_addr_on_down", "1"))
-		nettest.Check(t, ns.Sysctl("ipv6/conf/"+testnet.Dev+"/accept_dad", "0"))
+	for _, ns := range []*lab.Namespace{s.rig.Server, s.rig.Client} { // they come back with it
+		nettest.Check(t, ns.Sysctl("ipv6/conf/"+lab.Dev+"/keep_addr_on_down", "1"))
+		nettest.Check(t, ns.Sysctl("ipv6/conf/"+lab.Dev+"/accept_dad", "0"))
 	}
 	s.origin(origin.Config{})
 	r := s.enforce(roomPolicy{service: "concurrency: 2"})
@@ -347,9 +347,9 @@ func TestLinkGoesDownForAMoment(t *testing.T) {
 	ask()
 	for range 3 {
 		before := r.class(bronze).Arrived
-		nettest.Check(t, s.lab.Server.SetDown(testnet.Dev))
+		nettest.Check(t, s.rig.Server.SetDown(lab.Dev))
 		time.Sleep(400 * time.Millisecond) // the daemon has heard of it
-		nettest.Check(t, s.lab.Server.SetUp(testnet.Dev))
+		nettest.Check(t, s.rig.Server.SetUp(lab.Dev))
 		ask()
 		if got := r.class(bronze).Arrived - before; got != 1 {
 			t.Errorf("%d requests were seen after the link went down and came back, want 1", got)

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet/origin"
 )
 
 // pacedPolicy has a rate that sets itself for bronze.

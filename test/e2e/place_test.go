@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // place is where one scene after the other happens: namespaces, and a daemon that takes in the
@@ -22,9 +22,9 @@ import (
 // namespaces, have places of their own.
 type place struct {
 	network
-	lab    *testnet.Lab // nil on lo
-	server *testnet.Namespace
-	client *testnet.Namespace
+	rig    *lab.Lab // nil on lo
+	server *lab.Namespace
+	client *lab.Namespace
 	dir    string    // for the policy file
 	args   []string  // of the daemon, beside those of every instance
 	daemon *instance // nil until something is enforced
@@ -98,18 +98,18 @@ func newPlace(w wire, v6 bool, args []string) (p *place, err error) {
 			err = errors.Join(err, p.close())
 		}
 	}()
-	dev := testnet.Dev
+	dev := lab.Dev
 	if w == lo {
 		dev = "lo"
-		if p.server, err = testnet.New("room"); err != nil {
+		if p.server, err = lab.NewNamespace("room"); err != nil {
 			return nil, err
 		}
 		p.client = p.server
 	} else {
-		if p.lab, err = testnet.NewLab("room", 1); err != nil {
+		if p.rig, err = lab.New("room", 1); err != nil {
 			return nil, err
 		}
-		p.server, p.client = p.lab.Server, p.lab.Client
+		p.server, p.client = p.rig.Server, p.rig.Client
 	}
 	if p.dir, err = p.server.TempDir("policy"); err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ func newPlace(w wire, v6 bool, args []string) (p *place, err error) {
 }
 
 func (p *place) close() (err error) {
-	if p.lab != nil {
-		return p.lab.Close()
+	if p.rig != nil {
+		return p.rig.Close()
 	}
 	if p.server != nil {
 		return p.server.Close()
@@ -180,8 +180,8 @@ func (p *place) enforces(t *testing.T, policy string) *instance {
 		p.daemon.reload(policy)
 	}
 	if p.wire == vlan && !p.tagged {
-		for _, ns := range []*testnet.Namespace{p.server, p.client} {
-			nettest.Check(t, ns.TagFrames(testnet.Dev, testnet.VLANTag{ID: 10}))
+		for _, ns := range []*lab.Namespace{p.server, p.client} {
+			nettest.Check(t, ns.TagFrames(lab.Dev, lab.VLANTag{ID: 10}))
 		}
 		p.tagged = true
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // Flows have the short form while nobody comes near the limit. What the server works on is counted then, and still is

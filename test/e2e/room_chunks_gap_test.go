@@ -11,23 +11,23 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // at is a segment with data at an offset of what the peer has said.
-func at(p *testnet.Peer, offset int, data string) testnet.Segment {
-	return testnet.Segment{Seq: p.Next + uint32(offset), Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(data)}
+func at(p *lab.Peer, offset int, data string) lab.Segment {
+	return lab.Segment{Seq: p.Next + uint32(offset), Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(data)}
 }
 
 // chunkedPeer is a peer whose request is in service, up to the end of its head.
-func chunkedPeer(t *testing.T, r *room) *testnet.Peer {
+func chunkedPeer(t *testing.T, r *room) *lab.Peer {
 	t.Helper()
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
 	nettest.Check(t, p.Send([]byte(strings.Replace(chunkedHead, "/echo", "/sum", 1))))
-	_, err := p.Await(patience, func(s *testnet.Segment) bool { return s.ACK && s.Ack == p.Next })
+	_, err := p.Await(patience, func(s *lab.Segment) bool { return s.ACK && s.Ack == p.Next })
 	nettest.Check(t, err)
 	return p
 }
@@ -58,7 +58,7 @@ func TestRoomChunksBehindGap(t *testing.T) {
 			p := chunkedPeer(t, r)
 			nettest.Check(t, p.SendSegment(at(p, 0, chunks[:c.lost])))
 			nettest.Check(t, p.SendSegment(at(p, c.from, chunks[c.from:c.to])))
-			_, err := p.Await(quiet, func(s *testnet.Segment) bool {
+			_, err := p.Await(quiet, func(s *lab.Segment) bool {
 				sack, ok := s.Option(5)
 				return ok && len(sack) > 0
 			})
@@ -76,7 +76,7 @@ func TestRoomChunksBehindGap(t *testing.T) {
 				nettest.Check(t, p.SendSegment(at(p, c.to, chunks[c.to:])))
 			}
 			p.Next += uint32(end)
-			answer, err := p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+			answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 			nettest.Check(t, err)
 			body := data + "hello"
 			if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
@@ -113,7 +113,7 @@ func TestRoomChunksThatChange(t *testing.T) {
 					head := ""
 					if withHead { // of a further request: the connection is established
 						nettest.Check(t, p.Send([]byte("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")))
-						answer, err := p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+						answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 						nettest.Check(t, err)
 						p.Ack = answer.End()
 						head = chunkedHead
@@ -155,11 +155,11 @@ func TestRoomFirstSegmentLost(t *testing.T) {
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
 	nettest.Check(t, p.Send([]byte("GET /sum HTTP/1.1\r\nHost: x\r\n\r\n")))
-	answer, err := p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+	answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 	nettest.Check(t, err)
 	p.Ack = answer.End()
 	nettest.Check(t, p.SendSegment(at(p, 1000, text[1000:2000])))
-	told, err := p.Await(patience, func(s *testnet.Segment) bool {
+	told, err := p.Await(patience, func(s *lab.Segment) bool {
 		_, ok := s.Option(5)
 		return ok
 	})
@@ -172,7 +172,7 @@ func TestRoomFirstSegmentLost(t *testing.T) {
 		nettest.Check(t, p.SendSegment(at(p, from, text[from:min(from+1000, len(text))])))
 	}
 	p.Next += uint32(len(text))
-	answer, err = p.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+	answer, err = p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 	nettest.Check(t, err)
 	if sum := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(sum)) {
 		t.Errorf("answered %q, want %q", answer.Payload, sum)

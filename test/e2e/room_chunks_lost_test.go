@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // What the stack loses of chunks that the gate has read, its client sends again.
@@ -26,7 +26,7 @@ func TestRoomChunksThatTheStackLoses(t *testing.T) {
 					nettest.Check(t, r.server.Command("ip", "route", what, r.addr(gold).String()+"/32", "dev", "lo").Run())
 				}
 				r.changed = true
-				nettest.Check(t, r.server.Sysctl("ipv4/conf/"+testnet.Dev+"/rp_filter", "1"))
+				nettest.Check(t, r.server.Sysctl("ipv4/conf/"+lab.Dev+"/rp_filter", "1"))
 				if behindHead { // which the gate has acknowledged
 					lose("add")
 					v.pieces(chunkedHead, 10, 20)

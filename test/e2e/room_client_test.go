@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // ways are how a client can leave.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"testing"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Requests that say both that their connection ends and that it goes on, in ways in which servers differ: whatever a server
@@ -23,7 +23,7 @@ func TestRoomConnectionTokens(t *testing.T) {
 				"1.0 keep-alive", "1.0 xkeep-alive", "1.0 close, keep-alive", "1.0 keep-alive\r\nConnection: close", "1.0 x",
 			} {
 				v := r.visit(gold)
-				v.send("GET " + testnet.File + " HTTP/" + tokens[:3] + "\r\nHost: x\r\nConnection: " + tokens[4:] + "\r\n\r\n")
+				v.send("GET " + lab.File + " HTTP/" + tokens[:3] + "\r\nHost: x\r\nConnection: " + tokens[4:] + "\r\n\r\n")
 				v.wants(http.StatusOK)
 				r.await(0, 0)
 				v.conn.Close()

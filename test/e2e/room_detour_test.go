@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // Where a rule of the machine changes the port that clients ask for, requests go by undecided, on whichever of the

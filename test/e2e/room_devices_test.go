@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // visitFrom connects from a namespace to an address with a zone.
-func (s *scene) visitFrom(ns *testnet.Namespace, to string) *visitor {
+func (s *scene) visitFrom(ns *lab.Namespace, to string) *visitor {
 	s.t.Helper()
 	v := &visitor{t: s.t, who: bronze, host: "x"}
 	nettest.Check(s.t, ns.Do(func() (err error) {
@@ -40,18 +40,18 @@ func TestRoomSocketsOfInterfaces(t *testing.T) {
 	s := newScene(t, plain, true)
 	far := nettest.Namespace(t, "far")
 	here, there := netip.MustParsePrefix("fe80::1/64"), netip.MustParsePrefix("fe80::2/64")
-	nettest.Check(t, testnet.Connect(testnet.End{NS: s.server, Dev: "eth1", Addrs: []netip.Prefix{here}},
-		testnet.End{NS: far, Dev: testnet.Dev, Addrs: []netip.Prefix{there}}))
-	nettest.Check(t, s.server.AddAddr(testnet.Dev, here))
-	nettest.Check(t, s.client.AddAddr(testnet.Dev, there))
+	nettest.Check(t, lab.Connect(lab.End{NS: s.server, Dev: "eth1", Addrs: []netip.Prefix{here}},
+		lab.End{NS: far, Dev: lab.Dev, Addrs: []netip.Prefix{there}}))
+	nettest.Check(t, s.server.AddAddr(lab.Dev, here))
+	nettest.Check(t, s.client.AddAddr(lab.Dev, there))
 	s.cfg = config(origin.Config{})
 	_, err := origin.Start(s.server, origin.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("[::]:80")}, Control: []netip.AddrPort{s.tell}})
 	nettest.Check(t, err)
 	r := s.enforce(roomPolicy{service: "concurrency: 2"})
-	to := fmt.Sprintf("[fe80::1%%%s]:80", testnet.Dev)
+	to := fmt.Sprintf("[fe80::1%%%s]:80", lab.Dev)
 	var all []*visitor
 	for i := range 5 {
-		for _, ns := range []*testnet.Namespace{s.client, far} {
+		for _, ns := range []*lab.Namespace{s.client, far} {
 			v := s.visitFrom(ns, to)
 			v.get(fmt.Sprintf("/wait?for=%d", i/4)) // the first ones are let go together
 			all = append(all, v)

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // halves is a server of which one answer stops in the middle, and another does not begin,

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // fairRoom has one request in service that the origin answers when told to, and clients of as many addresses as

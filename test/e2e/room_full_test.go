@@ -8,9 +8,9 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // Beginnings of heads, more than there are slots, keep out nobody, not even those whose own heads come in pieces.
@@ -72,10 +72,10 @@ func TestRoomOutdatedPieces(t *testing.T) {
 	nettest.Check(t, p.Connect(patience))
 	head := ask("/old")
 	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
-	old := []layers.TCPOption{nop, nop, testnet.Timestamps(1<<32-100_000, 0)}
-	nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Options: old, Payload: head[:10]}))
-	nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next + 10, Ack: p.Ack, ACK: true, PSH: true, Options: old, Payload: head[10:]}))
-	nettest.Check(t, p.Silent(quiet, func(s *testnet.Segment) bool { return s.Ack != p.Next }))
+	old := []layers.TCPOption{nop, nop, lab.Timestamps(1<<32-100_000, 0)}
+	nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Options: old, Payload: head[:10]}))
+	nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next + 10, Ack: p.Ack, ACK: true, PSH: true, Options: old, Payload: head[10:]}))
+	nettest.Check(t, p.Silent(quiet, func(s *lab.Segment) bool { return s.Ack != p.Next }))
 	if got := r.read(); got.InService+got.Waiting+got.Gathering > 0 {
 		t.Errorf("%d in service, %d waiting, %d gathering, want none", got.InService, got.Waiting, got.Gathering)
 	}

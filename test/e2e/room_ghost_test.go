@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // A client's reset is no reason to let in more than the limit: the server may still be at work, also when other
@@ -67,7 +67,7 @@ func TestRoomResetWithinAnswer(t *testing.T) {
 	resp, err := http.ReadResponse(v.r, nil)
 	nettest.Check(t, err)
 	// All that is said at first: a server that is still writing then closes the connection (net/http does).
-	_, err = io.ReadFull(resp.Body, make([]byte, testnet.FileBytes))
+	_, err = io.ReadFull(resp.Body, make([]byte, lab.FileBytes))
 	nettest.Check(t, err)
 	v.reset()
 	g := r.queue(gold, "/g", 1)

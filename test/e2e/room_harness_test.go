@@ -22,10 +22,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/api"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // roomPolicy is a policy with one service that has a waiting room. Fields are fragments of
@@ -100,7 +100,7 @@ type scene struct {
 	to      netip.AddrPort // of the service
 	tell    netip.AddrPort // of the origin, past the gate
 	cfg     config         // of the origin, if it is one
-	servers []*testnet.Server
+	servers []*lab.Server
 	gone    []who // by vanishing
 	changed bool  // something is not as it was before
 }
@@ -159,9 +159,9 @@ func sceneAt(t *testing.T, p *place) *scene {
 	case p.wire == lo && !p.v6:
 		server = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	case p.wire != lo && p.v6:
-		server = p.lab.ServerV6
+		server = p.rig.ServerV6
 	case p.wire != lo:
-		server = p.lab.ServerV4
+		server = p.rig.ServerV4
 	}
 	s.to = netip.AddrPortFrom(server, 80)
 	t.Cleanup(s.leave)
@@ -188,7 +188,7 @@ func (s *scene) leave() {
 
 // capture writes what the test's server sends and receives to a file below the folder that
 // NARTHEX_PCAP names, if it does, for looking at a failure with tcpdump -r.
-func capture(t *testing.T, ns *testnet.Namespace) {
+func capture(t *testing.T, ns *lab.Namespace) {
 	t.Helper()
 	dir := os.Getenv("NARTHEX_PCAP")
 	if dir == "" {
@@ -256,7 +256,7 @@ func (r *room) frees(first *visitor) {
 }
 
 // origin starts the server that does as it is told.
-func (s *scene) origin(cfg origin.Config) *testnet.Server {
+func (s *scene) origin(cfg origin.Config) *lab.Server {
 	s.t.Helper()
 	cfg.Listen, cfg.Control = []netip.AddrPort{s.to}, []netip.AddrPort{s.tell}
 	s.cfg = config(cfg)
@@ -627,7 +627,7 @@ func tcpConn(c net.Conn) (*net.TCPConn, error) {
 func (s *scene) vanish(w who) {
 	s.t.Helper()
 	s.gone = append(s.gone, w)
-	nettest.Check(s.t, s.client.RemoveAddr(testnet.Dev, s.prefix(w)))
+	nettest.Check(s.t, s.client.RemoveAddr(lab.Dev, s.prefix(w)))
 }
 
 // comesBack gives a kind of clients its address again, if it has left by vanishing.
@@ -635,12 +635,12 @@ func (s *scene) comesBack(w who) {
 	s.t.Helper()
 	if i := slices.Index(s.gone, w); i >= 0 {
 		s.gone = slices.Delete(s.gone, i, i+1)
-		nettest.Check(s.t, s.client.AddAddr(testnet.Dev, s.prefix(w)))
+		nettest.Check(s.t, s.client.AddAddr(lab.Dev, s.prefix(w)))
 	}
 }
 
 // pause has a server answer nobody until it is resumed, which the end of the test does.
-func (s *scene) pause(server *testnet.Server) (resume func()) {
+func (s *scene) pause(server *lab.Server) (resume func()) {
 	s.t.Helper()
 	nettest.Check(s.t, server.Signal(syscall.SIGSTOP))
 	resume = sync.OnceFunc(func() {
@@ -664,7 +664,7 @@ func (r *room) queue(w who, path string, waiting int) *visitor {
 // roomServer is a server for tests that work with any.
 type roomServer struct {
 	name  string
-	start func(s *scene) *testnet.Server
+	start func(s *scene) *lab.Server
 }
 
 // apacheWorkers is more than there are connections in the tests. With less, the event MPM
@@ -673,30 +673,30 @@ const apacheWorkers = 48
 
 // roomServers accept connections in different ways.
 var roomServers = []roomServer{
-	{"nginx", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen()}))
+	{"nginx", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartNginx(lab.NginxConfig{Listen: s.listen()}))
 	}},
-	{"apache-prefork", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: apacheWorkers}))
+	{"apache-prefork", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), MPM: lab.Prefork, Workers: apacheWorkers}))
 	}},
-	{"apache-event", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), Workers: apacheWorkers}))
+	{"apache-event", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), Workers: apacheWorkers}))
 	}},
-	{"haproxy", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartHAProxy(testnet.HAProxyConfig{Listen: s.listen()}))
+	{"haproxy", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartHAProxy(lab.HAProxyConfig{Listen: s.listen()}))
 	}},
-	{"go", func(s *scene) *testnet.Server { return s.origin(origin.Config{}) }},
-	{"python-1.1", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartPython(testnet.PythonConfig{Listen: s.listen(), HTTP11: true}))
+	{"go", func(s *scene) *lab.Server { return s.origin(origin.Config{}) }},
+	{"python-1.1", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartPython(lab.PythonConfig{Listen: s.listen(), HTTP11: true}))
 	}},
-	{"python-1.0", func(s *scene) *testnet.Server {
-		return s.serve(s.server.StartPython(testnet.PythonConfig{Listen: s.listen()}))
+	{"python-1.0", func(s *scene) *lab.Server {
+		return s.serve(s.server.StartPython(lab.PythonConfig{Listen: s.listen()}))
 	}},
 }
 
 func (s *scene) listen() []netip.AddrPort { return []netip.AddrPort{s.to} }
 
-func (s *scene) serve(server *testnet.Server, err error) *testnet.Server {
+func (s *scene) serve(server *lab.Server, err error) *lab.Server {
 	s.t.Helper()
 	nettest.Check(s.t, err)
 	s.servers = append(s.servers, server)

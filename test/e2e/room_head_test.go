@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // situations are where a request can come: on a new connection or on one that has been
@@ -425,17 +425,17 @@ func TestRoomAcknowledgesHeads(t *testing.T) {
 				if !held {
 					r.frees(first)
 				}
-				p := r.peer(gold, 4000, func(c *testnet.PeerConfig) { c.NoTimestamps = !stamped })
+				p := r.peer(gold, 4000, func(c *lab.PeerConfig) { c.NoTimestamps = !stamped })
 				nettest.Check(t, p.Connect(patience))
 				begin, window := p.Next, p.Ack
 				request := ask("/acknowledged")
 				send := func(from, to int) {
 					t.Helper()
-					nettest.Check(t, p.SendSegment(testnet.Segment{Seq: begin + uint32(from), Ack: window, ACK: true, PSH: true, Payload: request[from:to]}))
+					nettest.Check(t, p.SendSegment(lab.Segment{Seq: begin + uint32(from), Ack: window, ACK: true, PSH: true, Payload: request[from:to]}))
 				}
 				acked := func(n int) {
 					t.Helper()
-					s, err := p.Await(patience, func(s *testnet.Segment) bool { return !s.SYN })
+					s, err := p.Await(patience, func(s *lab.Segment) bool { return !s.SYN })
 					if err != nil || s.Ack != begin+uint32(n) || s.Seq != window || s.RST || s.FIN || len(s.Payload) > 0 {
 						t.Fatalf("%v, error %v; want an acknowledgement of %d bytes", s, err, n)
 					}
@@ -484,7 +484,7 @@ func TestRoomKeepsWhatItAcknowledged(t *testing.T) {
 				nettest.Check(t, r.server.Command("ip", "route", what, r.addr(gold).String()+"/32", "dev", "lo").Run())
 			}
 			r.changed = true
-			nettest.Check(t, r.server.Sysctl("ipv4/conf/"+testnet.Dev+"/rp_filter", "1"))
+			nettest.Check(t, r.server.Sysctl("ipv4/conf/"+lab.Dev+"/rp_filter", "1"))
 			v.pieces(getRequest(v.host, "/once"), 10, 20)
 			r.await(1, 1)
 			time.Sleep(quiet) // until the client has heard that it is all there
@@ -513,16 +513,16 @@ func TestRoomEndsOfGatherers(t *testing.T) {
 			}
 			for i, c := range []struct {
 				name string
-				end  testnet.Segment // numbers beyond what has come
+				end  lab.Segment // numbers beyond what has come
 				ends bool
 			}{
-				{"FIN", testnet.Segment{FIN: true, ACK: true}, true},
-				{"RST at the end", testnet.Segment{RST: true}, true},
-				{"RST at the beginning", testnet.Segment{RST: true, Seq: ^uint32(len(part) - 1)}, true},
-				{"FIN before the end", testnet.Segment{FIN: true, ACK: true, Seq: ^uint32(2)}, false},
-				{"FIN beyond", testnet.Segment{FIN: true, ACK: true, Seq: 5}, false},
-				{"RST within", testnet.Segment{RST: true, Seq: ^uint32(2)}, false},
-				{"RST beyond", testnet.Segment{RST: true, Seq: 1000}, false},
+				{"FIN", lab.Segment{FIN: true, ACK: true}, true},
+				{"RST at the end", lab.Segment{RST: true}, true},
+				{"RST at the beginning", lab.Segment{RST: true, Seq: ^uint32(len(part) - 1)}, true},
+				{"FIN before the end", lab.Segment{FIN: true, ACK: true, Seq: ^uint32(2)}, false},
+				{"FIN beyond", lab.Segment{FIN: true, ACK: true, Seq: 5}, false},
+				{"RST within", lab.Segment{RST: true, Seq: ^uint32(2)}, false},
+				{"RST beyond", lab.Segment{RST: true, Seq: 1000}, false},
 			} {
 				p := r.peer(gold, uint16(4000+i))
 				nettest.Check(t, p.Connect(patience))
@@ -556,28 +556,28 @@ func TestRoomChangesWhileGathering(t *testing.T) {
 	policy := roomPolicy{service: "queue: {max_wait: 20s}"}
 	for _, c := range []struct {
 		name   string
-		change func(r *room, server *testnet.Server)
+		change func(r *room, server *lab.Server)
 		served bool // for sure
 		asks   bool // goes on as before
 	}{
-		{"server restarts", func(r *room, server *testnet.Server) {
+		{"server restarts", func(r *room, server *lab.Server) {
 			nettest.Check(r.t, server.Close())
 			r.origin(origin.Config{})
 		}, false, true},
-		{"reload", func(r *room, _ *testnet.Server) { r.reload(policy.String() + "\n# again\n") }, true, true},
-		{"reload with other priorities", func(r *room, _ *testnet.Server) {
+		{"reload", func(r *room, _ *lab.Server) { r.reload(policy.String() + "\n# again\n") }, true, true},
+		{"reload with other priorities", func(r *room, _ *lab.Server) {
 			r.reload(strings.NewReplacer("gold, priority: 1", "gold, priority: 2", "bronze, priority: 2", "bronze, priority: 1").Replace(policy.String()))
 		}, true, true},
-		{"killed and adopted", func(r *room, _ *testnet.Server) {
+		{"killed and adopted", func(r *room, _ *lab.Server) {
 			r.stop(syscall.SIGKILL)
 			r.instance.start()
 		}, true, true},
-		{"killed", func(r *room, _ *testnet.Server) { r.stop(syscall.SIGKILL) }, true, false},
-		{"no limit", func(r *room, _ *testnet.Server) {
+		{"killed", func(r *room, _ *lab.Server) { r.stop(syscall.SIGKILL) }, true, false},
+		{"no limit", func(r *room, _ *lab.Server) {
 			r.reload(roomPolicy{service: "concurrency: unlimited"}.String())
 		}, false, false},
-		{"shadow", func(r *room, _ *testnet.Server) { r.reload(roomPolicy{service: "mode: shadow"}.String()) }, false, false},
-		{"stopped", func(r *room, _ *testnet.Server) { r.stop(syscall.SIGTERM) }, false, false},
+		{"shadow", func(r *room, _ *lab.Server) { r.reload(roomPolicy{service: "mode: shadow"}.String()) }, false, false},
+		{"stopped", func(r *room, _ *lab.Server) { r.stop(syscall.SIGTERM) }, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := sharedScene(t, plain, false)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // No SYN-ACK is to be sent again while a request may wait: if that fails the kernel gives the connection up.
@@ -20,20 +20,20 @@ func TestRoomKeepsConnectionsThatMayWait(t *testing.T) {
 	for wait, want := range map[string][2]time.Duration{"500ms": {0, time.Second}, "5s": {4 * time.Second, 6 * time.Second}, "30s": {25 * time.Second, 35 * time.Second}} {
 		t.Run(wait, func(t *testing.T) {
 			t.Parallel()
-			lab := nettest.Lab(t, 1)
-			to := netip.AddrPortFrom(lab.ServerV4, 80)
-			_, err := origin.Start(lab.Server, origin.Config{Listen: []netip.AddrPort{to}})
+			rig := nettest.Lab(t, 1)
+			to := netip.AddrPortFrom(rig.ServerV4, 80)
+			_, err := origin.Start(rig.Server, origin.Config{Listen: []netip.AddrPort{to}})
 			nettest.Check(t, err)
-			start(t, lab.Server, "version: 1\nservices: [{name: shop, listen: \"*:80\", concurrency: 1, queue: {max_wait: "+wait+"}}]\n")
+			start(t, rig.Server, "version: 1\nservices: [{name: shop, listen: \"*:80\", concurrency: 1, queue: {max_wait: "+wait+"}}]\n")
 			eventually(t, fmt.Sprintf("no SYN-ACK is waited for by more than %v, and at most %v", want[0], want[1]), func() bool {
-				nettest.Check(t, lab.Client.Do(func() error {
+				nettest.Check(t, rig.Client.Do(func() error {
 					conn, err := dial(netip.Addr{}, to, patience)
 					if err == nil {
 						t.Cleanup(func() { conn.Close() })
 					}
 					return err
 				}))
-				timer := synAckTimer(t, lab.Server.Do)
+				timer := synAckTimer(t, rig.Server.Do)
 				return timer > want[0] && timer <= want[1]
 			})
 		})

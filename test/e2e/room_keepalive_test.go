@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // Every request on a connection counts and takes its turn.
@@ -29,8 +29,8 @@ func TestRoomKeepAlive(t *testing.T) {
 			r := s.enforce(roomPolicy{})
 			v := r.visit(bronze)
 			for i := range 5 {
-				v.get(testnet.File)
-				if _, body := v.wants(http.StatusOK); len(body) != testnet.FileBytes {
+				v.get(lab.File)
+				if _, body := v.wants(http.StatusOK); len(body) != lab.FileBytes {
 					t.Errorf("request %d: %d bytes", i, len(body))
 				}
 			}
@@ -43,12 +43,12 @@ func TestRoomKeepAlive(t *testing.T) {
 			g := r.visit(gold)
 			g.get("/")
 			r.await(1, 0)
-			v.get(testnet.File)
+			v.get(lab.File)
 			r.await(1, 1)
 			resume()
 			g.wants(http.StatusOK)
 			v.wants(http.StatusOK)
-			v.get(testnet.File)
+			v.get(lab.File)
 			v.wants(http.StatusOK)
 			v.conn.Close()
 			g.conn.Close()
@@ -68,7 +68,7 @@ func TestRoomRequestsPerConnection(t *testing.T) {
 			s := sharedScene(t, plain, false)
 			server.start(s)
 			r := s.enforce(roomPolicy{service: "concurrency: 4, requests_per_connection: 2"})
-			url := "http://" + s.to.String() + testnet.File
+			url := "http://" + s.to.String() + lab.File
 			args := []string{"-sS", "--max-time", "30", "--interface", s.addr(bronze).String(), "-w", "%{http_code} %{num_connects}\n"}
 			for range 6 {
 				args = append(args, "-o", "/dev/null", url)
@@ -173,10 +173,10 @@ func TestRoomLongHead(t *testing.T) {
 		t.Run(fmt.Sprintf("segmented=%v", segmented), func(t *testing.T) {
 			s := newScene(t, plain, false)
 			if segmented {
-				for _, o := range []testnet.Offload{testnet.TSO, testnet.GSO} {
-					nettest.Check(t, s.client.SetOffload(testnet.Dev, o, false))
+				for _, o := range []lab.Offload{lab.TSO, lab.GSO} {
+					nettest.Check(t, s.client.SetOffload(lab.Dev, o, false))
 				}
-				nettest.Check(t, s.server.SetOffload(testnet.Dev, testnet.GRO, false))
+				nettest.Check(t, s.server.SetOffload(lab.Dev, lab.GRO, false))
 			}
 			s.origin(origin.Config{})
 			r := s.enforce(roomPolicy{})
@@ -316,10 +316,10 @@ func TestRoomServerClosesIdleConnection(t *testing.T) {
 // The same with servers that close after a second.
 func TestRoomIdleTimeouts(t *testing.T) {
 	t.Parallel()
-	for _, mpm := range []testnet.ApacheMPM{testnet.Prefork, testnet.Event} {
+	for _, mpm := range []lab.ApacheMPM{lab.Prefork, lab.Event} {
 		t.Run(string(mpm), func(t *testing.T) {
 			s := sharedScene(t, plain, false)
-			s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: mpm, Workers: 16, IdleTimeout: time.Second}))
+			s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), MPM: mpm, Workers: 16, IdleTimeout: time.Second}))
 			r := s.enforce(roomPolicy{})
 			v := r.visit(gold)
 			v.get("/")
@@ -335,7 +335,7 @@ func TestRoomIdleTimeouts(t *testing.T) {
 func TestRoomFewerProcessesThanConnections(t *testing.T) {
 	t.Parallel()
 	s := sharedScene(t, plain, false)
-	s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: 2, IdleTimeout: time.Second}))
+	s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), MPM: lab.Prefork, Workers: 2, IdleTimeout: time.Second}))
 	r := s.enforce(roomPolicy{})
 	var all []*visitor
 	for i := range 6 {

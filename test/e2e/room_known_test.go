@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // knownRoom has somebody at the first address answered, and then one request in service that the origin answers when

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // malformed are heads that two readers could read differently (RFC 9112), or that are none.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // older has so many connections on each of which a request has been answered before there is a daemon.

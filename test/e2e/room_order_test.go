@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/test/nettest"
 )
 
 // The higher class goes first; within a class, who came first.

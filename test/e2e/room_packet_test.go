@@ -13,23 +13,23 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // quiet is how long to wait for what should not happen.
 const quiet = 300 * time.Millisecond
 
 // peer is a client that sends what it is told to, from an address that no kernel has.
-func (s *scene) peer(w who, port uint16, change ...func(*testnet.PeerConfig)) *testnet.Peer {
+func (s *scene) peer(w who, port uint16, change ...func(*lab.PeerConfig)) *lab.Peer {
 	s.t.Helper()
 	const first = 9 // the server may have something in mind still of those before
-	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(s.numbered(w, byte(first+s.scenes)), port), To: s.to}
+	cfg := lab.PeerConfig{From: netip.AddrPortFrom(s.numbered(w, byte(first+s.scenes)), port), To: s.to}
 	for _, c := range change {
 		c(&cfg)
 	}
-	return nettest.Peer(s.t, s.lab, cfg)
+	return nettest.Peer(s.t, s.rig, cfg)
 }
 
 // ask is a request whose answer ends the connection.
@@ -38,7 +38,7 @@ func ask(path string) []byte {
 }
 
 // concludes reads a peer's answer to its end.
-func concludes(t *testing.T, p *testnet.Peer, status int) (last *testnet.Segment) {
+func concludes(t *testing.T, p *lab.Peer, status int) (last *lab.Segment) {
 	t.Helper()
 	data, last, err := p.Conclude(patience)
 	if want := fmt.Sprintf("HTTP/1.1 %d ", status); err != nil || !bytes.HasPrefix(data, []byte(want)) {
@@ -57,11 +57,11 @@ func TestRoomHoldsAnyHandshake(t *testing.T) {
 			}
 			for _, c := range []struct {
 				name   string
-				change func(*testnet.PeerConfig)
+				change func(*lab.PeerConfig)
 			}{
-				{"timestamps", func(*testnet.PeerConfig) {}},
-				{"no timestamps", func(c *testnet.PeerConfig) { c.NoTimestamps = true }},
-				{"MPTCP", func(c *testnet.PeerConfig) { c.MPTCP = true }},
+				{"timestamps", func(*lab.PeerConfig) {}},
+				{"no timestamps", func(c *lab.PeerConfig) { c.NoTimestamps = true }},
+				{"MPTCP", func(c *lab.PeerConfig) { c.MPTCP = true }},
 			} {
 				t.Run(fmt.Sprintf("%s/v6=%v/%s", w, v6, c.name), func(t *testing.T) {
 					s := sharedScene(t, w, v6)
@@ -72,7 +72,7 @@ func TestRoomHoldsAnyHandshake(t *testing.T) {
 					r.await(1, 0)
 					p := s.peer(gold, 4000, c.change) // its frames, too, are tagged by the device
 					nettest.Check(t, p.Connect(patience))
-					if _, has := p.SYNACK.Option(testnet.OptionMPTCP); has {
+					if _, has := p.SYNACK.Option(lab.OptionMPTCP); has {
 						t.Error("the server speaks MPTCP: a second subflow could go by")
 					}
 					nettest.Check(t, p.Send(ask("/held")))
@@ -94,8 +94,8 @@ func TestRoomHoldsAnyHandshake(t *testing.T) {
 // What forged or stray packets do to a connection: nothing.
 func TestRoomForgeries(t *testing.T) {
 	t.Parallel()
-	at := func(p *testnet.Peer, change func(*testnet.Segment)) testnet.Segment {
-		s := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true}
+	at := func(p *lab.Peer, change func(*lab.Segment)) lab.Segment {
+		s := lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true}
 		change(&s)
 		return s
 	}
@@ -112,13 +112,13 @@ func TestRoomForgeries(t *testing.T) {
 	} {
 		for _, forged := range []struct {
 			name   string
-			change func(*testnet.Segment)
+			change func(*lab.Segment)
 		}{
-			{"data that acknowledges nothing", func(s *testnet.Segment) { s.Ack -= 7; s.Payload = ask("/forged") }},
-			{"data beyond the window", func(s *testnet.Segment) { s.Seq += 1 << 30; s.Payload = ask("/forged") }},
-			{"data from before", func(s *testnet.Segment) { s.Seq -= 5000; s.Payload = ask("/forged") }},
-			{"RST that is not exact", func(s *testnet.Segment) { s.Seq += 100; s.RST = true; s.ACK = false }},
-			{"FIN that is not exact", func(s *testnet.Segment) { s.Seq += 100; s.FIN = true }},
+			{"data that acknowledges nothing", func(s *lab.Segment) { s.Ack -= 7; s.Payload = ask("/forged") }},
+			{"data beyond the window", func(s *lab.Segment) { s.Seq += 1 << 30; s.Payload = ask("/forged") }},
+			{"data from before", func(s *lab.Segment) { s.Seq -= 5000; s.Payload = ask("/forged") }},
+			{"RST that is not exact", func(s *lab.Segment) { s.Seq += 100; s.RST = true; s.ACK = false }},
+			{"FIN that is not exact", func(s *lab.Segment) { s.Seq += 100; s.FIN = true }},
 		} {
 			t.Run(state.name+"/"+forged.name, func(t *testing.T) {
 				r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 20s}"}, origin.Config{})
@@ -151,7 +151,7 @@ func TestRoomForgeries(t *testing.T) {
 				// As a client's kernel does, lest one lost packet is taken for a fault.
 				eventually(t, "nobody waits", func() bool { return r.read().Waiting == 0 })
 				again := ask(request)
-				nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next - uint32(len(again)), Ack: p.Ack, ACK: true, PSH: true, Payload: again}))
+				nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next - uint32(len(again)), Ack: p.Ack, ACK: true, PSH: true, Payload: again}))
 				concludes(t, p, http.StatusOK)
 				nettest.Check(t, p.SendFIN())
 				r.wasAsked("/wait?for=first", request)
@@ -162,7 +162,7 @@ func TestRoomForgeries(t *testing.T) {
 }
 
 // drain forgets what has come, such as the kernel's reset for what was forged.
-func drain(t *testing.T, p *testnet.Peer) {
+func drain(t *testing.T, p *lab.Peer) {
 	t.Helper()
 	for {
 		_, err := p.Receive(0)
@@ -179,7 +179,7 @@ func TestRoomRetransmissions(t *testing.T) {
 	r, first := blocked(t, roomPolicy{}, origin.Config{})
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
-	again := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: ask("/once")}
+	again := lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: ask("/once")}
 	nettest.Check(t, p.Send(again.Payload))
 	r.await(1, 1)
 	for range 3 {
@@ -223,7 +223,7 @@ func TestRoomSegmentsOutOfOrder(t *testing.T) {
 				for _, part := range parts[:i] {
 					seq += uint32(len(part))
 				}
-				nettest.Check(t, p.SendSegment(testnet.Segment{Seq: seq, Ack: p.Ack, ACK: true, PSH: true, Payload: parts[i]}))
+				nettest.Check(t, p.SendSegment(lab.Segment{Seq: seq, Ack: p.Ack, ACK: true, PSH: true, Payload: parts[i]}))
 			}
 			p.Next += uint32(len(whole))
 			for _, i := range []int{2, 1, 3, 0} {
@@ -267,12 +267,12 @@ func TestRoomClosedBehindUnsent(t *testing.T) {
 	r.await(0, 0)
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
-	nettest.Check(t, p.SendSegment(testnet.Segment{
+	nettest.Check(t, p.SendSegment(lab.Segment{
 		Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
 	}))
 	eventually(t, "the server is asked", func() bool { return slices.Contains(r.asked(), "/") })
 	r.await(0, 0)
-	nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next + 46, RST: true}))
+	nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next + 46, RST: true}))
 }
 
 // An exact RST or FIN of a client whose request waits frees its place at once.
@@ -280,10 +280,10 @@ func TestRoomExactEnds(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
 		name string
-		send func(*testnet.Peer) error
+		send func(*lab.Peer) error
 	}{
-		{"RST", (*testnet.Peer).SendRST},
-		{"FIN", (*testnet.Peer).SendFIN},
+		{"RST", (*lab.Peer).SendRST},
+		{"FIN", (*lab.Peer).SendFIN},
 	} {
 		t.Run(end.name, func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{service: "queue: {max_wait: 20s}"}, origin.Config{})
@@ -310,7 +310,7 @@ func TestRoomRejectionOnTheWire(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("timestamps=%v", !plain), func(t *testing.T) {
 			r, first := blocked(t, roomPolicy{service: "queue: {size: 0}"}, origin.Config{})
-			p := r.peer(gold, 4000, func(c *testnet.PeerConfig) { c.NoTimestamps = plain })
+			p := r.peer(gold, 4000, func(c *lab.PeerConfig) { c.NoTimestamps = plain })
 			nettest.Check(t, p.Connect(patience))
 			request := ask("/no")
 			nettest.Check(t, p.Send(request))
@@ -318,12 +318,12 @@ func TestRoomRejectionOnTheWire(t *testing.T) {
 				t.Errorf("ended by %v, want a FIN that acknowledges %d", last, p.Next)
 			}
 			// The client's kernel may have sent the request once more by now.
-			nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next - uint32(len(request)), Ack: p.Ack, ACK: true, Payload: request}))
+			nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next - uint32(len(request)), Ack: p.Ack, ACK: true, Payload: request}))
 			nettest.Check(t, p.SendFIN())
-			if _, err := p.Await(patience, func(s *testnet.Segment) bool { return !s.RST && s.Ack == p.Next }); err != nil {
+			if _, err := p.Await(patience, func(s *lab.Segment) bool { return !s.RST && s.Ack == p.Next }); err != nil {
 				t.Errorf("the FIN is not acknowledged: %v", err)
 			}
-			if err := p.Silent(quiet, func(s *testnet.Segment) bool { return s.RST || s.SYN }); err != nil {
+			if err := p.Silent(quiet, func(s *lab.Segment) bool { return s.RST || s.SYN }); err != nil {
 				t.Error(err)
 			}
 			r.letGo("first")
@@ -396,7 +396,7 @@ func TestRoomSaysItTwice(t *testing.T) {
 			r := s.enforce(roomPolicy{})
 			p := r.peer(gold, 4000)
 			nettest.Check(t, p.Connect(patience))
-			say := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(first), Window: 65535}
+			say := lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(first), Window: 65535}
 			frame, err := p.Frame(say)
 			nettest.Check(t, err)
 			frame[14+20+16] ^= 0xff // the checksum
@@ -405,7 +405,7 @@ func TestRoomSaysItTwice(t *testing.T) {
 			say.Payload = []byte(c.second)
 			nettest.Check(t, p.SendSegment(say))
 			if c.asked == nil {
-				_, err := p.Await(patience, func(s *testnet.Segment) bool { return s.FIN || s.RST })
+				_, err := p.Await(patience, func(s *lab.Segment) bool { return s.FIN || s.RST })
 				nettest.Check(t, err)
 			} else {
 				eventually(t, "the server has it", func() bool { return len(s.asked()) == len(c.asked) })

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // pauses waits until so many times somebody of a class has left service for want of its body.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // h2Frame is a frame of HTTP/2 (RFC 9113, 4.1).

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // Whoever sends many requests at once is at the end of the queue with each of them.
@@ -86,13 +86,13 @@ func TestRoomPipelinedSegments(t *testing.T) {
 func TestRoomPipelinedUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := sharedScene(t, plain, false)
-	s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen()}))
+	s.serve(s.server.StartNginx(lab.NginxConfig{Listen: s.listen()}))
 	r := s.enforce(roomPolicy{service: "concurrency: 2, queue: {max_wait: 20s}"})
 	script := filepath.Join(t.TempDir(), "pipeline.lua")
 	nettest.Check(t, os.WriteFile(script, []byte(`
 init = function()
   local all = {}
-  for i = 1, 4 do all[i] = wrk.format("GET", "`+testnet.File+`") end
+  for i = 1, 4 do all[i] = wrk.format("GET", "`+lab.File+`") end
   together = table.concat(all)
 end
 request = function() return together end

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/api"
+	"narthex/internal/lab/origin"
 )
 
 // doors are services of one server, in a pool.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/test/nettest"
 )
 
 // proxying has nginx pass everything on at once, with upgrades.
@@ -29,11 +29,11 @@ location / {
 `
 
 // proxied starts an origin behind nginx.
-func (s *scene) proxied(workers int) *testnet.Server {
+func (s *scene) proxied(workers int) *lab.Server {
 	s.t.Helper()
 	cfg := origin.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000")}, Control: []netip.AddrPort{s.tell}, Body: 64}
 	s.serve(origin.Start(s.server, cfg))
-	return s.serve(s.server.StartNginx(testnet.NginxConfig{
+	return s.serve(s.server.StartNginx(lab.NginxConfig{
 		Listen: s.listen(), Workers: workers, Server: proxying, HTTP: `map $http_upgrade $upgrades { default upgrade; "" ""; }`,
 	}))
 }

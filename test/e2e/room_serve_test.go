@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // Requests that had to wait are served whole, by any server, over any wire.
@@ -46,7 +46,7 @@ func TestRoomServes(t *testing.T) {
 
 // holdsAndServes has eight clients ask while the server does nothing, so that seven are
 // held, and then lets it serve them.
-func (r *room) holdsAndServes(server *testnet.Server) {
+func (r *room) holdsAndServes(server *lab.Server) {
 	r.t.Helper()
 	const clients = 8
 	before := r.read().sum()
@@ -57,7 +57,7 @@ func (r *room) holdsAndServes(server *testnet.Server) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			r.curl(who(2+i%2), testnet.File)
+			r.curl(who(2+i%2), lab.File)
 		}()
 	}
 	r.await(1, clients-1)
@@ -78,7 +78,7 @@ func (s *scene) curl(w who, path string) {
 		"-o", body, "-w", "%{http_code}", "http://"+s.to.String()+path)
 	out, err := cmd.CombinedOutput()
 	got, readErr := os.ReadFile(body)
-	if err != nil || readErr != nil || string(out) != "200" || !bytes.Equal(got, testnet.FileContent()) {
+	if err != nil || readErr != nil || string(out) != "200" || !bytes.Equal(got, lab.FileContent()) {
 		s.t.Errorf("curl: %q, %d bytes, error %v", out, len(got), err)
 	}
 }
@@ -92,15 +92,15 @@ func TestRoomOffloads(t *testing.T) {
 	)
 	for i, c := range []struct {
 		name     string
-		offloads []testnet.Offload
+		offloads []lab.Offload
 		ends     int
 	}{
-		{"all off", []testnet.Offload{testnet.RxChecksum, testnet.TxChecksum, testnet.TSO, testnet.GSO, testnet.GRO, testnet.TxVLAN, testnet.RxVLAN}, client | server},
-		{"all off at the server", []testnet.Offload{testnet.RxChecksum, testnet.TxChecksum, testnet.TSO, testnet.GSO, testnet.GRO}, server},
-		{"all off at the client", []testnet.Offload{testnet.RxChecksum, testnet.TxChecksum, testnet.TSO, testnet.GSO, testnet.GRO}, client},
-		{"no tx checksum at the client", []testnet.Offload{testnet.TxChecksum}, client},
-		{"no rx checksum at the server", []testnet.Offload{testnet.RxChecksum}, server},
-		{"no segmentation at the server", []testnet.Offload{testnet.TSO, testnet.GSO}, server},
+		{"all off", []lab.Offload{lab.RxChecksum, lab.TxChecksum, lab.TSO, lab.GSO, lab.GRO, lab.TxVLAN, lab.RxVLAN}, client | server},
+		{"all off at the server", []lab.Offload{lab.RxChecksum, lab.TxChecksum, lab.TSO, lab.GSO, lab.GRO}, server},
+		{"all off at the client", []lab.Offload{lab.RxChecksum, lab.TxChecksum, lab.TSO, lab.GSO, lab.GRO}, client},
+		{"no tx checksum at the client", []lab.Offload{lab.TxChecksum}, client},
+		{"no rx checksum at the server", []lab.Offload{lab.RxChecksum}, server},
+		{"no segmentation at the server", []lab.Offload{lab.TSO, lab.GSO}, server},
 	} {
 		for j, w := range []wire{plain, vlan} {
 			if i > 0 && (i+j)%2 == 1 { // all off on both wires, the others on one each
@@ -110,10 +110,10 @@ func TestRoomOffloads(t *testing.T) {
 				s := newScene(t, w, false)
 				for _, o := range c.offloads {
 					if c.ends&server != 0 {
-						nettest.Check(t, s.server.SetOffload(testnet.Dev, o, false))
+						nettest.Check(t, s.server.SetOffload(lab.Dev, o, false))
 					}
 					if c.ends&client != 0 {
-						nettest.Check(t, s.client.SetOffload(testnet.Dev, o, false))
+						nettest.Check(t, s.client.SetOffload(lab.Dev, o, false))
 					}
 				}
 				server := s.origin(origin.Config{})
@@ -157,7 +157,7 @@ func TestRoomUnderLoad(t *testing.T) {
 			s := sharedScene(t, plain, false)
 			server.start(s)
 			r := s.enforce(roomPolicy{service: "concurrency: 2"})
-			out, err := s.client.Command("wrk", "-t1", "-c32", "-d3s", "--timeout", "10s", "http://"+s.to.String()+testnet.File).CombinedOutput()
+			out, err := s.client.Command("wrk", "-t1", "-c32", "-d3s", "--timeout", "10s", "http://"+s.to.String()+lab.File).CombinedOutput()
 			if err != nil || strings.Contains(string(out), "Socket errors") || strings.Contains(string(out), "Non-2xx") {
 				t.Errorf("wrk: %v\n%s", err, out)
 			}

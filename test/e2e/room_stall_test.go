@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // unread has clients ask for more than the server's sockets take, on connections that close, and read nothing.
@@ -16,7 +16,7 @@ func (r *room) unread(clients int) (all []*visitor) {
 	r.t.Helper()
 	for range clients {
 		v := r.visit(bronze)
-		v.send("GET " + testnet.LargeFile + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		v.send("GET " + lab.LargeFile + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		all = append(all, v)
 	}
 	return all
@@ -27,7 +27,7 @@ func (r *room) unread(clients int) (all []*visitor) {
 func TestRoomUnread(t *testing.T) {
 	t.Parallel()
 	s := sharedScene(t, plain, false)
-	s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen()}))
+	s.serve(s.server.StartNginx(lab.NginxConfig{Listen: s.listen()}))
 	r := s.enforce(roomPolicy{service: "concurrency: 4"})
 	all := r.unread(8)
 	r.await(0, 0)
@@ -36,10 +36,10 @@ func TestRoomUnread(t *testing.T) {
 	}
 	g := r.visit(gold)
 	for range 3 {
-		g.get(testnet.File)
+		g.get(lab.File)
 		g.wants(http.StatusOK)
 	}
-	if _, body := all[0].wants(http.StatusOK); len(body) != testnet.LargeBytes { // who reads gets it all
+	if _, body := all[0].wants(http.StatusOK); len(body) != lab.LargeBytes { // who reads gets it all
 		t.Errorf("%d bytes", len(body))
 	}
 	for _, v := range all[1:] {
@@ -74,11 +74,11 @@ func TestRoomStall(t *testing.T) {
 	t.Parallel()
 	const workers = 4
 	for _, server := range []roomServer{
-		{"apache-prefork", func(s *scene) *testnet.Server {
-			return s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: workers}))
+		{"apache-prefork", func(s *scene) *lab.Server {
+			return s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), MPM: lab.Prefork, Workers: workers}))
 		}},
-		{"nginx", func(s *scene) *testnet.Server {
-			return s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen()}))
+		{"nginx", func(s *scene) *lab.Server {
+			return s.serve(s.server.StartNginx(lab.NginxConfig{Listen: s.listen()}))
 		}},
 	} {
 		for _, v6 := range []bool{false, true} {
@@ -89,7 +89,7 @@ func TestRoomStall(t *testing.T) {
 				all := r.unread(workers)
 				r.await(workers, 0)
 				g := r.visit(gold)
-				g.get(testnet.File)
+				g.get(lab.File)
 				g.wants(http.StatusOK)
 				g.conn.Close()
 				ended := 0
@@ -113,18 +113,18 @@ func TestRoomStalledBodies(t *testing.T) {
 	t.Parallel()
 	const workers = 4
 	s := sharedScene(t, plain, false)
-	s.serve(s.server.StartApache(testnet.ApacheConfig{Listen: s.listen(), MPM: testnet.Prefork, Workers: workers}))
+	s.serve(s.server.StartApache(lab.ApacheConfig{Listen: s.listen(), MPM: lab.Prefork, Workers: workers}))
 	r := s.enforce(roomPolicy{service: fmt.Sprintf("concurrency: %d", workers), bronze: "stall: 500ms"})
 	for range workers {
 		v := r.visit(bronze)
-		v.send(postHead(v.host, testnet.File, 10))
+		v.send(postHead(v.host, lab.File, 10))
 		defer v.conn.Close()
 	}
 	r.await(0, 0)
 	var all []*visitor
 	for range workers + 1 { // one of them has to wait
 		g := r.visit(gold)
-		g.get(testnet.File)
+		g.get(lab.File)
 		all = append(all, g)
 	}
 	for _, g := range all {

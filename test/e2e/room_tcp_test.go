@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // tcpPolicy is a policy with a tcp service, with more said of it.
@@ -392,12 +392,12 @@ func TestRoomTCPHandshakes(t *testing.T) {
 	r, _, _ := in(t, false, false, 0, tcpPolicy("queue: {max_wait: 20s}"), speaksFirst)
 	unblock := r.block(bronze)
 	lost, again, forged := r.peer(gold, 4000), r.peer(gold, 4001), r.peer(gold, 4002)
-	for _, p := range []*testnet.Peer{lost, again, forged} {
+	for _, p := range []*lab.Peer{lost, again, forged} {
 		nettest.Check(t, p.SendSYN())
 		_, err := p.AwaitSYNACK(patience)
 		nettest.Check(t, err)
 	}
-	for _, s := range []testnet.Segment{
+	for _, s := range []lab.Segment{
 		{Seq: forged.Next, Ack: forged.Ack + 1, ACK: true},
 		{Seq: forged.Next, Ack: forged.Ack - 1, ACK: true},
 		{Seq: forged.Next + 1000, Ack: forged.Ack, ACK: true},
@@ -415,14 +415,14 @@ func TestRoomTCPHandshakes(t *testing.T) {
 	r.await(1, 2)
 	nettest.Check(t, again.Send([]byte("bye\n")))
 	unblock()
-	for _, p := range []*testnet.Peer{lost, again} {
+	for _, p := range []*lab.Peer{lost, again} {
 		data := ""
 		for end := time.Now().Add(patience); !strings.HasSuffix(data, "welcome\nbye\n") && time.Now().Before(end); {
 			seq := p.Ack
 			s, err := p.Receive(quiet)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				// As TCP does until it is acknowledged.
-				nettest.Check(t, p.SendSegment(testnet.Segment{Seq: p.Next - 4, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte("bye\n")}))
+				nettest.Check(t, p.SendSegment(lab.Segment{Seq: p.Next - 4, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte("bye\n")}))
 				continue
 			}
 			nettest.Check(t, err)

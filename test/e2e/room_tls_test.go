@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // tlsPolicy is a policy with a tls service, with more said of it.
@@ -376,13 +376,13 @@ func TestRoomTLSServers(t *testing.T) {
 	t.Parallel()
 	for _, server := range []struct {
 		name  string
-		start func(s *scene) *testnet.Server
+		start func(s *scene) *lab.Server
 	}{
-		{"nginx", func(s *scene) *testnet.Server {
+		{"nginx", func(s *scene) *lab.Server {
 			s.cfg.TLS = true
-			return s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: s.listen(), TLS: true}))
+			return s.serve(s.server.StartNginx(lab.NginxConfig{Listen: s.listen(), TLS: true}))
 		}},
-		{"go", func(s *scene) *testnet.Server { return s.origin(origin.Config{TLS: true}) }},
+		{"go", func(s *scene) *lab.Server { return s.origin(origin.Config{TLS: true}) }},
 	} {
 		for _, version := range []string{"--http1.1", "--http2"} {
 			t.Run(server.name+"/"+version, func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestRoomTLSServers(t *testing.T) {
 					go func() {
 						defer all.Done()
 						out, err := s.client.Command("curl", "-sSk", version, "--max-time", "30", "--interface", s.addr(who(2+i%2)).String(),
-							"-o", "/dev/null", "-w", "%{http_code} ", "https://"+s.to.String()+testnet.File, "-o", "/dev/null", "https://"+s.to.String()+testnet.File).CombinedOutput()
+							"-o", "/dev/null", "-w", "%{http_code} ", "https://"+s.to.String()+lab.File, "-o", "/dev/null", "https://"+s.to.String()+lab.File).CombinedOutput()
 						if err != nil || strings.Count(string(out), "200") != 2 {
 							t.Errorf("curl: %q, %v", out, err)
 						}
@@ -434,10 +434,10 @@ func TestRoomTLSResetAgain(t *testing.T) {
 	unblock := r.block(bronze)
 	p := r.peer(gold, 4000)
 	nettest.Check(t, p.Connect(patience))
-	hello := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(ask("/no TLS"))}
+	hello := lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: []byte(ask("/no TLS"))}
 	for range 3 {
 		nettest.Check(t, p.SendSegment(hello))
-		s, err := p.Await(patience, func(s *testnet.Segment) bool { return !s.SYN })
+		s, err := p.Await(patience, func(s *lab.Segment) bool { return !s.SYN })
 		if err != nil || !s.RST {
 			t.Fatalf("%v, error %v; want a reset", s, err)
 		}

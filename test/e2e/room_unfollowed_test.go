@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // A body of which nobody knows where it ends occupies nobody when it does not come.

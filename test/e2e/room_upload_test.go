@@ -14,16 +14,16 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 const slotSize = 16064
 
 // uploader is a peer that sends a body no faster than it is told that it may.
 type uploader struct {
-	*testnet.Peer
+	*lab.Peer
 	t     *testing.T
 	scale int
 	text  []byte // all that it has to say
@@ -57,7 +57,7 @@ func (u *uploader) goOn() {
 // hears waits for an acknowledgement of all that was sent.
 func (u *uploader) hears() {
 	u.t.Helper()
-	s, err := u.Await(patience, func(s *testnet.Segment) bool { return s.ACK && s.Ack == u.Next })
+	s, err := u.Await(patience, func(s *lab.Segment) bool { return s.ACK && s.Ack == u.Next })
 	nettest.Check(u.t, err)
 	u.told = u.sent + int(s.Window)<<u.scale
 }
@@ -88,7 +88,7 @@ func TestRoomUploadWaits(t *testing.T) {
 				t.Errorf("%d bytes wait, and the client may send up to %d", u.sent, u.told)
 			}
 			// It asks whether it may go on, as stacks do.
-			for _, probe := range []testnet.Segment{
+			for _, probe := range []lab.Segment{
 				{Seq: u.Next - 1, Ack: u.Ack, ACK: true},
 				{Seq: u.Next - 1, Ack: u.Ack, ACK: true, Payload: u.text[u.sent-1 : u.sent]},
 			} {
@@ -117,7 +117,7 @@ func TestRoomUploadWaits(t *testing.T) {
 			body := u.text[bytes.Index(u.text, []byte("\r\n\r\n"))+4:]
 			want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE(body))
 			for data := []byte(nil); !strings.Contains(string(data), want); {
-				s, err := u.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+				s, err := u.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 				if err != nil {
 					t.Fatalf("%q, %v; want %q", data, err, want)
 				}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
 )
 
 // What the server works on while nobody comes near the limit, or while there is none, is counted when a lower limit

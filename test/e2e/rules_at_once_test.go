@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // atOncePolicy bounds what there is at once, of a source and of all.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // connects tries to, for less time than after which a client's kernel sends its SYN again.

@@ -16,8 +16,8 @@ import (
 	"sync"
 	"testing"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // The protected are /noaccess, secret.example, and what has the header X-Blocked: yes.
@@ -187,7 +187,7 @@ func (c *confidant) told(client string) bool {
 }
 
 // confide starts such a server in a namespace.
-func confide(t *testing.T, ns *testnet.Namespace, listen []netip.AddrPort) *confidant {
+func confide(t *testing.T, ns *lab.Namespace, listen []netip.AddrPort) *confidant {
 	t.Helper()
 	c := &confidant{got: map[string]bool{}}
 	server := &http.Server{Handler: c}
@@ -238,7 +238,7 @@ http {
 `
 
 // confideNginx starts nginx so, with an option of its listeners, and returns the path of the log.
-func confideNginx(t *testing.T, ns *testnet.Namespace, listen []netip.AddrPort, option string) (log string) {
+func confideNginx(t *testing.T, ns *lab.Namespace, listen []netip.AddrPort, option string) (log string) {
 	t.Helper()
 	dir, lines := t.TempDir(), ""
 	for _, a := range listen {
@@ -246,7 +246,7 @@ func confideNginx(t *testing.T, ns *testnet.Namespace, listen []netip.AddrPort, 
 	}
 	conf := filepath.Join(dir, "nginx.conf")
 	nettest.Check(t, os.WriteFile(conf, fmt.Appendf(nil, nginxConfidant, dir, lines), 0o600))
-	_, err := ns.Serve(ns.Command(testnet.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr"), listen...)
+	_, err := ns.Serve(ns.Command(lab.NginxBinary, "-p", dir, "-c", conf, "-e", "stderr"), listen...)
 	nettest.Check(t, err)
 	return filepath.Join(dir, "told")
 }

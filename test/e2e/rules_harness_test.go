@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // fate is what becomes of a request.
@@ -48,9 +48,9 @@ func newRuled(t *testing.T, ports map[string]uint16, origins ...string) *ruled {
 	t.Helper()
 	s := newScene(t, plain, false)
 	s6 := *s
-	s6.v6, s6.to = true, netip.AddrPortFrom(s.lab.ServerV6, s.to.Port())
+	s6.v6, s6.to = true, netip.AddrPortFrom(s.rig.ServerV6, s.to.Port())
 	for _, w := range []who{gold, bronze, free} {
-		nettest.Check(t, s.client.AddAddr(testnet.Dev, s6.prefix(w)))
+		nettest.Check(t, s.client.AddAddr(lab.Dev, s6.prefix(w)))
 	}
 	r := &ruled{t: t, v4: s, v6: &s6, ports: ports}
 	cfg := origin.Config{Control: []netip.AddrPort{s.tell}}

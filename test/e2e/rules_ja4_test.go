@@ -14,8 +14,8 @@ import (
 
 	"narthex/internal/datapath"
 	"narthex/internal/ja4"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 // tlsClient is a program that speaks TLS. It asks for a path, and returns whether it has had an answer.

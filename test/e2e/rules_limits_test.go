@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // limitsPolicy has a rule for each thing that a bucket goes by.
@@ -33,7 +33,7 @@ func newLimited(t *testing.T, policy string) *bounded {
 	t.Helper()
 	r := newRuled(t, map[string]uint16{"web": 80})
 	s := r.at(t, "web", false)
-	s.serve(s.server.StartNginx(testnet.NginxConfig{Listen: r.listen("web"), Server: "location / { return 200 fine; }"}))
+	s.serve(s.server.StartNginx(lab.NginxConfig{Listen: r.listen("web"), Server: "location / { return 200 fine; }"}))
 	r.enforce(policy)
 	return &bounded{r, s}
 }

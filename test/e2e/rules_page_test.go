@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // pagesPolicy refuses all that is asked for by pages of the site's own.
@@ -97,7 +97,7 @@ func TestPages(t *testing.T) {
 	t.Run("slow readers", func(t *testing.T) { readsSlowly(t, r.at(t, "go", false), bodies) })
 	t.Run("who goes", func(t *testing.T) { goesEarly(t, r.at(t, "go", false)) })
 	t.Run("who uploads", func(t *testing.T) { uploads(t, r.at(t, "go", false), bodies["/largest"]) })
-	nettest.Check(t, r.v4.client.LosePackets(testnet.Dev, 0.1))
+	nettest.Check(t, r.v4.client.LosePackets(lab.Dev, 0.1))
 	for _, v6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("losses, v6=%v", v6), func(t *testing.T) { fetchAll(t, r.at(t, "go", v6), bodies) })
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // Heads of one length; and one whose X servers do not read, if it is urgent: for them it is
@@ -126,7 +126,7 @@ var segmentEvasions = []segments{
 
 // wireClient is a client that makes each of its frames, over IPv4 and without options of TCP.
 type wireClient struct {
-	*testnet.Peer
+	*lab.Peer
 	t *testing.T
 }
 
@@ -146,8 +146,8 @@ func (c *wireClient) put(at int, text string, change ...func(frame []byte, tcp i
 
 func (c *wireClient) frame(at int, text string) []byte {
 	c.t.Helper()
-	s := testnet.Segment{Seq: c.Next + uint32(at), Ack: c.Ack, ACK: true, PSH: true, Window: 64240, Payload: []byte(text)}
-	s.Options = []layers.TCPOption{testnet.Timestamps(uint32(time.Since(epochOfClients).Milliseconds()), 0)}
+	s := lab.Segment{Seq: c.Next + uint32(at), Ack: c.Ack, ACK: true, PSH: true, Window: 64240, Payload: []byte(text)}
+	s.Options = []layers.TCPOption{lab.Timestamps(uint32(time.Since(epochOfClients).Milliseconds()), 0)}
 	frame, err := c.Frame(s)
 	nettest.Check(c.t, err)
 	return frame
@@ -159,9 +159,9 @@ var epochOfClients = time.Now().Add(-time.Hour)
 // old sends a segment that the stack refuses for its timestamp (PAWS, RFC 7323).
 func (c *wireClient) old(at int, text string) {
 	c.t.Helper()
-	nettest.Check(c.t, c.SendSegment(testnet.Segment{
+	nettest.Check(c.t, c.SendSegment(lab.Segment{
 		Seq: c.Next + uint32(at), Ack: c.Ack, ACK: true, PSH: true, Payload: []byte(text),
-		Options: []layers.TCPOption{testnet.Timestamps(1<<31+7200000, 0)},
+		Options: []layers.TCPOption{lab.Timestamps(1<<31+7200000, 0)},
 	}))
 	pause()
 }
@@ -240,10 +240,10 @@ func (r *ruled) tryAll(t *testing.T, service string, port uint16) (clients []str
 			before := to("/before")
 			c.put(0, before)
 			c.Next += uint32(len(before))
-			_, err := c.Await(patience, func(s *testnet.Segment) bool { return len(s.Payload) > 0 })
+			_, err := c.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
 			nettest.Check(t, err)
-			nettest.Check(t, c.SendSegment(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true,
-				Options: []layers.TCPOption{testnet.Timestamps(uint32(time.Since(epochOfClients).Milliseconds()), 0)}}))
+			nettest.Check(t, c.SendSegment(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true,
+				Options: []layers.TCPOption{lab.Timestamps(uint32(time.Since(epochOfClients).Milliseconds()), 0)}}))
 		}
 		e.sends(c)
 		clients = append(clients, c.From.String())

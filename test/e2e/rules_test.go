@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // rulesPorts are the services of rulesPolicy. "go", "free", "one" and "watch" are one origin.
@@ -212,8 +212,8 @@ func (c ruleCase) comes(r *ruled, s *scene, service string, w ruleWay, l *ledger
 func TestRules(t *testing.T) {
 	t.Parallel()
 	r := newRuled(t, rulesPorts, "go", "free", "one", "watch")
-	r.v4.serve(r.v4.server.StartNginx(testnet.NginxConfig{Listen: r.listen("nginx")}))
-	r.v4.serve(r.v4.server.StartApache(testnet.ApacheConfig{Listen: r.listen("apache"), Workers: apacheWorkers}))
+	r.v4.serve(r.v4.server.StartNginx(lab.NginxConfig{Listen: r.listen("nginx")}))
+	r.v4.serve(r.v4.server.StartApache(lab.ApacheConfig{Listen: r.listen("apache"), Workers: apacheWorkers}))
 	r.enforce(rulesPolicy)
 	l := r.opened()
 	t.Run("cases", func(t *testing.T) {

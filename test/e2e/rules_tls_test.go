@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab/origin"
+	"narthex/test/nettest"
 )
 
 const rulesTLSPolicy = `

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // visitor is a client with one connection.
@@ -29,7 +29,7 @@ type visitor struct {
 	r    *bufio.Reader
 }
 
-func (s *scene) dialIn(ns *testnet.Namespace, from netip.Addr, to netip.AddrPort) (*visitor, error) {
+func (s *scene) dialIn(ns *lab.Namespace, from netip.Addr, to netip.AddrPort) (*visitor, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := attack.Dial(ctx, ns, from, to)
@@ -83,7 +83,7 @@ func (v *visitor) fetch(path string) (status int, body []byte, err error) {
 	return v.answer()
 }
 
-var content = testnet.FileContent()
+var content = lab.FileContent()
 
 // whole checks an answer.
 func whole(status int, body []byte, err error) error {
@@ -141,7 +141,7 @@ func (s *scene) worker(ctx context.Context, i int, served *atomic.Uint64) error 
 			}
 		}
 		_ = v.conn.SetDeadline(time.Now().Add(patience))
-		if err := whole(v.fetch(fmt.Sprintf("%s?run=%d&client=%d&n=%d", testnet.File, s.runs, i, n))); err != nil {
+		if err := whole(v.fetch(fmt.Sprintf("%s?run=%d&client=%d&n=%d", lab.File, s.runs, i, n))); err != nil {
 			return errors.Join(err, v.conn.Close())
 		}
 		served.Add(1)

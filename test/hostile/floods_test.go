@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"narthex/internal/testnet/attack"
+	"narthex/test/attack"
 )
 
 // floods are more packets or connections than anybody means.

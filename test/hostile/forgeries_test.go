@@ -10,9 +10,9 @@ import (
 	"os"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // forgeries are packets of those who are not on the path of the connections that they claim
@@ -126,14 +126,14 @@ func (r *round) waiting(class string, n int) {
 }
 
 // file is a path that every server has an answer to, told apart by its query.
-func (r *round) file(i int) string { return fmt.Sprintf("%s?run=%s&own=%d", testnet.File, r.name, i) }
+func (r *round) file(i int) string { return fmt.Sprintf("%s?run=%s&own=%d", lab.File, r.name, i) }
 
 // peers connects clients that send just what they are told to.
-func (r *round) connect(n int, w who) (peers []*testnet.Peer) {
+func (r *round) connect(n int, w who) (peers []*lab.Peer) {
 	r.t.Helper()
 	for i := range n {
 		from := r.addr(0, w, byte(10+i))
-		p := nettest.Peer(r.t, r.lab, testnet.PeerConfig{From: netip.AddrPortFrom(from, uint16(4000+len(r.scene.peers))), To: r.to(0, 80), NoTimestamps: i%2 == 1})
+		p := nettest.Peer(r.t, r.rig, lab.PeerConfig{From: netip.AddrPortFrom(from, uint16(4000+len(r.scene.peers))), To: r.to(0, 80), NoTimestamps: i%2 == 1})
 		r.scene.peers = append(r.scene.peers, from)
 		nettest.Check(r.t, p.Connect(patience))
 		peers = append(peers, p)
@@ -142,7 +142,7 @@ func (r *round) connect(n int, w who) (peers []*testnet.Peer) {
 }
 
 // takes reads one answer whose connection goes on.
-func (r *round) takes(p *testnet.Peer) {
+func (r *round) takes(p *lab.Peer) {
 	r.t.Helper()
 	var got []byte
 	for !bytes.HasSuffix(got, content) {
@@ -158,7 +158,7 @@ func (r *round) takes(p *testnet.Peer) {
 
 // forge sends every kind of forged packet for the peers' connections, and goes on with one
 // kind to the end of the round.
-func (r *round) forge(peers []*testnet.Peer) {
+func (r *round) forge(peers []*lab.Peer) {
 	r.t.Helper()
 	var victims []attack.Victim
 	for _, p := range peers {
@@ -186,7 +186,7 @@ func (r *round) forgeFor(victims []attack.Victim) {
 }
 
 // drain forgets what has come, which is what others were sent on the same device.
-func (r *round) drain(peers []*testnet.Peer) {
+func (r *round) drain(peers []*lab.Peer) {
 	r.t.Helper()
 	for _, p := range peers {
 		for err := error(nil); !errors.Is(err, os.ErrDeadlineExceeded); _, err = p.Receive(0) {
@@ -197,14 +197,14 @@ func (r *round) drain(peers []*testnet.Peer) {
 
 // conclude has peers send their last request again until it is answered, as a kernel would,
 // and take the answer to its end.
-func (r *round) conclude(peers []*testnet.Peer, text func(i int) string) {
+func (r *round) conclude(peers []*lab.Peer, text func(i int) string) {
 	r.t.Helper()
 	for i, p := range peers {
 		again := []byte(text(i))
 		begin := p.Next - uint32(len(again))
 		var acknowledged uint32 // of these
 		resend := func() error {
-			return p.SendSegment(testnet.Segment{Seq: begin + acknowledged, Ack: p.Ack, ACK: true, PSH: true, Payload: again[acknowledged:]})
+			return p.SendSegment(lab.Segment{Seq: begin + acknowledged, Ack: p.Ack, ACK: true, PSH: true, Payload: again[acknowledged:]})
 		}
 		var got []byte
 		var resent time.Time

@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
+	"narthex/test/nettest"
 )
 
 // The command under test, and the same as another version.
@@ -103,7 +103,7 @@ type instance struct {
 var instances atomic.Int64
 
 // newInstance prepares a daemon in a namespace.
-func newInstance(t *testing.T, ns *testnet.Namespace, policy string) *instance {
+func newInstance(t *testing.T, ns *lab.Namespace, policy string) *instance {
 	t.Helper()
 	in := &instance{
 		t: t, name: fmt.Sprintf("hostile-%d-%d", os.Getpid(), instances.Add(1)),

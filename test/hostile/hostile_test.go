@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // hostile is a case.
@@ -133,7 +133,7 @@ func (s *scene) capture() {
 		return
 	}
 	name := strings.NewReplacer("/", "-", " ", "-").Replace(s.t.Name())
-	for end, ns := range map[string]*testnet.Namespace{"server": s.ns, "near": s.clients[0], "far": s.clients[1]} {
+	for end, ns := range map[string]*lab.Namespace{"server": s.ns, "near": s.clients[0], "far": s.clients[1]} {
 		cmd := ns.Command("tcpdump", "-Z", "root", "-i", "any", "-n", "-U", "--immediate-mode", "-w", filepath.Join(dir, name+"-"+end+".pcap"))
 		nettest.Check(s.t, cmd.Start())
 		s.t.Cleanup(func() {
@@ -192,7 +192,7 @@ func (s *scene) run(t *testing.T, h hostile, events []event) {
 		s.isCalm()
 		uncounted := slices.ContainsFunc(events, func(e event) bool { return e.name == service.name })
 		s.wasAskedOnce(r.before, h.inexact || uncounted)
-		nettest.Check(t, whole(s.visit(s.attackers, gold, 80).fetch(testnet.File)))
+		nettest.Check(t, whole(s.visit(s.attackers, gold, 80).fetch(lab.File)))
 	})
 	if t.Failed() {
 		t.FailNow() // what is left would disturb the next case

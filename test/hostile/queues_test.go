@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // queues are tries to fill queues: with those who wait, or with who has gone.

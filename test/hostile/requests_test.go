@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // requests are such that a gate and a server might read them in two ways.
@@ -127,7 +127,7 @@ func (r *round) cut(i int) {
 	first, second := 1+i*(len(text)-8)/12, 4+i*(len(text)-8)/12
 	begin := p.Next
 	send := func(from, to int, data []byte) {
-		nettest.Check(r.t, p.SendSegment(testnet.Segment{Seq: begin + uint32(from), Ack: p.Ack, ACK: true, PSH: true, Payload: data[from:to]}))
+		nettest.Check(r.t, p.SendSegment(lab.Segment{Seq: begin + uint32(from), Ack: p.Ack, ACK: true, PSH: true, Payload: data[from:to]}))
 	}
 	other := bytes.Repeat([]byte("forged "), len(text))
 	send(0, first, text)
@@ -136,7 +136,7 @@ func (r *round) cut(i int) {
 	send(first, second, text)
 	send(0, second, other)
 	p.Next += uint32(len(text))
-	r.conclude([]*testnet.Peer{p}, func(int) string { return string(text) })
+	r.conclude([]*lab.Peer{p}, func(int) string { return string(text) })
 }
 
 // twice sends chunks with a wrong checksum first, and then other ones.
@@ -148,7 +148,7 @@ func (r *round) twice(i int) {
 	time.Sleep(20 * time.Millisecond)
 	one := []byte("40\r\n" + strings.Repeat("a", 0x40) + "\r\n")
 	two := []byte("0\r\n\r\nGET /forged HTTP/1.1\r\nHost: x\r\n\r\n")
-	wrong := testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: one, Window: 64240}
+	wrong := lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: one, Window: 64240}
 	frame, err := p.Frame(wrong)
 	nettest.Check(r.t, err)
 	at := 14 + 20 + 16 // the checksum
@@ -157,9 +157,9 @@ func (r *round) twice(i int) {
 	}
 	frame[at] ^= 0xff
 	nettest.Check(r.t, p.SendFrame(frame))
-	nettest.Check(r.t, p.SendSegment(testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: two}))
+	nettest.Check(r.t, p.SendSegment(lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: two}))
 	time.Sleep(20 * time.Millisecond)
-	nettest.Check(r.t, p.SendSegment(testnet.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: one}))
+	nettest.Check(r.t, p.SendSegment(lab.Segment{Seq: p.Next, Ack: p.Ack, ACK: true, PSH: true, Payload: one}))
 	time.Sleep(50 * time.Millisecond)
 	p.Next += uint32(len(two))
 	nettest.Check(r.t, p.SendRST())

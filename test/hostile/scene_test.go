@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/origin"
+	"narthex/internal/lab"
+	"narthex/internal/lab/origin"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // setting is what a scene is made of.
@@ -94,9 +94,9 @@ type scene struct {
 	setting
 	*instance
 	t       *testing.T
-	lab     *testnet.Lab // of the first link
-	ns      *testnet.Namespace
-	clients [2]*testnet.Namespace
+	rig     *lab.Lab // of the first link
+	ns      *lab.Namespace
+	clients [2]*lab.Namespace
 	devs    [2]string // of the server
 	addrs   [2]netip.Addr
 	tells   []netip.AddrPort // of origins, past the gate
@@ -108,38 +108,38 @@ type scene struct {
 // newScene makes a scene, with everything in force.
 func newScene(t *testing.T, c setting) *scene {
 	t.Helper()
-	s := &scene{setting: c, t: t, started: map[uint16]bool{}, lab: nettest.Lab(t, 1), devs: [2]string{testnet.Dev, "eth1"}}
-	s.ns = s.lab.Server
-	s.clients = [2]*testnet.Namespace{s.lab.Client, nettest.Namespace(t, "far")}
+	s := &scene{setting: c, t: t, started: map[uint16]bool{}, rig: nettest.Lab(t, 1), devs: [2]string{lab.Dev, "eth1"}}
+	s.ns = s.rig.Server
+	s.clients = [2]*lab.Namespace{s.rig.Client, nettest.Namespace(t, "far")}
 	nettest.Check(t, s.ns.Sysctl("ipv6/conf/all/keep_addr_on_down", "1"))
 	nettest.Check(t, s.clients[1].PrepareClient())
-	nettest.Check(t, testnet.Connect(
-		testnet.End{NS: s.ns, Dev: "eth1", Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.1/16"), netip.MustParsePrefix("fd78::1/64")}},
-		testnet.End{NS: s.clients[1], Dev: testnet.Dev, Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.1.1/16"), netip.MustParsePrefix("fd78::1:1/64")}},
+	nettest.Check(t, lab.Connect(
+		lab.End{NS: s.ns, Dev: "eth1", Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.1/16"), netip.MustParsePrefix("fd78::1/64")}},
+		lab.End{NS: s.clients[1], Dev: lab.Dev, Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.1.1/16"), netip.MustParsePrefix("fd78::1:1/64")}},
 	))
 	for i, ns := range s.clients {
 		for _, w := range []who{gold, bronze, mob} {
-			nettest.Check(t, ns.AddAddr(testnet.Dev, netip.PrefixFrom(s.addr(i, w, 1), s.bits())))
+			nettest.Check(t, ns.AddAddr(lab.Dev, netip.PrefixFrom(s.addr(i, w, 1), s.bits())))
 		}
 		s.addrs[i] = s.addr(i, 0, 1)
 		s.setOffloads(s.ns, s.devs[i])
-		s.setOffloads(ns, testnet.Dev)
+		s.setOffloads(ns, lab.Dev)
 	}
 	s.serve(80, 0)
 	s.instance = newInstance(t, s.ns, policy)
 	s.start(binary)
 	if c.vlan {
 		for i, ns := range s.clients {
-			nettest.Check(t, s.ns.TagFrames(s.devs[i], testnet.VLANTag{ID: 10}))
-			nettest.Check(t, ns.TagFrames(testnet.Dev, testnet.VLANTag{ID: 10}))
+			nettest.Check(t, s.ns.TagFrames(s.devs[i], lab.VLANTag{ID: 10}))
+			nettest.Check(t, ns.TagFrames(lab.Dev, lab.VLANTag{ID: 10}))
 		}
 	}
 	return s
 }
 
-func (s *scene) setOffloads(ns *testnet.Namespace, dev string) {
+func (s *scene) setOffloads(ns *lab.Namespace, dev string) {
 	s.t.Helper()
-	for _, o := range []testnet.Offload{testnet.RxChecksum, testnet.TxChecksum, testnet.TSO, testnet.GSO, testnet.GRO, testnet.TxVLAN, testnet.RxVLAN} {
+	for _, o := range []lab.Offload{lab.RxChecksum, lab.TxChecksum, lab.TSO, lab.GSO, lab.GRO, lab.TxVLAN, lab.RxVLAN} {
 		nettest.Check(s.t, ns.SetOffload(dev, o, s.offloads))
 	}
 }
@@ -195,10 +195,10 @@ func (s *scene) serve(port uint16, backlog int) {
 	case "go":
 		_, err = origin.Start(s.ns, origin.Config{Listen: listen, Backlog: backlog, Control: s.control(), TLS: port == 443})
 	case "nginx":
-		_, err = s.ns.StartNginx(testnet.NginxConfig{Listen: listen, Backlog: backlog, Backend: backend, TLS: port == 443})
+		_, err = s.ns.StartNginx(lab.NginxConfig{Listen: listen, Backlog: backlog, Backend: backend, TLS: port == 443})
 	case "apache-prefork":
-		_, err = s.ns.StartApache(testnet.ApacheConfig{
-			Listen: listen, MPM: testnet.Prefork, Workers: apacheWorkers, Backlog: backlog, Backend: backend, IdleTimeout: time.Minute,
+		_, err = s.ns.StartApache(lab.ApacheConfig{
+			Listen: listen, MPM: lab.Prefork, Workers: apacheWorkers, Backlog: backlog, Backend: backend, IdleTimeout: time.Minute,
 		})
 	}
 	nettest.Check(s.t, err)
@@ -252,7 +252,7 @@ func (s *scene) asked() (uris []string) {
 // acquaint has the server know where the peers are.
 func (s *scene) acquaint() {
 	s.t.Helper()
-	mac, err := s.clients[0].MAC(testnet.Dev)
+	mac, err := s.clients[0].MAC(lab.Dev)
 	nettest.Check(s.t, err)
 	for _, a := range s.peers {
 		nettest.Check(s.t, s.ns.AddNeighbour(s.devs[0], a, mac))

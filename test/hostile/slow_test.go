@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/attack"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/attack"
+	"narthex/test/nettest"
 )
 
 // slow are clients that hold what they are given, and give nothing.
@@ -78,7 +78,7 @@ var slow = []hostile{
 		idle := r.attack(attack.Silent{Crowd: c})
 		eventually(r.t, "all have entered", func() bool { got := r.read().class("tcp", "mob"); return got.Admitted+got.Released >= 10*concurrency })
 		r.atEnd(func() {
-			nettest.Check(r.t, whole(r.visit(r.attackers, gold, 7007).fetch(testnet.File)))
+			nettest.Check(r.t, whole(r.visit(r.attackers, gold, 7007).fetch(lab.File)))
 			if idle.Counts().Open == 0 {
 				r.t.Error("no silent connection is left")
 			}
@@ -103,8 +103,8 @@ func (r *round) starts(port uint16) bool {
 func (r *round) browse() {
 	r.t.Helper()
 	v := r.visit(r.attackers, gold, 443)
-	c := tls.Client(v.conn, &tls.Config{InsecureSkipVerify: true, ServerName: testnet.ServerName})
-	_, err := fmt.Fprint(c, closing(v.host, testnet.File))
+	c := tls.Client(v.conn, &tls.Config{InsecureSkipVerify: true, ServerName: lab.ServerName})
+	_, err := fmt.Fprint(c, closing(v.host, lab.File))
 	nettest.Check(r.t, err)
 	v.r.Reset(c)
 	nettest.Check(r.t, whole(v.answer()))

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/api"
+	"narthex/test/nettest"
 )
 
 // reading is what these tests read of the status.

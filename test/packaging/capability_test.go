@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // needed are the capabilities that the units, the manifest and the documentation name.
@@ -51,11 +51,11 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs \
 // With exactly the documented capabilities, and no privilege beside, everything works.
 func TestNeededCapabilitiesAreEnough(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	dir := open(t)
 	policy := write(t, filepath.Join(dir, "policy.yaml"), guarded)
 	socket := filepath.Join(dir, "control.sock")
-	d := start(t, lab.Server, socket, unprivileged(needed, "run", "--policy", policy, "--socket", socket)...)
+	d := start(t, rig.Server, socket, unprivileged(needed, "run", "--policy", policy, "--socket", socket)...)
 
 	want := []string{"CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF"}
 	if diff := cmp.Diff(want, d.status().Capabilities); diff != "" {
@@ -64,7 +64,7 @@ func TestNeededCapabilitiesAreEnough(t *testing.T) {
 	onAllThreads(t, d.status().PID, map[string]string{
 		"CapPrm": neededBits, "CapEff": neededBits, "CapBnd": neededBits, "CapInh": none, "CapAmb": none, "NoNewPrivs": "1",
 	})
-	if got := setting(t, lab.Server, "route_localnet"); got != "1" {
+	if got := setting(t, rig.Server, "route_localnet"); got != "1" {
 		t.Errorf("route_localnet of lo is %s", got)
 	}
 
@@ -82,30 +82,30 @@ func TestNeededCapabilitiesAreEnough(t *testing.T) {
 
 	more := nettest.Namespace(t, "more")
 	second := netip.MustParsePrefix("10.78.0.1/24")
-	nettest.Check(t, testnet.Connect(testnet.End{NS: lab.Server, Dev: "eth1", Addrs: []netip.Prefix{second}}, testnet.End{NS: more, Dev: "eth0"}))
+	nettest.Check(t, lab.Connect(lab.End{NS: rig.Server, Dev: "eth1", Addrs: []netip.Prefix{second}}, lab.End{NS: more, Dev: "eth0"}))
 	eventually(t, "the new interface is policed", func() bool { return slices.Equal(d.interfaces(), []string{"eth0", "eth1"}) })
-	nettest.Check(t, lab.Server.Delete("eth1"))
+	nettest.Check(t, rig.Server.Delete("eth1"))
 	eventually(t, "the interface that is gone is not", func() bool { return slices.Equal(d.interfaces(), []string{"eth0"}) })
-	nettest.Check(t, lab.Server.AddAddr("eth0", second))
+	nettest.Check(t, rig.Server.AddAddr("eth0", second))
 	eventually(t, "the new address is the service's", func() bool {
-		return strings.Contains(output(t, binary, "explain", "--from", lab.ClientsV4[0].String(), "--to", "10.78.0.1:80", "--json", "--socket", socket), `"service": "shop"`)
+		return strings.Contains(output(t, binary, "explain", "--from", rig.ClientsV4[0].String(), "--to", "10.78.0.1:80", "--json", "--socket", socket), `"service": "shop"`)
 	})
 	listens := func() bool { return d.status().Services[0].Listening }
-	server := nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
+	server := nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
 	eventually(t, "the server's start is seen", listens)
 	nettest.Check(t, server.Close())
 	eventually(t, "the server's end is seen", func() bool { return !listens() })
-	nettest.Nginx(t, lab.Server, netip.AddrPortFrom(lab.ServerV4, 80))
+	nettest.Nginx(t, rig.Server, netip.AddrPortFrom(rig.ServerV4, 80))
 	eventually(t, "the next server is seen", listens)
 
 	output(t, binary, "detach", "--socket", socket, "--instance", "default")
 	if code := d.code(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if got := setting(t, lab.Server, "route_localnet"); got != "0" {
+	if got := setting(t, rig.Server, "route_localnet"); got != "0" {
 		t.Errorf("route_localnet of lo is %s at the end", got)
 	}
-	attached, err := lab.Server.Command("ip", "-details", "link", "show", testnet.Dev).Output()
+	attached, err := rig.Server.Command("ip", "-details", "link", "show", lab.Dev).Output()
 	nettest.Check(t, err)
 	if strings.Contains(string(attached), "xdp") {
 		t.Errorf("XDP is attached at the end: %s", attached)
@@ -115,20 +115,20 @@ func TestNeededCapabilitiesAreEnough(t *testing.T) {
 // Without any of them the daemon says which one is missing.
 func TestEachNeededCapabilityIsNeeded(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	dir := open(t)
 	policy := write(t, filepath.Join(dir, "policy.yaml"), guarded)
 	for i, missing := range needed {
 		rest := slices.Delete(slices.Clone(needed), i, i+1)
 		command := unprivileged(rest, "run", "--policy", policy, "--socket", filepath.Join(dir, "control.sock"))
-		refuses(t, lab.Server.Command(command[0], command[1:]...), "CAP_"+strings.ToUpper(missing)+" is missing")
+		refuses(t, rig.Server.Command(command[0], command[1:]...), "CAP_"+strings.ToUpper(missing)+" is missing")
 	}
-	command := unprivileged(needed, "run", "--policy", policy, "--socket", filepath.Join(dir, "control.sock"), "--netns", lab.Client.Name())
-	refuses(t, lab.Server.Command(command[0], command[1:]...), "CAP_SYS_ADMIN")
+	command := unprivileged(needed, "run", "--policy", policy, "--socket", filepath.Join(dir, "control.sock"), "--netns", rig.Client.Name())
+	refuses(t, rig.Server.Command(command[0], command[1:]...), "CAP_SYS_ADMIN")
 }
 
 // refuses expects a daemon to end with one sentence.
-func refuses(t *testing.T, cmd *testnet.Cmd, says string) {
+func refuses(t *testing.T, cmd *lab.Cmd, says string) {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), says) {
@@ -166,7 +166,7 @@ func onAllThreads(t *testing.T, pid int, want map[string]string) {
 }
 
 // setting reads a setting of lo in a namespace.
-func setting(t *testing.T, ns *testnet.Namespace, name string) (value string) {
+func setting(t *testing.T, ns *lab.Namespace, name string) (value string) {
 	t.Helper()
 	nettest.Check(t, ns.Do(func() error {
 		text, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/" + name)
@@ -179,13 +179,13 @@ func setting(t *testing.T, ns *testnet.Namespace, name string) (value string) {
 // Root's daemon gives up all that it can do without.
 func TestRootGivesUpCapabilities(t *testing.T) {
 	t.Parallel()
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	dir := open(t)
 	policy := write(t, filepath.Join(dir, "policy.yaml"), guarded)
 	socket := filepath.Join(dir, "control.sock")
 	instance := fmt.Sprintf("packaging-%d", os.Getpid())
 	home := nettest.Namespace(t, "home")
-	d := start(t, home, socket, binary, "run", "--policy", policy, "--socket", socket, "--instance", instance, "--netns", lab.Server.Name())
+	d := start(t, home, socket, binary, "run", "--policy", policy, "--socket", socket, "--instance", instance, "--netns", rig.Server.Name())
 	t.Cleanup(func() { _ = exec.Command(binary, "detach", "--instance", instance).Run() })
 	// With CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, bits 2 and 19.
 	const kept = "000000c000081004"
@@ -195,13 +195,13 @@ func TestRootGivesUpCapabilities(t *testing.T) {
 	// It stays in the namespace that it may not enter any more.
 	output(t, binary, "reload", "--socket", socket)
 	second := netip.MustParsePrefix("10.78.0.1/24")
-	nettest.Check(t, testnet.Connect(testnet.End{NS: lab.Server, Dev: "eth1", Addrs: []netip.Prefix{second}}, testnet.End{NS: lab.Client, Dev: "eth1"}))
+	nettest.Check(t, lab.Connect(lab.End{NS: rig.Server, Dev: "eth1", Addrs: []netip.Prefix{second}}, lab.End{NS: rig.Client, Dev: "eth1"}))
 	eventually(t, "the new interface is policed", func() bool { return slices.Equal(d.interfaces(), []string{"eth0", "eth1"}) })
 	output(t, binary, "detach", "--socket", socket, "--instance", instance)
 	if code := d.code(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if got := setting(t, lab.Server, "route_localnet"); got != "0" {
+	if got := setting(t, rig.Server, "route_localnet"); got != "0" {
 		t.Errorf("route_localnet of lo is %s at the end", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // image is what the last stage of the Containerfile says.
@@ -82,7 +82,7 @@ func TestImageRuns(t *testing.T) {
 	t.Parallel()
 	im := readImage(t)
 	root := im.unpack(t)
-	lab := nettest.Lab(t, 1)
+	rig := nettest.Lab(t, 1)
 	policies := open(t)
 	nettest.Check(t, os.MkdirAll(hostRun, 0o755))
 	write(t, filepath.Join(policies, "policy.yaml"), guarded)
@@ -104,7 +104,7 @@ exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%[4]s,+sys_chroot chr
 		"unshare", "--mount", "--cgroup", "--propagation", "private", "sh", "-c", script, "sh"},
 		im.entrypoint, im.cmd, []string{"--instance", instance})
 	t.Cleanup(func() { _ = exec.Command(binary, "detach", "--instance", instance).Run() })
-	d := start(t, lab.Server, filepath.Join(hostRun, instance+".sock"), command...)
+	d := start(t, rig.Server, filepath.Join(hostRun, instance+".sock"), command...)
 	onAllThreads(t, d.status().PID, map[string]string{"CapPrm": neededBits, "CapEff": neededBits, "NoNewPrivs": "1"})
 	if !slices.Equal(im.health, append(slices.Clone(im.entrypoint), "status")) {
 		t.Errorf("the image's health check is %q", im.health)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // makeDeb makes the package and returns its path.

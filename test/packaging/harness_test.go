@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/api"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
+	"narthex/test/nettest"
 )
 
 // binary is the command, built as for a release.
@@ -106,7 +106,7 @@ type daemon struct {
 }
 
 // start starts a command that becomes a daemon, and waits until it enforces.
-func start(t *testing.T, ns *testnet.Namespace, socket string, command ...string) *daemon {
+func start(t *testing.T, ns *lab.Namespace, socket string, command ...string) *daemon {
 	t.Helper()
 	d := &daemon{t: t, socket: socket, done: make(chan struct{})}
 	cmd := ns.Command(command[0], command[1:]...)

@@ -15,7 +15,7 @@ import (
 	core "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // manifest decodes the manifest as strictly as an API server with strict validation does: keys

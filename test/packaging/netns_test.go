@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // published is where the host publishes the container's port 80.
@@ -26,14 +26,14 @@ const published = "192.0.2.1:8080"
 
 // host is a host with a container behind a bridge, as Docker makes it, and a client.
 type host struct {
-	host, container, client *testnet.Namespace
+	host, container, client *lab.Namespace
 }
 
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{nettest.Namespace(t, "host"), nettest.Namespace(t, "container"), nettest.Namespace(t, "client")}
 	at := func(s string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(s)} }
-	nettest.Check(t, testnet.Connect(testnet.End{NS: h.host, Dev: "wan", Addrs: at("192.0.2.1/24")}, testnet.End{NS: h.client, Dev: "eth0", Addrs: at("192.0.2.2/24")}))
+	nettest.Check(t, lab.Connect(lab.End{NS: h.host, Dev: "wan", Addrs: at("192.0.2.1/24")}, lab.End{NS: h.client, Dev: "eth0", Addrs: at("192.0.2.2/24")}))
 	nettest.Check(t, h.host.AddBridge("docker0"))
 	nettest.Check(t, h.host.AddAddr("docker0", at("172.17.0.1/16")[0]))
 	h.connect(t)
@@ -56,7 +56,7 @@ func newHost(t *testing.T) *host {
 func (h *host) connect(t *testing.T) {
 	t.Helper()
 	own := []netip.Prefix{netip.MustParsePrefix("172.17.0.2/16")}
-	nettest.Check(t, testnet.Connect(testnet.End{NS: h.host, Dev: "veth0"}, testnet.End{NS: h.container, Dev: "eth0", Addrs: own}))
+	nettest.Check(t, lab.Connect(lab.End{NS: h.host, Dev: "veth0"}, lab.End{NS: h.container, Dev: "eth0", Addrs: own}))
 	nettest.Check(t, h.container.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.17.0.1")))
 	out, err := h.host.Command("ip", "link", "set", "veth0", "master", "docker0").CombinedOutput()
 	if err != nil {

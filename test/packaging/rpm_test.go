@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // The package for Fedora and its kin has what that for Debian has, and scripts that a shell reads.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // Units are right, as systemd reads them, and give away no more than they must.

@@ -14,7 +14,7 @@ import (
 	"narthex/internal/datapath"
 	"narthex/internal/lists"
 	"narthex/internal/policy"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 	"narthex/test/packet/benchprog"
 )
 

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lab"
 	"narthex/internal/policy"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // steer puts a control in force for the only service.
@@ -70,7 +70,7 @@ func TestGateSteerLenient(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, "concurrency: auto")
 	c := r.client(t)
-	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+	c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
 	c.passes(c.says("SSH-2.0-x\r\n"), passesFor("unknown_flow"))
 	c.passes(after(c.says("SSH-2.0-x\r\n"), "\x00\x01"), passesFor("unknown_flow"))
 
@@ -81,7 +81,7 @@ func TestGateSteerLenient(t *testing.T) {
 	c.Next += 12
 	c.replies("SSH", ends)
 	next := r.client(t)
-	next.drops(testnet.Segment{Seq: next.Next, Ack: next.Ack, ACK: true}, dropsFor("handshake"))
+	next.drops(lab.Segment{Seq: next.Next, Ack: next.Ack, ACK: true}, dropsFor("handshake"))
 	next.drops(next.says(get), waits.and(known))
 	first.replies(ok, ends)
 	next.released(next.frame(next.says(get)))

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // lastSource sends the SYN of which the last event of a test tells.
@@ -303,8 +303,8 @@ func (r ruledRoom) puts(c *client, path string) {
 // again is another connection from the same address.
 func (c *client) again() *client {
 	c.t.Helper()
-	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(c.From.Addr(), c.From.Port()+1), To: c.To, NoTimestamps: true}
-	n := &client{Peer: nettest.Peer(c.t, c.r.lab, cfg), t: c.t, r: c.r}
+	cfg := lab.PeerConfig{From: netip.AddrPortFrom(c.From.Addr(), c.From.Port()+1), To: c.To, NoTimestamps: true}
+	n := &client{Peer: nettest.Peer(c.t, c.r.rig, cfg), t: c.t, r: c.r}
 	nettest.Check(c.t, n.SendSYN())
 	_, err := n.AwaitSYNACK(patience)
 	nettest.Check(c.t, err)

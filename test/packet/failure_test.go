@@ -23,13 +23,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lab"
 	"narthex/internal/policy"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // device makes a device without native XDP in a namespace.
-func device(t *testing.T, ns *testnet.Namespace, name string) datapath.Target {
+func device(t *testing.T, ns *lab.Namespace, name string) datapath.Target {
 	t.Helper()
 	nettest.Check(t, ns.AddBridge(name))
 	l, err := ns.Link(name)
@@ -38,7 +38,7 @@ func device(t *testing.T, ns *testnet.Namespace, name string) datapath.Target {
 }
 
 // try applies a policy to targets in a namespace; it may fail.
-func (s *subject) try(t *testing.T, ns *testnet.Namespace, text string, targets ...datapath.Target) error {
+func (s *subject) try(t *testing.T, ns *lab.Namespace, text string, targets ...datapath.Target) error {
 	t.Helper()
 	p, _, err := policy.Parse("test.yaml", []byte(text))
 	nettest.Check(t, err)
@@ -58,7 +58,7 @@ func (s *subject) try(t *testing.T, ns *testnet.Namespace, text string, targets 
 	return err
 }
 
-func (s *subject) mustTry(t *testing.T, ns *testnet.Namespace, text string, targets ...datapath.Target) {
+func (s *subject) mustTry(t *testing.T, ns *lab.Namespace, text string, targets ...datapath.Target) {
 	t.Helper()
 	nettest.Check(t, s.try(t, ns, text, targets...))
 }
@@ -75,20 +75,20 @@ func (s *subject) reopen(t *testing.T, cfg datapath.Config, rules int) *subject 
 }
 
 // onTCX returns the programs that police SYNs at a device's ingress: in tcx, or as filters.
-func onTCX(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.ProgramID {
+func onTCX(t *testing.T, ns *lab.Namespace, d datapath.Target) []ebpf.ProgramID {
 	t.Helper()
 	return programsAt(t, ns, d, ebpf.AttachTCXIngress)["narthex_tcx_syn"]
 }
 
 // gateAt returns the programs of a device's waiting rooms, those at its ingress first.
-func gateAt(t *testing.T, ns *testnet.Namespace, d datapath.Target) []ebpf.ProgramID {
+func gateAt(t *testing.T, ns *lab.Namespace, d datapath.Target) []ebpf.ProgramID {
 	t.Helper()
 	in := programsAt(t, ns, d, ebpf.AttachTCXIngress)["narthex_gate_in"]
 	return append(in, programsAt(t, ns, d, ebpf.AttachTCXEgress)["narthex_gate_out"]...)
 }
 
 // programsAt returns the programs at a side of a device by name, be they in tcx or filters.
-func programsAt(t *testing.T, ns *testnet.Namespace, d datapath.Target, at ebpf.AttachType) map[string][]ebpf.ProgramID {
+func programsAt(t *testing.T, ns *lab.Namespace, d datapath.Target, at ebpf.AttachType) map[string][]ebpf.ProgramID {
 	t.Helper()
 	ids := map[string][]ebpf.ProgramID{}
 	nettest.Check(t, ns.Do(func() error {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
+	"narthex/internal/lab"
 	"narthex/internal/policy"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // withoutTCX is an instance on a kernel that is taken to have no tcx.
@@ -31,7 +31,7 @@ func withoutTCX(t *testing.T) *subject {
 
 // traffic is what is in an interface's traffic control: its qdiscs but the one for what it sends, and its
 // filters with their priorities, those for what comes in first, ours by what they are pinned as.
-func traffic(t *testing.T, ns *testnet.Namespace, d datapath.Target) (has []string) {
+func traffic(t *testing.T, ns *lab.Namespace, d datapath.Target) (has []string) {
 	t.Helper()
 	nettest.Check(t, ns.Do(func() error {
 		l, err := netlink.LinkByIndex(d.Index)
@@ -66,7 +66,7 @@ func traffic(t *testing.T, ns *testnet.Namespace, d datapath.Target) (has []stri
 }
 
 // wantTraffic compares what is there.
-func wantTraffic(t *testing.T, ns *testnet.Namespace, d datapath.Target, want ...string) {
+func wantTraffic(t *testing.T, ns *lab.Namespace, d datapath.Target, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, traffic(t, ns, d)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", d.Name, diff)

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // entries is a map whose values are structs, for what takes too long to come about by packets.
@@ -103,7 +103,7 @@ func TestGateEndsAgain(t *testing.T) {
 			t.Errorf("what a refused client goes on with: verdict %d, want it answered", res.verdict)
 		}
 		nettest.Check(t, c.SendACK())
-		_, err := c.Await(patience, func(s *testnet.Segment) bool { return s.RST })
+		_, err := c.Await(patience, func(s *lab.Segment) bool { return s.RST })
 		nettest.Check(t, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 func netipPort(a netip.AddrPort, port uint16) netip.AddrPort {
@@ -54,16 +54,16 @@ func TestGateFirstRequest(t *testing.T) {
 
 func firstRequest(t *testing.T, r *room, base string) {
 	c, other := r.clientAt(t, base), r.clientAt(t, base)
-	c.drops(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
+	c.drops(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
 	c.passes(c.says(get), serves.and(known))
 	c.passes(c.says(get), nothing) // sent again
-	c.passes(testnet.Segment{Seq: c.Next + uint32(len(get)), Ack: c.Ack, ACK: true}, nothing)
+	c.passes(lab.Segment{Seq: c.Next + uint32(len(get)), Ack: c.Ack, ACK: true}, nothing)
 
 	held := other.says(get)
-	held.Options = []layers.TCPOption{testnet.Timestamps(1000, 0)}
+	held.Options = []layers.TCPOption{lab.Timestamps(1000, 0)}
 	other.drops(held, waits.and(known))
 	other.drops(held, dropsFor("held"))
-	other.drops(testnet.Segment{Seq: other.Next, Ack: other.Ack, ACK: true}, dropsFor("held"))
+	other.drops(lab.Segment{Seq: other.Next, Ack: other.Ack, ACK: true}, dropsFor("held"))
 	c.Next += uint32(len(get))
 	c.replies(ok, ends)
 	other.released(other.frame(held))
@@ -78,9 +78,9 @@ func TestGateForgedFirst(t *testing.T) {
 	r := g.room(t, "concurrency: 1")
 	c := r.client(t)
 	for _, by := range []uint32{1, ^uint32(0), 1000, 1 << 31} {
-		for _, change := range []func(*testnet.Segment){
-			func(s *testnet.Segment) { s.Seq += by },
-			func(s *testnet.Segment) { s.Ack += by },
+		for _, change := range []func(*lab.Segment){
+			func(s *lab.Segment) { s.Seq += by },
+			func(s *lab.Segment) { s.Ack += by },
 		} {
 			for _, data := range []string{get, ""} {
 				for _, fin := range []bool{false, true} {
@@ -104,12 +104,12 @@ func TestGateEmptyClose(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, "concurrency: 1")
 	c := r.client(t)
-	res := c.send(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("handshake"))
+	res := c.send(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("handshake"))
 	res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + 1}, ""))
 	c.isGone()
 
 	c = r.client(t)
-	c.passes(testnet.Segment{Seq: c.Next, RST: true}, nothing)
+	c.passes(lab.Segment{Seq: c.Next, RST: true}, nothing)
 }
 
 // What waits is released as it came, with the cut and the checksum that it needs, whatever
@@ -172,12 +172,12 @@ func TestGateRefreshesTimestamps(t *testing.T) {
 	r, first := g.busy(t)
 	c := r.client(t)
 	s := c.says(get)
-	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 0)}
+	s.Options = []layers.TCPOption{nop, nop, lab.Timestamps(1000, 0)}
 	c.drops(s, waits.and(known))
-	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(3000, 0)}
+	s.Options = []layers.TCPOption{nop, nop, lab.Timestamps(3000, 0)}
 	c.drops(s, dropsFor("held"))
 	late := s
-	late.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(2000, 0)}
+	late.Options = []layers.TCPOption{nop, nop, lab.Timestamps(2000, 0)}
 	c.drops(late, dropsFor("held"))
 	first.replies(ok, ends)
 	c.released(c.frame(s))
@@ -191,8 +191,8 @@ func TestGateGivesUp(t *testing.T) {
 	for _, by := range []uint32{^uint32(0), 1, size + 1, 1 << 20} {
 		c := r.client(t)
 		c.drops(c.says(get), waits.and(known))
-		c.drops(testnet.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
-		c.drops(testnet.Segment{Seq: c.Next + by, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("held"))
+		c.drops(lab.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
+		c.drops(lab.Segment{Seq: c.Next + by, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("held"))
 		s := after(c.says(get), "x") // not the end of what has come
 		s.FIN, s.Seq = true, s.Seq+by
 		c.drops(s, dropsFor("held"))
@@ -200,15 +200,15 @@ func TestGateGivesUp(t *testing.T) {
 	for _, at := range []uint32{0, size} {
 		c := r.client(t)
 		c.drops(c.says(get), waits.and(known))
-		c.send(testnet.Segment{Seq: c.Next + at, Ack: c.Ack, ACK: true, RST: true}, givesUp).is(t, tcxNext, c.resets(c.Next))
+		c.send(lab.Segment{Seq: c.Next + at, Ack: c.Ack, ACK: true, RST: true}, givesUp).is(t, tcxNext, c.resets(c.Next))
 	}
 	for _, base := range []string{lowBase, v6Base} {
 		c := r.clientAt(t, base)
 		c.drops(c.says(get), waits.and(known))
-		res := c.send(testnet.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, FIN: true}, givesUp)
+		res := c.send(lab.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, FIN: true}, givesUp)
 		res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + size + 1}, ""))
 		c.isGone()
-		c.drops(testnet.Segment{Seq: c.Next + size + 1, Ack: c.Ack + 1, ACK: true}, dropsFor("farewell"))
+		c.drops(lab.Segment{Seq: c.Next + size + 1, Ack: c.Ack + 1, ACK: true}, dropsFor("farewell"))
 	}
 }
 
@@ -225,7 +225,7 @@ func TestGateCrowded(t *testing.T) {
 		frame := first.frame(first.says(get))
 		first.send(first.says(get), serves.and(known)).is(t, tcxNext, frame)
 		nettest.Check(t, first.SendFrame(frame)) // nobody accepts it
-		state, err := first.Await(patience, func(s *testnet.Segment) bool { return s.ACK && !s.SYN && s.Ack == first.Next+uint32(len(get)) })
+		state, err := first.Await(patience, func(s *lab.Segment) bool { return s.ACK && !s.SYN && s.Ack == first.Next+uint32(len(get)) })
 		nettest.Check(t, err)
 		if state == nil {
 			t.Fatal("the kernel does not acknowledge what it got")
@@ -244,20 +244,20 @@ func TestGateLeavesEarly(t *testing.T) {
 	g := newGate(t)
 	for _, cookies := range []bool{false, true} {
 		if cookies {
-			nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
-			defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+			nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+			defer func() { nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
 		}
 		for _, base := range []string{lowBase, v6Base} {
 			c, _ := g.resetBehind(t, base)
 			g.stopWatching(t) // a busy machine may let so much time pass that a look finds what the reset is to say
-			c.drops(testnet.Segment{Seq: c.Next + 1, RST: true}, dropsFor("forged"))
+			c.drops(lab.Segment{Seq: c.Next + 1, RST: true}, dropsFor("forged"))
 			time.Sleep(onItsWay)
-			bad := c.frame(testnet.Segment{Seq: c.Next, RST: true})
+			bad := c.frame(lab.Segment{Seq: c.Next, RST: true})
 			bad[14+map[string]int{lowBase: 20, v6Base: 40}[base]+16] ^= 1 // its checksum
 			if res := c.sendFrame(bad, dropsFor("checksum")); res.verdict != tcxDrop {
 				t.Errorf("a reset with a wrong checksum: verdict %d", int32(res.verdict))
 			}
-			reset := testnet.Segment{Seq: c.Next, RST: true}
+			reset := lab.Segment{Seq: c.Next, RST: true}
 			c.send(reset, ends.and(change{"flows": -1})).is(t, tcxNext, c.frame(reset))
 		}
 	}
@@ -273,7 +273,7 @@ func (g *gate) resetBehind(t *testing.T, base string) (c *client, passed result)
 	for range 10 {
 		r := g.room(t, "concurrency: 1")
 		c = r.clientAt(t, base)
-		asks, reset := c.frame(c.says(get)), c.frame(testnet.Segment{Seq: c.Next, RST: true})
+		asks, reset := c.frame(c.says(get)), c.frame(lab.Segment{Seq: c.Next, RST: true})
 		before, began := r.reading(t), time.Now()
 		passed = r.run(t, r.in, asks, 0)
 		dropped := r.run(t, r.in, reset, 0)
@@ -333,8 +333,8 @@ func TestGateRejects(t *testing.T) {
 					s := p.says(get)
 					var echoed []layers.TCPOption
 					if stamped {
-						s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1000, 5)}
-						echoed = []layers.TCPOption{nop, nop, testnet.Timestamps(5, 1000)}
+						s.Options = []layers.TCPOption{nop, nop, lab.Timestamps(1000, 5)}
+						echoed = []layers.TCPOption{nop, nop, lab.Timestamps(5, 1000)}
 					}
 					end := p.Next + uint32(len(get))
 					answer := layers.TCP{Seq: p.Ack, Ack: end, PSH: c.text != "", FIN: c.text != "", RST: c.text == ""}
@@ -350,16 +350,16 @@ func TestGateRejects(t *testing.T) {
 }
 
 // farewells sends what a client sends that has been rejected.
-func farewells(t *testing.T, p *client, s testnet.Segment, text string, echoed []layers.TCPOption) {
+func farewells(t *testing.T, p *client, s lab.Segment, text string, echoed []layers.TCPOption) {
 	t.Helper()
 	end, over := p.Next+uint32(len(s.Payload)), p.Ack+uint32(len(text))+1
 	// The request again: our answer was lost.
 	p.send(s, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: p.Ack, Ack: end, PSH: true, FIN: true}, text, echoed...))
-	p.drops(testnet.Segment{Seq: end, Ack: over, ACK: true}, dropsFor("farewell"))
-	fin := testnet.Segment{Seq: end, Ack: over, ACK: true, FIN: true, Options: s.Options}
+	p.drops(lab.Segment{Seq: end, Ack: over, ACK: true}, dropsFor("farewell"))
+	fin := lab.Segment{Seq: end, Ack: over, ACK: true, FIN: true, Options: s.Options}
 	p.send(fin, dropsFor("farewell")).is(t, tcxRedirect, p.told(layers.TCP{Seq: over, Ack: end + 1}, "", echoed...))
-	p.drops(testnet.Segment{Seq: end + 1, RST: true}, dropsFor("farewell"))
-	p.passes(testnet.Segment{Seq: end + 1, Ack: over, ACK: true}, nothing) // forgotten
+	p.drops(lab.Segment{Seq: end + 1, RST: true}, dropsFor("farewell"))
+	p.passes(lab.Segment{Seq: end + 1, Ack: over, ACK: true}, nothing) // forgotten
 }
 
 // Requests that are rejected after they have waited.
@@ -531,7 +531,7 @@ func TestGateOddHeaders(t *testing.T) {
 		{"VLAN tag in the frame", lowBase, func(f *frame) { f.tags = []uint16{7} }},
 		{"two of them", v6Base, func(f *frame) { f.tags = []uint16{7, 8} }},
 		{"odd TCP options", lowBase, func(f *frame) {
-			f.tcp.Options = []layers.TCPOption{testnet.Timestamps(1, 0), nop, nop, nop, nop, nop}
+			f.tcp.Options = []layers.TCPOption{lab.Timestamps(1, 0), nop, nop, nop, nop, nop}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -577,13 +577,13 @@ func TestGateOrder(t *testing.T) {
 // While the kernel answers with cookies there is no request socket.
 func TestGateCookies(t *testing.T) {
 	g := newGate(t)
-	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
-	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
 	for _, base := range []string{lowBase, v6Base} {
 		t.Run(base, func(t *testing.T) {
 			r := g.room(t, "concurrency: 1")
 			c, other := r.clientAt(t, base), r.clientAt(t, base)
-			c.drops(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
+			c.drops(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, dropsFor("handshake"))
 			forged := c.says(get)
 			forged.Ack += 1 << 20
 			c.send(forged, nothing).is(t, tcxNext, c.frame(forged)) // the kernel knows it for what it is
@@ -599,8 +599,8 @@ func TestGateCookies(t *testing.T) {
 // new request.
 func TestGateRejectsCookies(t *testing.T) {
 	g := newGate(t)
-	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
-	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
 	for _, base := range []string{lowBase, v6Base} {
 		t.Run(base, func(t *testing.T) {
 			r, _ := g.busy(t, "queue: {max_wait: 1ms}")
@@ -622,7 +622,7 @@ func TestGateStrangers(t *testing.T) {
 		c := r.client(t)
 		nettest.Check(t, c.SendACK())
 		c.accept()
-		c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+		c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
 		return c
 	}
 	c, other := stranger(), stranger()
@@ -681,7 +681,7 @@ func TestGateExempt(t *testing.T) {
 	g := newGate(t)
 	r, _ := g.busy(t)
 	c := r.clientAt(t, exemptBase)
-	c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+	c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
 	c.passes(c.says(get), nothing)
 }
 
@@ -696,14 +696,14 @@ func TestGateLenient(t *testing.T) {
 			}
 			r := g.room(t, settings...)
 			c, other := r.client(t), r.client(t)
-			c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
+			c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}, nothing)
 			c.passes(c.says(get+get), serves.and(known)) // pipelined
 			c.passes(after(c.says(get), get), nothing)
 			other.passes(other.says(get), serves.and(known, shadow))
 			c.Next += 2 * uint32(len(get))
 			c.replies(ok, ends)
-			other.passes(testnet.Segment{Seq: other.Next, Ack: other.Ack, ACK: true, FIN: true}, nothing)
-			other.passes(testnet.Segment{Seq: other.Next + 5, RST: true}, nothing)
+			other.passes(lab.Segment{Seq: other.Next, Ack: other.Ack, ACK: true, FIN: true}, nothing)
+			other.passes(lab.Segment{Seq: other.Next + 5, RST: true}, nothing)
 		})
 	}
 }
@@ -713,7 +713,7 @@ func TestGateMarks(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, "concurrency: 1")
 	c := r.client(t)
-	f := c.frame(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}) // would be absorbed
+	f := c.frame(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}) // would be absorbed
 	r.expects(t, nothing, func() { r.run(t, g.in, f, g.mark|markOurs).is(t, tcxNext, f) })
 	// A kick that comes in from outside is none, and anybody else's mark is left alone.
 	for _, mark := range []uint32{g.mark | markKick, 5} {

@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 const (
@@ -32,7 +32,7 @@ var (
 
 // acknowledged sends a segment to the gate, which has to keep it and say that it has all up to
 // a number.
-func (c *client) acknowledged(s testnet.Segment, end uint32, want change) {
+func (c *client) acknowledged(s lab.Segment, end uint32, want change) {
 	c.t.Helper()
 	res := c.send(s, want)
 	_, tcp := sound(c.t, res.frame)
@@ -47,7 +47,7 @@ func (c *client) acknowledged(s testnet.Segment, end uint32, want change) {
 }
 
 // echoed are the options of our answer to a segment.
-func echoed(s testnet.Segment) []layers.TCPOption {
+func echoed(s lab.Segment) []layers.TCPOption {
 	for _, o := range s.Options {
 		if o.OptionType == layers.TCPOptionKindTimestamps {
 			nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
@@ -114,16 +114,16 @@ func TestGateGathers(t *testing.T) {
 }
 
 // stamp gives a segment timestamps if it is to have some.
-func stamp(s testnet.Segment, stamped bool, at uint32) testnet.Segment {
+func stamp(s lab.Segment, stamped bool, at uint32) lab.Segment {
 	if stamped {
 		nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
-		s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(at, 5)}
+		s.Options = []layers.TCPOption{nop, nop, lab.Timestamps(at, 5)}
 	}
 	return s
 }
 
 // whole is the segment that the gate makes of pieces.
-func (c *client) whole(parts []string, whole string, stamped bool) testnet.Segment {
+func (c *client) whole(parts []string, whole string, stamped bool) lab.Segment {
 	return stamp(c.says(whole), stamped, 1000+uint32(len(parts)))
 }
 
@@ -317,15 +317,15 @@ func TestGateGathererGoes(t *testing.T) {
 		}
 		c := begin()
 		for _, by := range []uint32{^uint32(0), 1, size + 1, 1 << 20} {
-			c.drops(testnet.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
-			res := c.send(testnet.Segment{Seq: c.Next + by, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("held"))
+			c.drops(lab.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
+			res := c.send(lab.Segment{Seq: c.Next + by, Ack: c.Ack, ACK: true, FIN: true}, dropsFor("held"))
 			res.is(t, tcxDrop, nil)
 		}
-		c.send(testnet.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, RST: true}, scatters).is(t, tcxNext, c.resets(c.Next))
+		c.send(lab.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, RST: true}, scatters).is(t, tcxNext, c.resets(c.Next))
 		c = begin()
-		c.send(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, RST: true}, scatters).is(t, tcxNext, c.resets(c.Next))
+		c.send(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, RST: true}, scatters).is(t, tcxNext, c.resets(c.Next))
 		c = begin()
-		res := c.send(testnet.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, FIN: true}, scatters)
+		res := c.send(lab.Segment{Seq: c.Next + size, Ack: c.Ack, ACK: true, FIN: true}, scatters)
 		res.is(t, tcxRedirect, c.told(layers.TCP{FIN: true, Seq: c.Ack, Ack: c.Next + size + 1}, ""))
 		c.isGone()
 	}
@@ -377,7 +377,7 @@ func TestGateGathererRejected(t *testing.T) {
 		r.kick(t, nothing).is(t, tcxDrop, nil)
 		first.replies(ok, ends)
 		third.released(third.frame(third.says(get)))
-		fourth.send(testnet.Segment{Seq: fourth.Next, RST: true}, scatters).is(t, tcxNext, nil)
+		fourth.send(lab.Segment{Seq: fourth.Next, RST: true}, scatters).is(t, tcxNext, nil)
 	})
 	t.Run("full of others", func(t *testing.T) {
 		r, _ := g.busy(t, "queue: {size: 1}")

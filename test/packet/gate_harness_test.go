@@ -24,8 +24,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // patience is how long the kernel may take to answer.
@@ -47,7 +47,7 @@ const (
 // given to a test run; the tests with whole connections have them.
 type gate struct {
 	*subject
-	lab     *testnet.Lab
+	rig     *lab.Lab
 	in, out *ebpf.Program
 	ifindex uint32
 	mark    uint32
@@ -92,11 +92,11 @@ func smallGate(t *testing.T, slots, flows int) *gate {
 }
 
 func openGate(cfg datapath.Config) (*gate, error) {
-	lab, err := testnet.NewLab("packet", 1)
+	rig, err := lab.New("packet", 1)
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{lab: lab}
+	g := &gate{rig: rig}
 	if err := g.open(cfg); err != nil {
 		return nil, errors.Join(err, g.remove())
 	}
@@ -104,12 +104,12 @@ func openGate(cfg datapath.Config) (*gate, error) {
 }
 
 func (g *gate) open(cfg datapath.Config) error {
-	for _, ns := range []*testnet.Namespace{g.lab.Server, g.lab.Client} {
-		if err := ns.Command("ip", "link", "set", testnet.Dev, "mtu", "9000").Run(); err != nil {
+	for _, ns := range []*lab.Namespace{g.rig.Server, g.rig.Client} {
+		if err := ns.Command("ip", "link", "set", lab.Dev, "mtu", "9000").Run(); err != nil {
 			return err
 		}
 	}
-	l, err := g.lab.Server.Link(testnet.Dev)
+	l, err := g.rig.Server.Link(lab.Dev)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (g *gate) remove() error {
 			_ = p.Close()
 		}
 	}
-	return errors.Join(g.subject.remove(), g.lab.Close())
+	return errors.Join(g.subject.remove(), g.rig.Close())
 }
 
 // room is a service of its own that the gate has in place of the last.
@@ -177,7 +177,7 @@ func (g *gate) roomOf(t *testing.T, mptcp bool, settings ...string) *room {
 	g.unwatch(t)
 	n := rooms.Add(1)
 	r := &room{gate: g, port: uint16(8000 + n)}
-	nettest.Check(t, g.lab.Server.Do(func() error {
+	nettest.Check(t, g.rig.Server.Do(func() error {
 		var c net.ListenConfig
 		c.SetMultipathTCP(mptcp)
 		l, err := c.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", r.port))
@@ -335,7 +335,7 @@ func (g *gate) run(t *testing.T, p *ebpf.Program, frame []byte, mark uint32) res
 	var out skb
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 20_000), Context: skb{Mark: mark, Ifindex: g.ifindex}, ContextOut: &out}
 	var verdict uint32
-	nettest.Check(t, g.lab.Server.Do(func() (err error) {
+	nettest.Check(t, g.rig.Server.Do(func() (err error) {
 		verdict, err = p.Run(&opts)
 		return err
 	}))
@@ -345,7 +345,7 @@ func (g *gate) run(t *testing.T, p *ebpf.Program, frame []byte, mark uint32) res
 // client is a connection to a room that a test speaks for. What the gate lets pass of it gets
 // to the kernel, and to a server.
 type client struct {
-	*testnet.Peer
+	*lab.Peer
 	t    *testing.T
 	r    *room
 	conn net.Conn // the server's, once there is one
@@ -353,7 +353,7 @@ type client struct {
 }
 
 // client opens a connection as far as the SYN-ACK: the kernel has a request socket for it.
-func (r *room) client(t *testing.T, change ...func(*testnet.PeerConfig)) *client {
+func (r *room) client(t *testing.T, change ...func(*lab.PeerConfig)) *client {
 	t.Helper()
 	return r.clientAt(t, "10.77.2.0", change...)
 }
@@ -366,21 +366,21 @@ const (
 )
 
 // clientAt does the same with an address after another.
-func (r *room) clientAt(t *testing.T, base string, change ...func(*testnet.PeerConfig)) *client {
+func (r *room) clientAt(t *testing.T, base string, change ...func(*lab.PeerConfig)) *client {
 	t.Helper()
 	n := peers.Add(1)
 	a := netip.MustParseAddr(base).AsSlice()
 	binary.BigEndian.PutUint16(a[len(a)-2:], binary.BigEndian.Uint16(a[len(a)-2:])+uint16(n))
 	from, _ := netip.AddrFromSlice(a)
-	to := r.lab.ServerV4
+	to := r.rig.ServerV4
 	if from.Is6() {
-		to = r.lab.ServerV6
+		to = r.rig.ServerV6
 	}
-	cfg := testnet.PeerConfig{From: netip.AddrPortFrom(from, 4000), To: netip.AddrPortFrom(to, r.port), NoTimestamps: true}
+	cfg := lab.PeerConfig{From: netip.AddrPortFrom(from, 4000), To: netip.AddrPortFrom(to, r.port), NoTimestamps: true}
 	for _, c := range change {
 		c(&cfg)
 	}
-	c := &client{Peer: nettest.Peer(t, r.lab, cfg), t: t, r: r}
+	c := &client{Peer: nettest.Peer(t, r.rig, cfg), t: t, r: r}
 	nettest.Check(t, c.SendSYN())
 	_, err := c.AwaitSYNACK(patience)
 	nettest.Check(t, err)
@@ -397,18 +397,18 @@ func ofOnePlace(n int) {
 }
 
 // says is the next segment of the client, with data.
-func (c *client) says(data string) testnet.Segment {
-	return testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, PSH: true, Window: 500, Payload: []byte(data)}
+func (c *client) says(data string) lab.Segment {
+	return lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, PSH: true, Window: 500, Payload: []byte(data)}
 }
 
 // after is the segment that comes after another one.
-func after(s testnet.Segment, data string) testnet.Segment {
+func after(s lab.Segment, data string) lab.Segment {
 	s.Seq += uint32(len(s.Payload))
 	s.Payload = []byte(data)
 	return s
 }
 
-func (c *client) frame(s testnet.Segment) []byte {
+func (c *client) frame(s lab.Segment) []byte {
 	c.t.Helper()
 	f, err := c.Frame(s)
 	nettest.Check(c.t, err)
@@ -416,7 +416,7 @@ func (c *client) frame(s testnet.Segment) []byte {
 }
 
 // send gives a segment to the gate, which must change nothing else than is said.
-func (c *client) send(s testnet.Segment, want change) result {
+func (c *client) send(s lab.Segment, want change) result {
 	c.t.Helper()
 	return c.sendFrame(c.frame(s), want)
 }
@@ -428,7 +428,7 @@ func (c *client) sendFrame(f []byte, want change) (res result) {
 }
 
 // passes sends a segment that has to pass as it is.
-func (c *client) passes(s testnet.Segment, want change) {
+func (c *client) passes(s lab.Segment, want change) {
 	c.t.Helper()
 	f := c.frame(s)
 	res := c.sendFrame(f, want)
@@ -501,7 +501,7 @@ func (c *client) reads(data string) {
 }
 
 // drops sends a segment that has to be dropped.
-func (c *client) drops(s testnet.Segment, want change) {
+func (c *client) drops(s lab.Segment, want change) {
 	c.t.Helper()
 	c.send(s, want).is(c.t, tcxDrop, nil)
 }
@@ -610,7 +610,7 @@ func (r *room) kicked(t *testing.T) result {
 func (r *room) outwaits(t *testing.T, want change) (res result) {
 	t.Helper()
 	time.Sleep(20 * time.Millisecond)
-	f := &frame{from: addrPort("10.77.3.4:1"), to: netip.AddrPortFrom(r.lab.ServerV4, r.port), tcp: layers.TCP{ACK: true, Window: 64240}}
+	f := &frame{from: addrPort("10.77.3.4:1"), to: netip.AddrPortFrom(r.rig.ServerV4, r.port), tcp: layers.TCP{ACK: true, Window: 64240}}
 	r.expects(t, want, func() {
 		r.run(t, r.in, f.bytes(t), 0).is(t, tcxNext, nil)
 		res = r.kicked(t)
@@ -640,7 +640,7 @@ func (c *client) resets(seq uint32) []byte {
 // macs are the hardware addresses of the client and the server.
 func (c *client) macs() (client, server net.HardwareAddr) {
 	c.t.Helper()
-	f := c.frame(testnet.Segment{})
+	f := c.frame(lab.Segment{})
 	return f[6:12], f[:6]
 }
 
@@ -661,7 +661,7 @@ func (c *client) toldWindow(tcp layers.TCP, text string, options ...layers.TCPOp
 }
 
 // framed is a segment in a packet that has something about it.
-func (c *client) framed(s testnet.Segment, change func(*frame)) []byte {
+func (c *client) framed(s lab.Segment, change func(*frame)) []byte {
 	c.t.Helper()
 	f := &frame{from: c.From, to: c.To, payload: s.Payload, tcp: layers.TCP{
 		Seq: s.Seq, Ack: s.Ack, ACK: s.ACK, PSH: s.PSH, FIN: s.FIN, Window: s.Window, Options: s.Options,
@@ -687,7 +687,7 @@ func unpadded(f []byte) []byte {
 func (c *client) isGone() {
 	c.t.Helper()
 	nettest.Check(c.t, c.SendACK())
-	s, err := c.Await(patience, func(s *testnet.Segment) bool { return s.RST || len(s.Payload) > 0 })
+	s, err := c.Await(patience, func(s *lab.Segment) bool { return s.RST || len(s.Payload) > 0 })
 	nettest.Check(c.t, err)
 	if !s.RST {
 		c.t.Errorf("the kernel answers %v", s)

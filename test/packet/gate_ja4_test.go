@@ -11,7 +11,7 @@ import (
 
 	"narthex/internal/datapath"
 	"narthex/internal/ja4"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // namedHello is a ClientHello that names its server, so that all of it is in order.

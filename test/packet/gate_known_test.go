@@ -9,7 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // ahead is the release of a known source.
@@ -121,7 +121,7 @@ func TestGateKnownNotYet(t *testing.T) {
 	v := r.client(t)
 	v.asks(get, serves.and(known))
 	v.replies("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234", ends)
-	v.passes(testnet.Segment{Seq: v.Next, RST: true}, nothing)
+	v.passes(lab.Segment{Seq: v.Next, RST: true}, nothing)
 	stranger, again := r.queue(t, v)
 	stranger.served(releases)
 	again.next(again.frame, releases)

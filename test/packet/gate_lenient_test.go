@@ -8,12 +8,12 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // early sends a segment that comes before another one, and passes.
-func (c *client) early(s testnet.Segment) {
+func (c *client) early(s lab.Segment) {
 	c.t.Helper()
 	f := c.frame(s)
 	c.sendFrame(f, nothing).is(c.t, tcxNext, f)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // Without the program in which it goes on the gate lets segments pass, and counts them.

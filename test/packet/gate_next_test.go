@@ -11,8 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // post is a request with a body.
@@ -34,7 +34,7 @@ func (r *room) idle(t *testing.T, base string) *client {
 const tick = 12 * time.Millisecond
 
 // back is a segment that begins so many bytes earlier, with other bytes there.
-func back(s testnet.Segment, n int) testnet.Segment {
+func back(s lab.Segment, n int) lab.Segment {
 	s.Seq -= uint32(n)
 	s.Payload = append([]byte(strings.Repeat("o", n)), s.Payload...)
 	return s
@@ -42,7 +42,7 @@ func back(s testnet.Segment, n int) testnet.Segment {
 
 // gapTold sends a segment that comes before others. It has to be dropped, and its client told from where on
 // something is missing, and that this has come: the window is the server's.
-func (c *client) gapTold(s testnet.Segment) {
+func (c *client) gapTold(s lab.Segment) {
 	c.t.Helper()
 	res := c.send(s, dropsFor("gap"))
 	_, tcp := sound(c.t, res.frame)
@@ -62,11 +62,11 @@ func TestGateNextRequest(t *testing.T) {
 	for _, base := range []string{lowBase, v6Base} {
 		r := g.room(t, "concurrency: 1")
 		c := r.idle(t, base)
-		c.passes(back(c.says(""), 7), nothing)                                     // old data
-		c.passes(testnet.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
+		c.passes(back(c.says(""), 7), nothing)                                 // old data
+		c.passes(lab.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
 		c.gapTold(after(c.says("x"), get))
 		s := after(c.says("x"), get)
-		s.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop}, testnet.Timestamps(1, 2)}
+		s.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop}, lab.Timestamps(1, 2)}
 		c.gapTold(s)
 		s.Ack++ // of what the server has not said
 		c.drops(s, dropsFor("gap"))
@@ -82,8 +82,8 @@ func TestGateNextRequest(t *testing.T) {
 		c.replies(ok, ends)
 		c.asks(get, serves) // and now it is not
 		c.replies(ok, ends)
-		c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, nothing)
-		c.passes(testnet.Segment{Seq: c.Next + 1, RST: true}, nothing)
+		c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, nothing)
+		c.passes(lab.Segment{Seq: c.Next + 1, RST: true}, nothing)
 	}
 }
 
@@ -100,8 +100,8 @@ func TestGateCuts(t *testing.T) {
 		{"v4", lowBase, plain},
 		{"v6", v6Base, plain},
 		{"IP options", lowBase, func(f *frame) { f.ip4.Options = options4() }},
-		{"timestamps", lowBase, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1, 2)} }},
-		{"timestamps, v6", v6Base, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(1, 2)} }},
+		{"timestamps", lowBase, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, lab.Timestamps(1, 2)} }},
+		{"timestamps, v6", v6Base, func(f *frame) { f.tcp.Options = []layers.TCPOption{nop, nop, lab.Timestamps(1, 2)} }},
 		{"VLAN tag in the frame", lowBase, func(f *frame) { f.tags = []uint16{7} }},
 		{"two of them, v6", v6Base, func(f *frame) { f.tags = []uint16{7, 8} }},
 		{"ECN", lowBase, func(f *frame) { f.tcp.ECE, f.ip4.TOS = true, 3 }},
@@ -343,7 +343,7 @@ func TestGateUnsentAnswer(t *testing.T) {
 	for _, base := range []string{lowBase, v6Base} {
 		r := g.room(t, "concurrency: 1")
 		c := r.idle(t, base)
-		nettest.Check(t, c.SendFrame(c.frame(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}))) // whose window is closed
+		nettest.Check(t, c.SendFrame(c.frame(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true}))) // whose window is closed
 		time.Sleep(20 * time.Millisecond)
 		_, err := c.conn.Write([]byte("the rest"))
 		nettest.Check(t, err)

@@ -8,11 +8,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
-func withTimestamps(c *testnet.PeerConfig) { c.NoTimestamps = false }
+func withTimestamps(c *lab.PeerConfig) { c.NoTimestamps = false }
 
 // echo is what the kernel has sent with its SYN-ACK.
 func (c *client) echo() (echo uint32) {
@@ -25,11 +25,11 @@ func (c *client) echo() (echo uint32) {
 }
 
 // stamped is a segment with timestamps, behind two bytes of padding, or before them.
-func stamped(s testnet.Segment, value, echo uint32, odd bool) testnet.Segment {
+func stamped(s lab.Segment, value, echo uint32, odd bool) lab.Segment {
 	nop := layers.TCPOption{OptionType: layers.TCPOptionKindNop}
-	s.Options = []layers.TCPOption{nop, nop, testnet.Timestamps(value, echo)}
+	s.Options = []layers.TCPOption{nop, nop, lab.Timestamps(value, echo)}
 	if odd {
-		s.Options = []layers.TCPOption{testnet.Timestamps(value, echo), nop, nop}
+		s.Options = []layers.TCPOption{lab.Timestamps(value, echo), nop, nop}
 	}
 	return s
 }
@@ -102,7 +102,7 @@ func TestGateRenewsTimestamps(t *testing.T) {
 		c.replies(ok, ends)
 		first := stamped(c.says(get[:10]), 1001, c.echo(), false)
 		c.acknowledged(first, first.Seq+10, gathers)
-		bare := stamped(testnet.Segment{Seq: first.Seq, Ack: c.Ack, ACK: true, Window: 500}, 5000, c.echo(), false)
+		bare := stamped(lab.Segment{Seq: first.Seq, Ack: c.Ack, ACK: true, Window: 500}, 5000, c.echo(), false)
 		c.passes(bare, nothing)
 		nettest.Check(t, c.SendFrame(c.frame(bare)))
 		res := c.send(after(stamped(c.says(get[:10]), 1001, c.echo(), false), get[10:]), turns)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // Bytes of a text in a segment, and segments that are sent at once at first: MAX_PIECE, MAX_FLIGHT.
@@ -28,7 +28,7 @@ const (
 type refusal struct {
 	*client
 	text string
-	ask  testnet.Segment
+	ask  lab.Segment
 	base uint32 // sequence number of the text
 	kept uint32 // bytes of the client that are not acknowledged
 }
@@ -63,7 +63,7 @@ func refuse(t *testing.T, g *gate, base string, size int, window int, until int)
 }
 
 // tells sends a segment that has to lead to just those bytes of the text; to its end with a FIN.
-func (p *refusal) tells(s testnet.Segment, want change, from, until int) {
+func (p *refusal) tells(s lab.Segment, want change, from, until int) {
 	p.t.Helper()
 	res := p.send(s, want)
 	end := until == len(p.text)+1
@@ -83,7 +83,7 @@ func (p *refusal) tells(s testnet.Segment, want change, from, until int) {
 			res.is(p.t, tcxRedirect, p.told(tcp, p.text[at:at+n]))
 			return
 		}
-		got, err := p.Await(patience, func(s *testnet.Segment) bool { return !s.SYN })
+		got, err := p.Await(patience, func(s *lab.Segment) bool { return !s.SYN })
 		nettest.Check(p.t, err)
 		if got.Seq != p.base+uint32(at) || got.Ack != ack || got.FIN || got.PSH || string(got.Payload) != p.text[at:at+n] {
 			p.t.Fatalf("%v, want %d bytes from %d, ack %d", got, n, p.base+uint32(at), ack)
@@ -93,8 +93,8 @@ func (p *refusal) tells(s testnet.Segment, want change, from, until int) {
 }
 
 // acks is an acknowledgement of the text up to an offset.
-func (p *refusal) acks(to int, window int) testnet.Segment {
-	return testnet.Segment{Seq: p.ask.End(), Ack: p.base + uint32(to), ACK: true, Window: uint16(window >> scale)}
+func (p *refusal) acks(to int, window int) lab.Segment {
+	return lab.Segment{Seq: p.ask.End(), Ack: p.base + uint32(to), ACK: true, Window: uint16(window >> scale)}
 }
 
 var farewell = dropsFor("farewell")
@@ -120,7 +120,7 @@ func TestGatePage(t *testing.T) {
 				fin := p.acks(end, 65536)
 				fin.FIN = true
 				p.send(fin, farewell).is(t, tcxRedirect, p.told(layers.TCP{Seq: p.base + uint32(end), Ack: fin.End()}, ""))
-				p.drops(testnet.Segment{Seq: fin.End(), RST: true}, farewell)
+				p.drops(lab.Segment{Seq: fin.End(), RST: true}, farewell)
 				p.passes(p.acks(end, 65536), nothing) // forgotten
 			})
 		}
@@ -134,7 +134,7 @@ func TestGatePageLost(t *testing.T) {
 	_, text := page(t, 16_384)
 	end := len(text) + 1
 	// The last byte, as a client sends it again of which the rest was acknowledged.
-	again := func(p *refusal, to int) testnet.Segment {
+	again := func(p *refusal, to int) lab.Segment {
 		s := p.acks(to, 65536)
 		s.Seq, s.Payload = s.Seq-1, []byte("\n")
 		return s
@@ -230,8 +230,8 @@ func TestGatePageReset(t *testing.T) {
 	g := newGate(t)
 	const flight = mostFlight * mostPiece
 	p := refuse(t, g, lowBase, 16_384, 65536, flight)
-	p.drops(testnet.Segment{Seq: p.ask.End() + 1<<20, RST: true}, farewell)
+	p.drops(lab.Segment{Seq: p.ask.End() + 1<<20, RST: true}, farewell)
 	p.tells(p.acks(flight, 65536), farewell, flight, len(p.text)+1)
-	p.drops(testnet.Segment{Seq: p.ask.End(), RST: true}, farewell)
+	p.drops(lab.Segment{Seq: p.ask.End(), RST: true}, farewell)
 	p.passes(p.acks(flight, 65536), nothing)
 }

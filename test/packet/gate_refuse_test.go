@@ -14,7 +14,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // said reads the response that the gate says in the server's place. It says whether it has a page.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // parks is what changes when the flow of another connection gives way.
@@ -31,7 +31,7 @@ func TestGateIdleGiveWay(t *testing.T) {
 	for _, base := range []string{lowBase, v6Base} {
 		c, other := smallGate(t, 1, 4).parkedAt(t, base)
 		c.drops(after(c.says("x"), get), dropsFor("gap"))
-		c.passes(testnet.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
+		c.passes(lab.Segment{Seq: c.Next - 1, Ack: c.Ack, ACK: true}, nothing) // keep-alive
 		c.passes(back(c.says(""), 7), nothing)
 		want := back(c.says(""), 7)
 		want.PSH = false

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // silence is long enough for a flow to be looked at again.
@@ -22,8 +22,8 @@ const silence = 230 * time.Millisecond
 var pauses = change{"paused": 1, "in service": -1}
 
 // bare is the acknowledgement of all that the client has got.
-func (c *client) bare() testnet.Segment {
-	return testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, Window: 500}
+func (c *client) bare() lab.Segment {
+	return lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, Window: 500}
 }
 
 // looks has the gate look at what is due after a silence, with a packet that means nothing:
@@ -333,7 +333,7 @@ func TestGateTLSRejects(t *testing.T) {
 		for range 2 {
 			c.send(c.says(h), dropsFor("farewell")).is(t, tcxRedirect, c.reset(end))
 		}
-		c.drops(testnet.Segment{Seq: end, RST: true}, dropsFor("farewell"))
+		c.drops(lab.Segment{Seq: end, RST: true}, dropsFor("farewell"))
 	}
 }
 
@@ -366,7 +366,7 @@ func TestGateTCP(t *testing.T) {
 			other.looks(ends)
 			c.released(c.frame(c.says("back")))
 			c.Next += 4
-			c.passes(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, nothing)
+			c.passes(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, FIN: true}, nothing)
 			c.answers(layers.TCP{FIN: true, ACK: true, Seq: c.Ack, Ack: c.Next + 1}, "", ends)
 		})
 	}
@@ -415,7 +415,7 @@ func TestGateTCPEnds(t *testing.T) {
 		}
 		c.drops(c.bare(), waits.and(known))
 		for _, by := range []uint32{1, ^uint32(0), 1 << 20} {
-			c.drops(testnet.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
+			c.drops(lab.Segment{Seq: c.Next + by, RST: true}, dropsFor("forged"))
 		}
 		fin := c.bare()
 		fin.FIN = true
@@ -424,7 +424,7 @@ func TestGateTCPEnds(t *testing.T) {
 		c.isGone()
 		c = r.clientAt(t, base)
 		c.drops(c.bare(), waits.and(known))
-		c.send(testnet.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, RST: true}, givesUp).is(t, tcxNext, c.resets(c.Next))
+		c.send(lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true, RST: true}, givesUp).is(t, tcxNext, c.resets(c.Next))
 	}
 }
 
@@ -447,8 +447,8 @@ func TestGateTCPRejects(t *testing.T) {
 // before; and one that did become a connection is served until it is answered.
 func TestGateCookieIsLost(t *testing.T) {
 	g := newGate(t)
-	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
-	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
 	for _, protocol := range []string{"http", "tls"} {
 		for _, base := range []string{lowBase, v6Base} {
 			t.Run(protocol+" "+base, func(t *testing.T) {

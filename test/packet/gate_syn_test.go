@@ -9,7 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // optionSet are the bytes of a SYN's TCP options before and behind the gate.
@@ -121,12 +121,12 @@ func TestGateStripsSYNs(t *testing.T) {
 func TestGateHidesMPTCP(t *testing.T) {
 	g := newGate(t)
 	r := g.room(t, "concurrency: 1")
-	c := r.client(t, func(cfg *testnet.PeerConfig) { cfg.MPTCP = true })
-	if _, has := c.SYNACK.Option(testnet.OptionMPTCP); !has {
+	c := r.client(t, func(cfg *lab.PeerConfig) { cfg.MPTCP = true })
+	if _, has := c.SYNACK.Option(lab.OptionMPTCP); !has {
 		t.Fatal("the listener does not speak MPTCP: this test proves nothing")
 	}
 	stripped := r.client(t)
-	if _, has := stripped.SYNACK.Option(testnet.OptionMPTCP); has {
+	if _, has := stripped.SYNACK.Option(lab.OptionMPTCP); has {
 		t.Error("the listener speaks MPTCP with whom it was not asked by")
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // untaken is what changes when a request is found not to have got to the stack.
 var untaken = pauses.and(passesFor("untaken"))
 
 // bad is the frame of a segment with a wrong checksum.
-func (c *client) bad(s testnet.Segment) []byte {
+func (c *client) bad(s lab.Segment) []byte {
 	c.t.Helper()
 	f, network := c.frame(s), 20
 	if c.From.Addr().Is6() {
@@ -29,7 +29,7 @@ func (c *client) bad(s testnet.Segment) []byte {
 }
 
 // loses sends a segment that the gate lets in, as the change says, and the stack drops.
-func (c *client) loses(s testnet.Segment, want change) {
+func (c *client) loses(s lab.Segment, want change) {
 	c.t.Helper()
 	f := c.bad(s)
 	if res := c.sendFrame(f, want); res.verdict != tcxNext {
@@ -171,8 +171,8 @@ func TestGateUntakenInPieces(t *testing.T) {
 func TestGateUntakenCookie(t *testing.T) {
 	g := smallGate(t, 16, 16)
 	flows := g.entries(t, "flows", "flow")
-	nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "2"))
-	defer func() { nettest.Check(t, g.lab.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
+	nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "2"))
+	defer func() { nettest.Check(t, g.rig.Server.Sysctl("ipv4/tcp_syncookies", "1")) }()
 	for _, base := range []string{lowBase, v6Base} {
 		r := g.room(t, "concurrency: 2")
 		by, c := r.idle(t, base), r.clientAt(t, base)
@@ -180,8 +180,8 @@ func TestGateUntakenCookie(t *testing.T) {
 		c.acknowledged(c.says(get[:10]), c.Next+10, gathers.and(known))
 		c.send(after(c.says(get[:10]), get[10:]), turns) // and the stack loses it
 		flows.since(c, 1)
-		c.drops(testnet.Segment{Seq: c.Next + 1000, SYN: true}, dropsFor("forged"))
-		r.expects(t, nothing, func() { nettest.Check(t, g.lab.Server.Do(g.Sweep)) })
+		c.drops(lab.Segment{Seq: c.Next + 1000, SYN: true}, dropsFor("forged"))
+		r.expects(t, nothing, func() { nettest.Check(t, g.rig.Server.Do(g.Sweep)) })
 		by.looks(pauses.and(change{"arrived": 1, "held": 1}))
 		want := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
 		r.kick(t, rejects("no_server").and(change{"slots": -1, "flows": -1})).is(t, tcxRedirect, want)
@@ -269,7 +269,7 @@ func TestGateCrowdedKept(t *testing.T) {
 		frame := filler.frame(filler.says(get))
 		filler.send(filler.says(get), serves.and(known)).is(t, tcxNext, frame)
 		nettest.Check(t, filler.SendFrame(frame)) // nobody accepts it
-		_, err = filler.Await(patience, func(s *testnet.Segment) bool { return s.ACK && !s.SYN && s.Ack == filler.Next+uint32(len(get)) })
+		_, err = filler.Await(patience, func(s *lab.Segment) bool { return s.ACK && !s.SYN && s.Ack == filler.Next+uint32(len(get)) })
 		nettest.Check(t, err)
 		second.asks(get, serves)
 		fresh.drops(fresh.says(get), waits.and(known))

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // large is a request with a body that no slot takes.
@@ -18,7 +18,7 @@ var large = post(strings.Repeat("0123456789", 10_000))
 
 // withheld sends the first bytes of a large request, which has to wait. Its connection is known to the stack:
 // that gets all but the first bytes, in whose place are options that mean nothing, and its server gets nothing.
-func (c *client) withheld(n int) (first testnet.Segment) {
+func (c *client) withheld(n int) (first lab.Segment) {
 	c.t.Helper()
 	first = c.says(large[:n])
 	rest := first
@@ -50,13 +50,13 @@ func TestGateWithholds(t *testing.T) {
 		f[len(f)-1] ^= 1
 		c.sendFrame(f, dropsFor("checksum")).is(t, tcxDrop, nil)
 		third := after(second, large[2000:3000])
-		for _, s := range []testnet.Segment{third, second} {
+		for _, s := range []lab.Segment{third, second} {
 			f := c.frame(s)
 			res := c.sendFrame(f, nothing)
 			res.is(t, tcxNext, f)
 			nettest.Check(t, c.SendFrame(res.frame))
 		}
-		c.drops(testnet.Segment{Seq: first.Seq + uint32(len(large)), Ack: c.Ack, ACK: true, Payload: []byte(get)}, dropsFor("held"))
+		c.drops(lab.Segment{Seq: first.Seq + uint32(len(large)), Ack: c.Ack, ACK: true, Payload: []byte(get)}, dropsFor("held"))
 		other.replies(ok, ends)
 		head := first
 		head.Payload, head.PSH = first.Payload[:strings.Index(large, "\r\n\r\n")+4], false
@@ -74,9 +74,9 @@ func TestGateWithheldIsGivenUp(t *testing.T) {
 	other.asks(get, serves)
 	first := c.withheld(1000)
 	for _, wrong := range []uint32{999, 1001} {
-		c.drops(testnet.Segment{Seq: first.Seq + wrong, Ack: c.Ack, ACK: true, RST: true}, dropsFor("forged"))
+		c.drops(lab.Segment{Seq: first.Seq + wrong, Ack: c.Ack, ACK: true, RST: true}, dropsFor("forged"))
 	}
-	res := c.send(testnet.Segment{Seq: first.Seq + 1000, Ack: c.Ack, ACK: true, RST: true}, givesUp)
+	res := c.send(lab.Segment{Seq: first.Seq + 1000, Ack: c.Ack, ACK: true, RST: true}, givesUp)
 	res.is(t, tcxNext, unpadded(c.resets(first.Seq)))
 }
 
@@ -117,7 +117,7 @@ func TestGateForgedBeyond(t *testing.T) {
 		other.asks(get, serves)
 		first := c.says(get)
 		c.send(first, waits)
-		beyond := testnet.Segment{Seq: c.Next + 5000, Ack: c.Ack, ACK: true, FIN: true}
+		beyond := lab.Segment{Seq: c.Next + 5000, Ack: c.Ack, ACK: true, FIN: true}
 		c.drops(beyond, dropsFor("held"))
 		nettest.Check(t, c.SendFrame(c.frame(beyond))) // past the gate
 		other.replies(ok, ends)

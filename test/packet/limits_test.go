@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // What one limit refuses spends nothing of the others, and counts there.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"narthex/internal/datapath"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // mirror reads what an instance decides about.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // reader reads what an instance tells until it is closed, which it may be twice.

@@ -16,14 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
 	"narthex/test/draw"
+	"narthex/test/nettest"
 )
 
 // stack is the kernel of this machine: a namespace that listens, and a wire to it.
 type stack struct {
-	wire *testnet.Raw
+	wire *lab.Raw
 	mac  net.HardwareAddr
 	sent [][]byte // the TCP sequence number is the index here; 0 is left out
 	tags int      // VLAN tags up to which it reads on
@@ -40,7 +40,7 @@ type answer struct {
 // sent again.
 func newStack(t *testing.T) *stack {
 	host, wire := nettest.Namespace(t, "stack"), nettest.Namespace(t, "wire")
-	in := testnet.End{NS: host, Dev: "in", Addrs: []netip.Prefix{
+	in := lab.End{NS: host, Dev: "in", Addrs: []netip.Prefix{
 		netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd00:9::1/64"),
 		netip.MustParsePrefix("198.51.100.9/32"),
 	}}
@@ -49,11 +49,11 @@ func newStack(t *testing.T) *stack {
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, i}), 32),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 2, 15: i}), 128))
 	}
-	out := testnet.End{NS: wire, Dev: "out", Addrs: []netip.Prefix{
+	out := lab.End{NS: wire, Dev: "out", Addrs: []netip.Prefix{
 		netip.MustParsePrefix("10.9.0.2/24"), netip.MustParsePrefix("fd00:9::2/64"),
 	}}
-	nettest.Check(t, testnet.Connect(in, out))
-	for _, e := range []testnet.End{in, out} {
+	nettest.Check(t, lab.Connect(in, out))
+	for _, e := range []lab.End{in, out} {
 		nettest.Check(t, e.NS.Command("ip", "link", "set", e.Dev, "mtu", "65535").Run())
 	}
 	nettest.Check(t, host.AddRoute(netip.MustParsePrefix("192.0.2.0/23"), netip.MustParseAddr("10.9.0.2")))

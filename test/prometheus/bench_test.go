@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"narthex/internal/daemon"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // ruledPolicy has so many rules, half of them of connections, with a bucket each.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/api"
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/api"
 	"narthex/internal/metrics"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"narthex/internal/daemon"
-	"narthex/internal/daemon/daemontest"
 	"narthex/internal/datapath"
+	"narthex/test/daemontest"
 )
 
 // fullPolicy has something of everything that metrics speak of.

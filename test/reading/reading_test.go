@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // started starts the six servers.

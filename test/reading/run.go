@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Config says what is compared.
@@ -21,12 +21,12 @@ type Config struct {
 	Heads   int
 	Workers int // connections at once, of each server
 
-	ns     *testnet.Namespace
+	ns     *lab.Namespace
 	stream func(seed, number uint64) []byte // Stream if nil
 }
 
 // Start starts servers of which the names are given, or all, in a namespace.
-func Start(ns *testnet.Namespace, cfg *Config, names ...string) error {
+func Start(ns *lab.Namespace, cfg *Config, names ...string) error {
 	cfg.ns = ns
 	for _, s := range Servers() {
 		if len(names) > 0 && !slices.Contains(names, s.Name) {

@@ -20,7 +20,7 @@ import (
 	"strconv"
 	"strings"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Seen is what a server says of a request that it serves.
@@ -36,7 +36,7 @@ type Seen struct {
 type Server struct {
 	Name  string
 	at    netip.AddrPort
-	start func(*testnet.Namespace, netip.AddrPort) error
+	start func(*lab.Namespace, netip.AddrPort) error
 	read  func(*http.Response, []byte) (Seen, error)
 }
 
@@ -66,8 +66,8 @@ func (s *Seen) fields() []*string {
 	return []*string{&s.Method, &s.Host, &s.Rule, &s.Path, &s.Target}
 }
 
-func startNginx(ns *testnet.Namespace, at netip.AddrPort) error {
-	_, err := ns.StartNginx(testnet.NginxConfig{
+func startNginx(ns *lab.Namespace, at netip.AddrPort) error {
+	_, err := ns.StartNginx(lab.NginxConfig{
 		Listen: []netip.AddrPort{at},
 		HTTP:   "large_client_header_buffers 8 32k;",
 		Server: `server_name ""; location / { return 200 "$request_method\n$host\n$http_x_rule\n$uri"; }`,
@@ -99,7 +99,7 @@ LimitRequestFields 0
 Header always set X-Seen "expr=%%{base64:%%{REQUEST_METHOD}}.%%{base64:%%{HTTP_HOST}}.%%{base64:%%{HTTP:X-Rule}}.%%{base64:%%{REQUEST_URI}}"
 `
 
-func startApache(ns *testnet.Namespace, at netip.AddrPort) error {
+func startApache(ns *lab.Namespace, at netip.AddrPort) error {
 	dir, err := ns.TempDir("apache-file")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func startApache(ns *testnet.Namespace, at netip.AddrPort) error {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, []byte("served\n"), 0o644)); err != nil {
 		return err
 	}
-	_, err = ns.StartApache(testnet.ApacheConfig{Listen: []netip.AddrPort{at}, Workers: 64, Directives: fmt.Sprintf(apacheDirectives, file, dir)})
+	_, err = ns.StartApache(lab.ApacheConfig{Listen: []netip.AddrPort{at}, Workers: 64, Directives: fmt.Sprintf(apacheDirectives, file, dir)})
 	return err
 }
 
@@ -137,8 +137,8 @@ func (s *Seen) decode(text string, decode func(string) ([]byte, error)) error {
 	return nil
 }
 
-func startHAProxy(ns *testnet.Namespace, at netip.AddrPort) error {
-	_, err := ns.StartHAProxy(testnet.HAProxyConfig{
+func startHAProxy(ns *lab.Namespace, at netip.AddrPort) error {
+	_, err := ns.StartHAProxy(lab.HAProxyConfig{
 		Listen:   []netip.AddrPort{at},
 		Frontend: `http-request return status 200 content-type text/plain lf-string "%[method,hex].%[req.hdr(host),hex].%[req.fhdr(x-rule),hex]..%[url,hex]"`,
 	})
@@ -154,7 +154,7 @@ func (s *Seen) inHex() string {
 	return strings.Join(parts, ".")
 }
 
-func startGo(ns *testnet.Namespace, at netip.AddrPort) error {
+func startGo(ns *lab.Namespace, at netip.AddrPort) error {
 	var l net.Listener
 	err := ns.Do(func() (err error) {
 		l, err = net.Listen("tcp", at.String())
@@ -185,14 +185,14 @@ func serveGo(w http.ResponseWriter, r *http.Request) {
 //go:embed server.js
 var nodeServer string
 
-func startNode(ns *testnet.Namespace, at netip.AddrPort) error {
+func startNode(ns *lab.Namespace, at netip.AddrPort) error {
 	return serve(ns, at, "node", "nodejs", "-e", nodeServer, at.Addr().String(), strconv.Itoa(int(at.Port())))
 }
 
 //go:embed server.py
 var gunicornServer string
 
-func startGunicorn(ns *testnet.Namespace, at netip.AddrPort) error {
+func startGunicorn(ns *lab.Namespace, at netip.AddrPort) error {
 	dir, err := ns.TempDir("gunicorn")
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func startGunicorn(ns *testnet.Namespace, at netip.AddrPort) error {
 		"--log-level", "critical", "--limit-request-line", "8190", "reading:serve")
 }
 
-func serve(ns *testnet.Namespace, at netip.AddrPort, program, pkg string, args ...string) error {
+func serve(ns *lab.Namespace, at netip.AddrPort, program, pkg string, args ...string) error {
 	if _, err := ns.Serve(ns.Command(program, args...), at); err != nil {
 		return fmt.Errorf("start %s, of the package %s: %w", program, pkg, err)
 	}

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"narthex/internal/daemon"
+	"narthex/internal/lab"
 	"narthex/internal/metrics"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
 	"narthex/internal/web"
+	"narthex/test/nettest"
 )
 
 const roomPolicy = `version: 1
@@ -33,21 +33,21 @@ requests: [{name: members, cookie: {session: "*"}, class: gold}]
 // TestRealDaemon looks at a real daemon, in front of a server that answers nobody until the
 // test has seen who waits: two are with it, five wait, and the rest is turned away.
 func TestRealDaemon(t *testing.T) {
-	lab := nettest.Lab(t, 1)
-	release := stuckServer(t, lab.Server)
-	address, end := runDaemon(t, lab.Server)
+	rig := nettest.Lab(t, 1)
+	release := stuckServer(t, rig.Server)
+	address, end := runDaemon(t, rig.Server)
 	p := open(t, &server{address: address}, desktop)
 	p.text("#headline-word", "Calm")
 
-	visit(t, lab, 10, "")
-	visit(t, lab, 2, "session=1")
+	visit(t, rig, 10, "")
+	visit(t, rig, 2, "session=1")
 	p.text("#headline-text", "2 of 2 in service")
 	p.until("document.querySelector('#tiles div:nth-child(4) dd').textContent === '5'")
 	p.text("#headline-word", "Overload")
 	p.text("#rejected", "queue_full")
 	p.text("#classes", "gold")
 	p.text("#rules", "members")
-	p.text("#sources", lab.ClientsV4[0].String())
+	p.text("#sources", rig.ClientsV4[0].String())
 	p.text("#inservice", "limit")
 	p.text("#policy", "eth0")
 	p.picture("real", true)
@@ -60,7 +60,7 @@ func TestRealDaemon(t *testing.T) {
 }
 
 // stuckServer answers nobody until release is called, and then everybody at once.
-func stuckServer(t *testing.T, ns *testnet.Namespace) (release func()) {
+func stuckServer(t *testing.T, ns *lab.Namespace) (release func()) {
 	t.Helper()
 	var listener net.Listener
 	nettest.Check(t, ns.Do(func() (err error) {
@@ -76,10 +76,10 @@ func stuckServer(t *testing.T, ns *testnet.Namespace) (release func()) {
 }
 
 // visit has clients ask again and again until the test ends.
-func visit(t *testing.T, lab *testnet.Lab, clients int, cookie string) {
+func visit(t *testing.T, rig *lab.Lab, clients int, cookie string) {
 	t.Helper()
 	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = lab.Client.Do(func() (err error) {
+		err = rig.Client.Do(func() (err error) {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 			return err
 		})
@@ -91,7 +91,7 @@ func visit(t *testing.T, lab *testnet.Lab, clients int, cookie string) {
 	for range clients {
 		visitors.Go(func() {
 			for ctx.Err() == nil {
-				r, _ := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("http://%s/", lab.ServerV4), nil)
+				r, _ := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("http://%s/", rig.ServerV4), nil)
 				if cookie != "" {
 					r.Header.Set("Cookie", cookie)
 				}
@@ -116,7 +116,7 @@ func (silent) Notify(string)           {}
 func (silent) Watchdog() time.Duration { return 0 }
 
 // runDaemon runs a daemon in this process, in front of a namespace's server. end ends it.
-func runDaemon(t *testing.T, ns *testnet.Namespace) (address string, end func()) {
+func runDaemon(t *testing.T, ns *lab.Namespace) (address string, end func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "narthex") // short enough for a socket, unlike TempDir
 	nettest.Check(t, err)

@@ -23,8 +23,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"narthex/internal/lab/reexec"
 	"narthex/internal/live"
-	"narthex/internal/testnet/reexec"
 	"narthex/internal/web"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/datapath"
 	"narthex/internal/live"
 )

@@ -15,8 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
 )
 
 // Bench is what all parts of an experiment share.
@@ -24,9 +24,9 @@ type Bench struct {
 	Program                string // narthex
 	ServerCPUs, ClientCPUs []int
 
-	name    string             // of the experiment
-	yield   func() error       // ends the priority over others on the machine
-	home    *testnet.Namespace // holds what goes with the program; nil if it was not built
+	name    string         // of the experiment
+	yield   func() error   // ends the priority over others on the machine
+	home    *lab.Namespace // holds what goes with the program; nil if it was not built
 	begun   time.Time
 	daemons int // started so far
 }
@@ -34,7 +34,7 @@ type Bench struct {
 // New takes the cores and builds narthex, unless a program is given. Unless it is polite, this
 // process goes before others on the machine until Close.
 func New(ctx context.Context, name, program string, polite bool) (*Bench, error) {
-	cpus, err := testnet.CPUs()
+	cpus, err := lab.CPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func New(ctx context.Context, name, program string, polite bool) (*Bench, error)
 // build builds narthex into a folder that goes with the bench, or when the next one
 // starts, should this one be killed.
 func (b *Bench) build(ctx context.Context) (err error) {
-	if b.home, err = testnet.New(b.name + "-build"); err != nil {
+	if b.home, err = lab.NewNamespace(b.name + "-build"); err != nil {
 		return err
 	}
 	dir, err := b.home.TempDir(b.name + "-build")
@@ -100,44 +100,44 @@ func (b *Bench) Progress(format string, args ...any) {
 // Lab makes the namespaces. What the server's end receives is handled on the server's
 // core, where a network card would have it; on a veth it would otherwise be handled on
 // the core that sends. That is by RPS, and XDP programs still run on the sender's core.
-func (b *Bench) Lab(purpose string, clients int) (*testnet.Lab, error) {
-	lab, err := testnet.NewLab(purpose, clients)
+func (b *Bench) Lab(purpose string, clients int) (*lab.Lab, error) {
+	rig, err := lab.New(purpose, clients)
 	if err != nil {
 		return nil, err
 	}
-	if err := lab.Server.SetRPS(testnet.Dev, b.ServerCPUs...); err != nil {
-		_ = lab.Close() // the first error says what is wrong
+	if err := rig.Server.SetRPS(lab.Dev, b.ServerCPUs...); err != nil {
+		_ = rig.Close() // the first error says what is wrong
 		return nil, err
 	}
-	return lab, nil
+	return rig, nil
 }
 
 // Nginx starts the web server on its core.
-func (b *Bench) Nginx(lab *testnet.Lab) (*testnet.Server, error) {
-	return lab.Server.StartNginx(testnet.NginxConfig{
-		Listen:  []netip.AddrPort{Web(lab)},
+func (b *Bench) Nginx(rig *lab.Lab) (*lab.Server, error) {
+	return rig.Server.StartNginx(lab.NginxConfig{
+		Listen:  []netip.AddrPort{Web(rig)},
 		Backlog: 4096,
 		CPUs:    b.ServerCPUs,
 	})
 }
 
 // Client is clients with the given addresses, on the clients' core.
-func (b *Bench) Client(lab *testnet.Lab, sources []netip.Addr, duration time.Duration) load.Client {
+func (b *Bench) Client(rig *lab.Lab, sources []netip.Addr, duration time.Duration) load.Client {
 	return load.Client{
-		NS:       lab.Client,
+		NS:       rig.Client,
 		CPUs:     b.ClientCPUs,
-		Target:   Web(lab),
+		Target:   Web(rig),
 		Sources:  sources,
 		Duration: duration,
 	}
 }
 
 // Addresses gives a namespace the first addresses of a network.
-func Addresses(ns *testnet.Namespace, network netip.Prefix, number int) (all []netip.Addr, err error) {
+func Addresses(ns *lab.Namespace, network netip.Prefix, number int) (all []netip.Addr, err error) {
 	addr := network.Addr()
 	for range number {
 		addr = addr.Next()
-		if err := ns.AddAddr(testnet.Dev, netip.PrefixFrom(addr, 16)); err != nil {
+		if err := ns.AddAddr(lab.Dev, netip.PrefixFrom(addr, 16)); err != nil {
 			return nil, err
 		}
 		all = append(all, addr)
@@ -146,7 +146,7 @@ func Addresses(ns *testnet.Namespace, network netip.Prefix, number int) (all []n
 }
 
 // Web is the service in the lab.
-func Web(lab *testnet.Lab) netip.AddrPort { return netip.AddrPortFrom(lab.ServerV4, 80) }
+func Web(rig *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(rig.ServerV4, 80) }
 
 // Sleep waits, or returns the context's error.
 func Sleep(ctx context.Context, d time.Duration) error {

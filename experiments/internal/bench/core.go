@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/busy"
+	"narthex/internal/lab"
+	"narthex/test/busy"
 )
 
 // Core tells how long the server's core has been at work for the server: how long it was
@@ -70,7 +70,7 @@ func (c *Core) idle() time.Duration { return time.Since(c.begun) - c.meter.Busy(
 // Spent is for how long the core has been at work for the workers, but for a constant.
 func (c *Core) Spent(w Workers) (sum time.Duration, err error) {
 	for _, pid := range append(w[:len(w):len(w)], c.always...) {
-		t, err := testnet.ProcessCPU(pid)
+		t, err := lab.ProcessCPU(pid)
 		if err != nil {
 			return 0, err
 		}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // Kill ends the daemon as a crash does. What it has put in force stays so.

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
 )
 
 // Part is a group of figures that are measured together.
@@ -149,7 +149,7 @@ func writeJSON(path string, figures []Figure) error {
 	if err != nil {
 		return err
 	}
-	cpus, err := testnet.CPUs()
+	cpus, err := lab.CPUs()
 	if err != nil {
 		return err
 	}

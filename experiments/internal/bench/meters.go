@@ -7,8 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/busy"
+	"narthex/internal/lab"
+	"narthex/test/busy"
 )
 
 // Meters measure the server's core and its clients'.
@@ -18,12 +18,12 @@ type Meters struct {
 	Workers  Workers     // the servers' processes
 	Receiver int         // thread of the kernel that does what the server's device receives; 0 if there is none
 
-	server *testnet.Namespace
+	server *lab.Namespace
 }
 
 // Open begins to measure both cores. Close is due even if it fails.
-func (m *Meters) Open(b *Bench, lab *testnet.Lab) (err error) {
-	m.server = lab.Server
+func (m *Meters) Open(b *Bench, rig *lab.Lab) (err error) {
+	m.server = rig.Server
 	if m.Clients, err = busy.Start(b.ClientCPUs[0]); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m *Meters) Close() error {
 }
 
 // Serve has the processes of a server, or proxy, count as workers. It takes what starting one returns.
-func (m *Meters) Serve(s *testnet.Server, err error) (*testnet.Server, error) {
+func (m *Meters) Serve(s *lab.Server, err error) (*lab.Server, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (m *Meters) Spent() (time.Duration, error) {
 // spent is that, and what of it the receiver has taken.
 func (m *Meters) spent() (work, received time.Duration, err error) {
 	if m.Receiver != 0 {
-		if received, err = testnet.ProcessCPU(m.Receiver); err != nil {
+		if received, err = lab.ProcessCPU(m.Receiver); err != nil {
 			return 0, 0, err
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"narthex/internal/daemon/api"
-	"narthex/internal/testnet"
+	"narthex/internal/api"
+	"narthex/internal/lab"
 )
 
 const (
@@ -41,7 +41,7 @@ type Narthex struct {
 
 // Start runs narthex on a namespace and waits until it reports that the policy is in
 // force, as it would to systemd. It stops with the namespace, or with Stop.
-func (b *Bench) Start(ctx context.Context, ns *testnet.Namespace, policy string, flags ...string) (*Narthex, error) {
+func (b *Bench) Start(ctx context.Context, ns *lab.Namespace, policy string, flags ...string) (*Narthex, error) {
 	dir, err := ns.TempDir(b.name)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (n *Narthex) launch(ctx context.Context, socket string) error {
 	// Ctrl-C on the terminal is for this program, which then stops narthex in its turn.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	begun := time.Now()
-	if err := testnet.Pinned(n.cpus, cmd.Start); err != nil {
+	if err := lab.Pinned(n.cpus, cmd.Start); err != nil {
 		return fmt.Errorf("start narthex: %w", err)
 	}
 	n.cmd, n.done = cmd, done
@@ -121,7 +121,7 @@ func (n *Narthex) awaitReady(ctx context.Context, notify *net.UnixConn) error {
 func (n *Narthex) Stop() error {
 	var ended error
 	if n.cmd != nil {
-		ended = testnet.Terminate(n.cmd.Process, n.done)
+		ended = lab.Terminate(n.cmd.Process, n.done)
 	}
 	// Whatever the context says, this must still be done.
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // ListenDrops is how many SYNs and connections the namespace's listeners had no room for.
-func ListenDrops(ns *testnet.Namespace) (sum uint64, err error) {
+func ListenDrops(ns *lab.Namespace) (sum uint64, err error) {
 	err = ns.Do(func() error {
 		// Not /proc/net, which is the main thread's.
 		text, err := os.ReadFile("/proc/thread-self/net/netstat")

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // WritePolicy writes a policy into a folder that goes with the namespace.
-func WritePolicy(ns *testnet.Namespace, text string) (path string, err error) {
+func WritePolicy(ns *lab.Namespace, text string) (path string, err error) {
 	dir, err := ns.TempDir("policy")
 	if err != nil {
 		return "", err
@@ -21,7 +21,7 @@ func WritePolicy(ns *testnet.Namespace, text string) (path string, err error) {
 }
 
 // Enforce starts narthex, as Start does, with the text of a policy.
-func (b *Bench) Enforce(ctx context.Context, ns *testnet.Namespace, text string, flags ...string) (*Narthex, error) {
+func (b *Bench) Enforce(ctx context.Context, ns *lab.Namespace, text string, flags ...string) (*Narthex, error) {
 	path, err := WritePolicy(ns, text)
 	if err != nil {
 		return nil, err

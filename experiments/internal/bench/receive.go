@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // moderation is the time between two polls of a device, in nanoseconds: 10,000 a second, as many
@@ -23,39 +23,39 @@ const moderation = 100_000
 // On a veth all that is otherwise done on the sender's core, or, with receive packet steering, partly there, at the
 // price of an interrupt between the cores for each frame. A veth has NAPI while it has GRO or an XDP program,
 // and uses it without a program only for what a device without TSO sends.
-func Receive(b *Bench, lab *testnet.Lab) (thread int, err error) {
-	for _, ns := range []*testnet.Namespace{lab.Server, lab.Client} {
-		for o, on := range map[testnet.Offload]bool{testnet.GRO: true, testnet.TSO: false} {
-			if err := ns.SetOffload(testnet.Dev, o, on); err != nil {
+func Receive(b *Bench, rig *lab.Lab) (thread int, err error) {
+	for _, ns := range []*lab.Namespace{rig.Server, rig.Client} {
+		for o, on := range map[lab.Offload]bool{lab.GRO: true, lab.TSO: false} {
+			if err := ns.SetOffload(lab.Dev, o, on); err != nil {
 				return 0, err
 			}
 		}
-		if err := ns.SetRPS(testnet.Dev); err != nil {
+		if err := ns.SetRPS(lab.Dev); err != nil {
 			return 0, err
 		}
 	}
-	if _, err := receiveOn(lab.Client, b.ClientCPUs[0]); err != nil {
+	if _, err := receiveOn(rig.Client, b.ClientCPUs[0]); err != nil {
 		return 0, err
 	}
-	return receiveOn(lab.Server, b.ServerCPUs[0])
+	return receiveOn(rig.Server, b.ServerCPUs[0])
 }
 
 // receiveOn has a thread on a core poll a device, again and again while there is something: not woken for each
 // frame by an interrupt from the other core, which costs more than the frame does, but as a network
 // card with interrupt moderation does it.
-func receiveOn(ns *testnet.Namespace, cpu int) (thread int, err error) {
-	const name = "napi/" + testnet.Dev
+func receiveOn(ns *lab.Namespace, cpu int) (thread int, err error) {
+	const name = "napi/" + lab.Dev
 	for file, value := range map[string]string{"gro_flush_timeout": strconv.Itoa(moderation), "napi_defer_hard_irqs": "2"} {
-		if err := ns.WriteSysfs("class/net/"+testnet.Dev+"/"+file, value); err != nil {
-			return 0, fmt.Errorf("moderate interrupts of %q: %w", testnet.Dev, err)
+		if err := ns.WriteSysfs("class/net/"+lab.Dev+"/"+file, value); err != nil {
+			return 0, fmt.Errorf("moderate interrupts of %q: %w", lab.Dev, err)
 		}
 	}
 	before, err := KernelThreads(name)
 	if err != nil {
 		return 0, err
 	}
-	if err := ns.WriteSysfs("class/net/"+testnet.Dev+"/threaded", "1"); err != nil {
-		return 0, fmt.Errorf("have a thread do what %q receives: %w", testnet.Dev, err)
+	if err := ns.WriteSysfs("class/net/"+lab.Dev+"/threaded", "1"); err != nil {
+		return 0, fmt.Errorf("have a thread do what %q receives: %w", lab.Dev, err)
 	}
 	after, err := KernelThreads(name)
 	if err != nil {
@@ -63,7 +63,7 @@ func receiveOn(ns *testnet.Namespace, cpu int) (thread int, err error) {
 	}
 	maps.DeleteFunc(after, func(pid int, _ bool) bool { return before[pid] })
 	if len(after) != 1 {
-		return 0, fmt.Errorf("find the thread that does what %q receives among %v", testnet.Dev, after)
+		return 0, fmt.Errorf("find the thread that does what %q receives among %v", lab.Dev, after)
 	}
 	for thread = range after {
 	}

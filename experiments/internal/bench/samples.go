@@ -5,7 +5,7 @@ package bench
 import (
 	"context"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 )
 
 // Samples calls f with each sample of limits that set themselves, until ctx is done, the daemon

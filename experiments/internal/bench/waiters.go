@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/reexec"
+	"narthex/internal/lab"
+	"narthex/internal/lab/reexec"
 )
 
 // waiters are clients in a process of its own that each send one request and wait, for a minute at the most.
@@ -39,8 +39,8 @@ func init() {
 
 // Wait starts clients of the lab that each connect, within the time to open, send one request and
 // wait until end is called, for a minute at the most. Then they send an RST.
-func (b *Bench) Wait(lab *testnet.Lab, sources []netip.Addr, number int, open time.Duration) (end func() error, err error) {
-	var processes []*testnet.Cmd
+func (b *Bench) Wait(rig *lab.Lab, sources []netip.Addr, number int, open time.Duration) (end func() error, err error) {
+	var processes []*lab.Cmd
 	end = func() (err error) {
 		for _, p := range processes {
 			err = errors.Join(err, p.Process.Kill())
@@ -49,12 +49,12 @@ func (b *Bench) Wait(lab *testnet.Lab, sources []netip.Addr, number int, open ti
 		return err
 	}
 	for i := 0; number > 0; i++ {
-		w := waiters{Source: sources[i%len(sources)], Target: Web(lab), Number: min(number, waitersEach), Time: open}
+		w := waiters{Source: sources[i%len(sources)], Target: Web(rig), Number: min(number, waitersEach), Time: open}
 		program, env, err := reexec.Command("waiters", w)
 		if err != nil {
 			return nil, errors.Join(err, end())
 		}
-		cmd := lab.Client.Command(program)
+		cmd := rig.Client.Command(program)
 		cmd.Env, cmd.CPUs = env, b.ClientCPUs
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(fmt.Errorf("start waiting clients: %w", err), end())

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Apache is Apache with a process for each connection (prefork), as the papers' server was.
@@ -34,7 +34,7 @@ func (Apache) Follows() string {
 }
 
 // Start starts Apache.
-func (a Apache) Start(ns *testnet.Namespace) (*testnet.Server, error) {
+func (a Apache) Start(ns *lab.Namespace) (*lab.Server, error) {
 	html, err := a.files(ns)
 	if err != nil {
 		return nil, fmt.Errorf("configure apache: %w", err)
@@ -63,19 +63,19 @@ func (a Apache) Start(ns *testnet.Namespace) (*testnet.Server, error) {
 	return a.start(ns, d)
 }
 
-func (a Apache) start(ns *testnet.Namespace, directives []string) (*testnet.Server, error) {
-	return ns.StartApache(testnet.ApacheConfig{
-		Listen: a.Listen, MPM: testnet.Prefork, Workers: a.Workers, Backlog: a.Backlog, CPUs: a.CPUs, CGI: a.CGI,
+func (a Apache) start(ns *lab.Namespace, directives []string) (*lab.Server, error) {
+	return ns.StartApache(lab.ApacheConfig{
+		Listen: a.Listen, MPM: lab.Prefork, Workers: a.Workers, Backlog: a.Backlog, CPUs: a.CPUs, CGI: a.CGI,
 		Directives: lines(directives), Kill: a.QoS != nil,
 	})
 }
 
 // files makes a folder with the files, for AliasMatch to find them in any folder.
-func (a Apache) files(ns *testnet.Namespace) (dir string, err error) {
+func (a Apache) files(ns *lab.Namespace) (dir string, err error) {
 	if dir, err = publicDir(ns, "html"); err != nil {
 		return "", err
 	}
-	content := testnet.FileContent()
+	content := lab.FileContent()
 	for name, length := range map[string]int{File8K: len(content), File1K: 1024} {
 		if err := os.WriteFile(filepath.Join(dir, name), content[:length], 0o644); err != nil {
 			return "", err
@@ -85,7 +85,7 @@ func (a Apache) files(ns *testnet.Namespace) (dir string, err error) {
 }
 
 // publicDir makes a folder that servers can read which do not run as root.
-func publicDir(ns *testnet.Namespace, purpose string) (string, error) {
+func publicDir(ns *lab.Namespace, purpose string) (string, error) {
 	dir, err := ns.TempDir(purpose)
 	if err != nil {
 		return "", err
@@ -121,7 +121,7 @@ end
 `
 
 // luaScript writes the script.
-func luaScript(ns *testnet.Namespace, rounds int) (path string, err error) {
+func luaScript(ns *lab.Namespace, rounds int) (path string, err error) {
 	dir, err := publicDir(ns, "lua")
 	if err != nil {
 		return "", err
@@ -132,7 +132,7 @@ func luaScript(ns *testnet.Namespace, rounds int) (path string, err error) {
 
 // luaRound measures in a server of its own how long a round takes.
 func (a Apache) luaRound() (nanoseconds float64, err error) {
-	return measureIn(func(ns *testnet.Namespace, listen netip.AddrPort) error {
+	return measureIn(func(ns *lab.Namespace, listen netip.AddrPort) error {
 		script, err := luaScript(ns, 0)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // sources is how many addresses a firewall keeps a rate for: as many as the stateless
@@ -41,7 +41,7 @@ func (NFTables) Follows() string {
 const nftTable = "narthex_peer"
 
 // Apply puts the rule in force, in place of one applied before, until stop.
-func (f NFTables) Apply(ns *testnet.Namespace) (stop func() error, err error) {
+func (f NFTables) Apply(ns *lab.Namespace) (stop func() error, err error) {
 	family, hook := "inet", "hook input priority filter"
 	if f.Device != "" {
 		family, hook = "netdev", fmt.Sprintf("hook ingress device %q priority 0", f.Device)
@@ -93,7 +93,7 @@ func (IPTables) Follows() string {
 }
 
 // Apply puts the rule in force until stop. A second rule comes after it.
-func (f IPTables) Apply(ns *testnet.Namespace) (stop func() error, err error) {
+func (f IPTables) Apply(ns *lab.Namespace) (stop func() error, err error) {
 	rule := fmt.Sprintf("INPUT -p tcp --syn --dport %d", f.Port)
 	if f.From.IsValid() {
 		rule += " -s " + f.From.String()
@@ -113,7 +113,7 @@ func (f IPTables) Apply(ns *testnet.Namespace) (stop func() error, err error) {
 }
 
 // run runs a program in a namespace.
-func run(ns *testnet.Namespace, input, program string, args ...string) error {
+func run(ns *lab.Namespace, input, program string, args ...string) error {
 	cmd := ns.Command(program, args...)
 	cmd.Stdin = strings.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // trackers is how many counters HAProxy keeps for a request (MAX_SESS_STKCTR).
@@ -47,7 +47,7 @@ func (HAProxy) Follows() string {
 }
 
 // Start starts HAProxy.
-func (h HAProxy) Start(ns *testnet.Namespace) (*testnet.Server, error) {
+func (h HAProxy) Start(ns *lab.Namespace) (*lab.Server, error) {
 	if len(h.Deny) > trackers {
 		return nil, fmt.Errorf("start haproxy: it has counters for %d rates, not for %d", trackers, len(h.Deny))
 	}
@@ -66,7 +66,7 @@ func (h HAProxy) Start(ns *testnet.Namespace) (*testnet.Server, error) {
 	if h.MaxConn == 0 {
 		backend = "option http-server-close"
 	}
-	return ns.StartHAProxy(testnet.HAProxyConfig{
+	return ns.StartHAProxy(lab.HAProxyConfig{
 		Listen: h.Listen, Backlog: h.Backlog, CPUs: h.CPUs, Origin: h.Origin, MaxConn: h.MaxConn,
 		Frontend: lines(frontend), Backend: backend, Sections: lines(sections),
 	})

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // NginxLimit is nginx as a proxy in front of a server, with limit_req and limit_conn. It
@@ -44,7 +44,7 @@ func (NginxLimit) Follows() string {
 }
 
 // Start starts nginx.
-func (n NginxLimit) Start(ns *testnet.Namespace) (*testnet.Server, error) {
+func (n NginxLimit) Start(ns *lab.Namespace) (*lab.Server, error) {
 	locations := newLocations()
 	var http []string
 	for i, l := range n.LimitReq {
@@ -68,7 +68,7 @@ func (n NginxLimit) Start(ns *testnet.Namespace) (*testnet.Server, error) {
 		pass += ` proxy_http_version 1.1; proxy_set_header Connection "";`
 	}
 	http = append(http, "upstream origin { "+upstream+" }")
-	return ns.StartNginx(testnet.NginxConfig{
+	return ns.StartNginx(lab.NginxConfig{
 		Listen: n.Listen, Backlog: n.Backlog, CPUs: n.CPUs,
 		HTTP: lines(http),
 		Server: "server_name narthex.example;\nlimit_req_status 503;\nlimit_conn_status 503;\n" +

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // classes are what limits are for: a path, a network, and a path asked for from a network.
@@ -23,8 +23,8 @@ var classes = map[string]Class{
 func TestRates(t *testing.T) {
 	for kind, c := range classes {
 		limit := []RateLimit{{c, limited, burst}}
-		for name, start := range map[string]func(*lab){
-			"nginx": func(l *lab) {
+		for name, start := range map[string]func(*rig){
+			"nginx": func(l *rig) {
 				keepalive := 0
 				if kind == "both" {
 					keepalive = 16
@@ -32,15 +32,15 @@ func TestRates(t *testing.T) {
 				l.apache(Apache{Listen: []netip.AddrPort{l.behind}, Workers: 16})
 				l.started(NginxLimit{Listen: []netip.AddrPort{l.web}, Origin: l.behind, LimitReq: limit, Keepalive: keepalive}.Start(l.Server))
 			},
-			"haproxy": func(l *lab) {
+			"haproxy": func(l *rig) {
 				l.apache(Apache{Listen: []netip.AddrPort{l.behind}})
 				l.started(HAProxy{Listen: []netip.AddrPort{l.web}, Origin: l.behind, Deny: limit}.Start(l.Server))
 			},
-			"mod_qos": func(l *lab) { l.apache(Apache{QoS: &QoS{Deny: limit}}) },
+			"mod_qos": func(l *rig) { l.apache(Apache{QoS: &QoS{Deny: limit}}) },
 		} {
 			t.Run(name+"-"+kind, func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t)
+				l := newRig(t)
 				start(l)
 				l.mustLimit(c, load.OtherStatus)
 			})
@@ -49,17 +49,17 @@ func TestRates(t *testing.T) {
 }
 
 func TestFirewalls(t *testing.T) {
-	for name, apply := range map[string]func(*testnet.Namespace) (func() error, error){
+	for name, apply := range map[string]func(*lab.Namespace) (func() error, error){
 		"nft-input":       NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst}.Apply,
-		"nft-ingress":     NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst, Device: testnet.Dev}.Apply,
+		"nft-ingress":     NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst, Device: lab.Dev}.Apply,
 		"nft-sources":     NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst, PerSource: true}.Apply,
-		"nft-early":       NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst, PerSource: true, Device: testnet.Dev}.Apply,
+		"nft-early":       NFTables{Port: 80, From: greedy, Rate: limited, Burst: burst, PerSource: true, Device: lab.Dev}.Apply,
 		"iptables":        IPTables{Port: 80, From: greedy, Rate: limited, Burst: burst}.Apply,
 		"iptables-source": IPTables{Port: 80, From: greedy, Rate: limited, Burst: burst, PerSource: true}.Apply,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t)
+			l := newRig(t)
 			l.apache(Apache{})
 			before := l.rules()
 			stop, err := apply(l.Server)
@@ -79,7 +79,7 @@ func TestFirewalls(t *testing.T) {
 }
 
 // rules are all of nftables' and those of iptables' INPUT chain.
-func (l *lab) rules() (all string) {
+func (l *rig) rules() (all string) {
 	for _, command := range []string{"nft list ruleset", "iptables-save -t filter"} {
 		f := strings.Fields(command)
 		out, err := l.Server.Command(f[0], f[1:]...).Output()
@@ -96,7 +96,7 @@ func (l *lab) rules() (all string) {
 // Of two rates per source each source has its own.
 func TestPerSource(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newRig(t)
 	l.apache(Apache{})
 	stop, err := NFTables{Port: 80, Rate: 1, Burst: burst, PerSource: true}.Apply(l.Server)
 	nettest.Check(t, err)
@@ -116,16 +116,16 @@ const slow = 3 * time.Millisecond
 func TestConcurrency(t *testing.T) {
 	for kind, c := range classes {
 		limit := []ConcurrencyLimit{{c, 1}}
-		for name, start := range map[string]func(*lab){
-			"nginx": func(l *lab) {
+		for name, start := range map[string]func(*rig){
+			"nginx": func(l *rig) {
 				l.apache(Apache{Listen: []netip.AddrPort{l.behind}, Work: slow})
 				l.started(NginxLimit{Listen: []netip.AddrPort{l.web}, Origin: l.behind, LimitConn: limit}.Start(l.Server))
 			},
-			"mod_qos": func(l *lab) { l.apache(Apache{Work: slow, QoS: &QoS{Concurrency: limit}}) },
+			"mod_qos": func(l *rig) { l.apache(Apache{Work: slow, QoS: &QoS{Concurrency: limit}}) },
 		} {
 			t.Run(name+"-"+kind, func(t *testing.T) {
 				t.Parallel()
-				l := newLab(t)
+				l := newRig(t)
 				start(l)
 				sources := l.ours
 				if c.From.IsValid() {
@@ -148,7 +148,7 @@ func TestConcurrency(t *testing.T) {
 // What mod_qos delays it denies too, beyond the number that its documentation wants beside the rate.
 func TestDelayed(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newRig(t)
 	l.apache(Apache{Work: slow, QoS: &QoS{Delay: []DelayLimit{{Path: "/greedy", Rate: 100, Requests: 1}}}})
 	r := l.until(func(r []*load.Report) bool {
 		return r[0].Outcomes[load.OK] > 5 && r[0].Statuses[503] > 5
@@ -159,7 +159,7 @@ func TestDelayed(t *testing.T) {
 }
 
 // crowd is three clients that ask again as soon as they have an answer.
-func (l *lab) crowd(sources []netip.Addr, folder string) loop {
+func (l *rig) crowd(sources []netip.Addr, folder string) loop {
 	return load.Closed{Clients: 3, Client: l.clients(sources, In(folder, File8K))}
 }
 
@@ -167,7 +167,7 @@ func TestPriorities(t *testing.T) {
 	for kind, c := range classes {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t)
+			l := newRig(t)
 			l.apache(Apache{Listen: []netip.AddrPort{l.behind}, Work: slow})
 			l.started(HAProxy{Listen: []netip.AddrPort{l.web}, Origin: l.behind, MaxConn: 1,
 				Priorities: []Priority{{c, -1}, {Class{}, 1}}}.Start(l.Server))
@@ -189,7 +189,7 @@ func TestTooManyRates(t *testing.T) {
 // Apache with mod_qos ends in the midst of requests, with all its processes: another can take its place.
 func TestModQoSEnds(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newRig(t)
 	for range 3 {
 		s := l.apache(Apache{Workers: 16, QoS: &QoS{Deny: []RateLimit{{Class{Path: "/greedy"}, limited, burst}}}})
 		r := l.until(func(r []*load.Report) bool {

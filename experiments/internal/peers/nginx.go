@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Nginx is an event-driven server: nginx with one process, in which each request for a
@@ -64,7 +64,7 @@ sub measure {
 `
 
 // Start starts nginx.
-func (n Nginx) Start(ns *testnet.Namespace) (*testnet.Server, error) {
+func (n Nginx) Start(ns *lab.Namespace) (*lab.Server, error) {
 	rounds := 0
 	if n.Work > 0 {
 		var err error
@@ -75,7 +75,7 @@ func (n Nginx) Start(ns *testnet.Namespace) (*testnet.Server, error) {
 	return n.start(ns, rounds, `location ~ \.html$ { perl narthex::work; }`)
 }
 
-func (n Nginx) start(ns *testnet.Namespace, rounds int, location string) (*testnet.Server, error) {
+func (n Nginx) start(ns *lab.Namespace, rounds int, location string) (*lab.Server, error) {
 	dir, err := ns.TempDir("perl")
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (n Nginx) start(ns *testnet.Namespace, rounds int, location string) (*testn
 	if err := os.WriteFile(filepath.Join(dir, "narthex.pm"), text, 0o644); err != nil {
 		return nil, err
 	}
-	return ns.StartNginx(testnet.NginxConfig{
+	return ns.StartNginx(lab.NginxConfig{
 		Listen: n.Listen, Backlog: n.Backlog, CPUs: n.CPUs, Workers: 1,
 		Main:   "load_module /usr/lib/nginx/modules/ngx_http_perl_module.so;",
 		HTTP:   fmt.Sprintf("perl_modules %s;\nperl_require narthex.pm;", dir),
@@ -94,7 +94,7 @@ func (n Nginx) start(ns *testnet.Namespace, rounds int, location string) (*testn
 
 // perlRound measures in a server of its own how long a round takes.
 func (n Nginx) perlRound() (nanoseconds float64, err error) {
-	return measureIn(func(ns *testnet.Namespace, listen netip.AddrPort) error {
+	return measureIn(func(ns *lab.Namespace, listen netip.AddrPort) error {
 		n.Listen = []netip.AddrPort{listen}
 		_, err := n.start(ns, 0, "location "+measurePath+" { perl narthex::measure; }")
 		return err

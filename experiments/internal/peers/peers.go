@@ -13,17 +13,17 @@ import (
 	"net/netip"
 	"strings"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // Paths of the files that the servers serve, 8192 and 1024 bytes long.
 const (
-	File8K = testnet.File
+	File8K = lab.File
 	File1K = "/1k.html"
 )
 
 // Dynamic is the path of what Apache's script answers.
-const Dynamic = testnet.CGIPath
+const Dynamic = lab.CGIPath
 
 // In is the path of a file in a folder. Each folder has all files: In("/greedy", File8K)
 // is /greedy/8k.html.

@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"narthex/internal/lab"
 	"narthex/internal/load"
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
-// lab is a server's namespace and its clients', those of one kind and of the other.
-type lab struct {
-	*testnet.Lab
+// rig is a server's namespace and its clients', those of one kind and of the other.
+type rig struct {
+	*lab.Lab
 	t           *testing.T
 	web, behind netip.AddrPort
 	ours, other []netip.Addr
@@ -27,16 +27,16 @@ type lab struct {
 
 var greedy = netip.MustParsePrefix("10.77.2.0/24")
 
-func newLab(t *testing.T) *lab {
+func newRig(t *testing.T) *rig {
 	l := nettest.Lab(t, 1)
 	other := greedy.Addr().Next()
-	nettest.Check(t, l.Client.AddAddr(testnet.Dev, netip.PrefixFrom(other, 16)))
-	return &lab{l, t, netip.AddrPortFrom(l.ServerV4, 80), netip.AddrPortFrom(l.ServerV4, 8080), l.ClientsV4, []netip.Addr{other}}
+	nettest.Check(t, l.Client.AddAddr(lab.Dev, netip.PrefixFrom(other, 16)))
+	return &rig{l, t, netip.AddrPortFrom(l.ServerV4, 80), netip.AddrPortFrom(l.ServerV4, 8080), l.ClientsV4, []netip.Addr{other}}
 }
 
 // started checks that a server has started and that its configuration passes the check of
 // its program without a word of complaint.
-func (l *lab) started(s *testnet.Server, err error) *testnet.Server {
+func (l *rig) started(s *lab.Server, err error) *lab.Server {
 	l.t.Helper()
 	nettest.Check(l.t, err)
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID()))
@@ -48,7 +48,7 @@ func (l *lab) started(s *testnet.Server, err error) *testnet.Server {
 	}
 	args = slices.DeleteFunc(args, func(a string) bool { return a == "-db" || a == "-DFOREGROUND" })
 	if strings.HasPrefix(args[0], "nginx: ") { // nginx changes its title
-		args = append([]string{testnet.NginxBinary}, strings.Fields(args[0])[4:]...)
+		args = append([]string{lab.NginxBinary}, strings.Fields(args[0])[4:]...)
 	}
 	out, err := l.Server.Command(args[0], append(args[1:], check)...).CombinedOutput()
 	if err != nil {
@@ -62,7 +62,7 @@ func (l *lab) started(s *testnet.Server, err error) *testnet.Server {
 	return s
 }
 
-func (l *lab) apache(a Apache) *testnet.Server {
+func (l *rig) apache(a Apache) *lab.Server {
 	l.t.Helper()
 	if len(a.Listen) == 0 {
 		a.Listen = []netip.AddrPort{l.web}
@@ -81,7 +81,7 @@ const (
 )
 
 // clients ask for a path from some addresses.
-func (l *lab) clients(sources []netip.Addr, path string) load.Client {
+func (l *rig) clients(sources []netip.Addr, path string) load.Client {
 	return load.Client{NS: l.Client, Target: l.web, Sources: sources, Path: path, Duration: time.Minute, ConnectTimeout: load.OneSYN}
 }
 
@@ -91,7 +91,7 @@ type loop interface {
 }
 
 // until has the loops run until what came of them is enough, or for half a minute.
-func (l *lab) until(enough func([]*load.Report) bool, loops ...loop) (reports []*load.Report) {
+func (l *rig) until(enough func([]*load.Report) bool, loops ...loop) (reports []*load.Report) {
 	l.t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
@@ -139,7 +139,7 @@ func only(r *load.Report, how ...load.Outcome) bool {
 }
 
 // mustLimit has some ask for what is limited, and others for what is not, by path or by source.
-func (l *lab) mustLimit(c Class, how load.Outcome) {
+func (l *rig) mustLimit(c Class, how load.Outcome) {
 	l.t.Helper()
 	sources, theirs := l.ours, "/free"
 	if c.From.IsValid() {

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"narthex/internal/testnet"
-	"narthex/internal/testnet/nettest"
+	"narthex/internal/lab"
+	"narthex/test/nettest"
 )
 
 // answers checks what a server answers at a path.
-func (l *lab) answers(path string, status, length int) {
+func (l *rig) answers(path string, status, length int) {
 	l.t.Helper()
 	got, body, err := get(l.Server, l.web, path)
 	nettest.Check(l.t, err)
@@ -40,17 +40,17 @@ func TestPaths(t *testing.T) {
 }
 
 func TestServers(t *testing.T) {
-	for name, start := range map[string]func(l *lab) (*testnet.Server, error){
-		"apache": func(l *lab) (*testnet.Server, error) {
+	for name, start := range map[string]func(l *rig) (*lab.Server, error){
+		"apache": func(l *rig) (*lab.Server, error) {
 			return Apache{Listen: []netip.AddrPort{l.web}, Workers: 4, CGI: DynamicScript}.Start(l.Server)
 		},
-		"nginx": func(l *lab) (*testnet.Server, error) {
+		"nginx": func(l *rig) (*lab.Server, error) {
 			return Nginx{Listen: []netip.AddrPort{l.web}}.Start(l.Server)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t)
+			l := newRig(t)
 			l.started(start(l))
 			for _, path := range []string{File8K, LongPath(11), LongPath(160), In("/a/b", File8K)} {
 				l.answers(path, 200, 8192)
@@ -67,14 +67,14 @@ func TestServers(t *testing.T) {
 }
 
 // spent is how much of a core a request costs the processes of a server.
-func (l *lab) spent(s *testnet.Server, path string) time.Duration {
+func (l *rig) spent(s *lab.Server, path string) time.Duration {
 	l.t.Helper()
 	const requests = 40
 	total := func() (sum time.Duration) {
 		pids, err := s.PIDs()
 		nettest.Check(l.t, err)
 		for _, pid := range pids {
-			cpu, err := testnet.ProcessCPU(pid)
+			cpu, err := lab.ProcessCPU(pid)
 			nettest.Check(l.t, err)
 			sum += cpu
 		}
@@ -91,12 +91,12 @@ func (l *lab) spent(s *testnet.Server, path string) time.Duration {
 // A file costs the work that was asked for, whatever it costs to serve, and what is denied does not.
 func TestWork(t *testing.T) {
 	const work = 4 * time.Millisecond
-	for name, start := range map[string]func(l *lab, work time.Duration) (*testnet.Server, error){
-		"apache": func(l *lab, work time.Duration) (*testnet.Server, error) {
+	for name, start := range map[string]func(l *rig, work time.Duration) (*lab.Server, error){
+		"apache": func(l *rig, work time.Duration) (*lab.Server, error) {
 			return Apache{Listen: []netip.AddrPort{l.web}, Workers: 2, Work: work,
 				QoS: &QoS{Deny: []RateLimit{{Class: Class{Path: "/denied"}, Rate: 1}}}}.Start(l.Server)
 		},
-		"nginx": func(l *lab, work time.Duration) (*testnet.Server, error) {
+		"nginx": func(l *rig, work time.Duration) (*lab.Server, error) {
 			return Nginx{Listen: []netip.AddrPort{l.web}, Work: work}.Start(l.Server)
 		},
 	} {
@@ -104,7 +104,7 @@ func TestWork(t *testing.T) {
 			t.Parallel()
 			var costs []time.Duration
 			for _, w := range []time.Duration{0, work} {
-				l := newLab(t)
+				l := newRig(t)
 				s, err := start(l, w)
 				nettest.Check(t, err)
 				costs = append(costs, l.spent(s, File8K))

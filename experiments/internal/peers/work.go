@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // A round is timed over so many of them, and the fastest of some passes counts: others on
@@ -48,8 +48,8 @@ func (r *rounds) in(d time.Duration, measure func() (float64, error)) (int, erro
 }
 
 // measureIn starts a server that answers measurePath with nanoseconds, and asks it.
-func measureIn(start func(ns *testnet.Namespace, listen netip.AddrPort) error) (ns float64, err error) {
-	n, err := testnet.New("work")
+func measureIn(start func(ns *lab.Namespace, listen netip.AddrPort) error) (ns float64, err error) {
+	n, err := lab.NewNamespace("work")
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +69,7 @@ func measureIn(start func(ns *testnet.Namespace, listen netip.AddrPort) error) (
 }
 
 // get asks a server from within a namespace.
-func get(n *testnet.Namespace, server netip.AddrPort, path string) (status int, body []byte, err error) {
+func get(n *lab.Namespace, server netip.AddrPort, path string) (status int, body []byte, err error) {
 	var conn net.Conn
 	err = n.Do(func() (err error) {
 		conn, err = net.DialTimeout("tcp", server.String(), time.Second)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // controller finds where the controller of memory is mounted, and the file that bounds it.
@@ -39,7 +39,7 @@ func controller() (root, file string, err error) {
 
 // swapOn has the kernel swap to a file. It ends with the lab, or when the next one begins should
 // this process be killed.
-func swapOn(n *testnet.Namespace) error {
+func swapOn(n *lab.Namespace) error {
 	name := filepath.Join(os.TempDir(), "narthex-swap.")
 	if err := sweepSwap(name); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 )
 
 // What the server has, and what its programs take.
@@ -44,7 +44,7 @@ type Group struct{ root, dir string }
 
 // New makes one in which so many bytes may be in memory. It goes with the namespace; the name is
 // part of the cgroup's.
-func New(n *testnet.Namespace, name string, memory int) (*Group, error) {
+func New(n *lab.Namespace, name string, memory int) (*Group, error) {
 	// What the program itself takes is to be in memory before, and then is not the cgroup's.
 	if out, err := exec.Command("/usr/bin/perl", "-e", "1").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("run perl: %w: %s", err, out)
@@ -68,7 +68,7 @@ func New(n *testnet.Namespace, name string, memory int) (*Group, error) {
 }
 
 // Add bounds the memory of a server and of the programs that it starts.
-func (g *Group) Add(s *testnet.Server) error {
+func (g *Group) Add(s *lab.Server) error {
 	processes, err := s.PIDs()
 	if err != nil {
 		return err

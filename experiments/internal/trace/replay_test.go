@@ -14,7 +14,7 @@ import (
 
 	"narthex/experiments/internal/trace"
 	"narthex/internal/load"
-	"narthex/internal/testnet/nettest"
+	"narthex/test/nettest"
 )
 
 // TestReplayOfADay has a server send files of the sizes that the day has.

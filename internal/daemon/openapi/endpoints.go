@@ -7,7 +7,7 @@ import (
 	_ "embed" // of the description
 	"net/http"
 
-	"narthex/internal/daemon/api"
+	"narthex/internal/api"
 	"narthex/internal/live"
 )
 

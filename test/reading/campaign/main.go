@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"narthex/internal/testnet"
+	"narthex/internal/lab"
 	"narthex/test/reading"
 )
 
@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(n int, seed, first uint64, only string, show int) (err error) {
-	ns, err := testnet.New("reading")
+	ns, err := lab.NewNamespace("reading")
 	if err != nil {
 		return err
 	}

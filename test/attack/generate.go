@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attack
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package attack respond bpf/respond.bpf.c -- -O2 -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/headers/bpf
