@@ -96,7 +96,7 @@ struct control {
   __u32 sheds;           /* 1: not all of what follows are KEEP_ALL */
   __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
   __u32 strangers;       /* the same of sources whose class only their requests tell */
-  __u32 pad;             /* 0 */
+  __u32 provisional;     /* 1: nothing is known of the server yet, and the limit counts as has_limit() says */
 };
 
 #define KEEP_ALL 65536

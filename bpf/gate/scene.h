@@ -42,12 +42,6 @@ static __always_inline bool open_scene(struct scene *sc, __u32 slot) {
   return true;
 }
 
-/* Whether requests may have to wait. Where the limit adapts, once there is one: nothing but requests brings
- * that about, so that what is no HTTP is left alone. */
-static __always_inline bool is_strict(const struct room_config *c, const struct room *r) {
-  return c->strict || (c->adaptive && r->limit);
-}
-
 /* Whether what is not understood passes: nothing is held back here. */
 static __always_inline bool is_lenient(const struct scene *sc) {
   return sc->config->shadow || !is_strict(sc->config, sc->room);

@@ -22,11 +22,15 @@ static __always_inline void make_tuple(struct bpf_sock_tuple *t, const struct fl
   t->ipv6.dport = bpf_htons(k->local_port);
 }
 
+/* Connections in an accept queue that are some. */
+#define QUEUED 8
+
 /* Reads the listener that a connection is to be accepted from. */
 static __always_inline void read_listener(struct endpoint *out, const void *listener, bool direct) {
   struct sock *sk = KERNEL_OBJECT(direct, listener, struct sock);
   __u32 backlog = KERNEL_FIELD(direct, sk, sk_ack_backlog);
   out->crowded = backlog > KERNEL_FIELD(direct, sk, sk_max_ack_backlog); /* as sk_acceptq_is_full() */
+  out->queued = backlog >= QUEUED;
   out->orphaned = KERNEL_FIELD(direct, sk, __sk_common.skc_state) != BPF_TCP_LISTEN;
 }
 

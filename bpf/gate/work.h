@@ -74,6 +74,7 @@ struct endpoint {
   __u32 answer;   /* of the next byte that the stack will send */
   __u32 window;   /* bytes that it would take from the client */
   __u32 crowded;  /* the accept queue is full */
+  __u32 queued;   /* some wait in it to be accepted */
   __u32 orphaned; /* request socket: its listener listens no more */
   __u32 silent;   /* established: its client has said nothing yet */
   __u32 written;  /* behind what the server has said */

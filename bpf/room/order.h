@@ -100,7 +100,7 @@ static __always_inline __u64 most_wait(const struct class_room *q, const struct 
 /* A node that has waited for too long, 0 if none. */
 static __always_inline __u32 overdue_node(struct room *r, struct pool *p, const struct room_config *c,
                                           __u64 now) {
-  __u64 most = c->strict || r->limit || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
+  __u64 most = is_strict(c, r) || c->max_wait < LEFT_GATHERING ? c->max_wait : LEFT_GATHERING;
   if (r->gather_head && is_overdue(p, most, r->gather_head, now))
     return r->gather_head;
   if (!r->waiting)

@@ -69,6 +69,18 @@ static __always_inline bool has_room(const struct room *r) {
   return !r->limit || r->in_service + r->brief < r->limit;
 }
 
+/* Whether there is a limit that counts. A provisional one does from when it is reached, or somebody waits:
+ * until then a server of which nothing is known yet is left alone, as without a limit. */
+static __always_inline bool has_limit(const struct room *r) {
+  return r->limit && (!r->control.provisional || r->waiting || !has_room(r));
+}
+
+/* Whether requests may have to wait. Where the limit adapts, once there is one: nothing but requests brings
+ * that about, so that what is no HTTP is left alone. */
+static __always_inline bool is_strict(const struct room_config *c, const struct room *r) {
+  return c->strict || (c->adaptive && has_limit(r));
+}
+
 /* log2 of a duration in microseconds, at most HISTOGRAM − 1. Without branches, as above. */
 static __always_inline __u32 bucket_of(__u64 ns) {
   __u64 us = ns / 1000;

@@ -22,6 +22,8 @@ type Config struct {
 	Target time.Duration
 	// Alike says that all requests are: to let some go first is nothing that holding them could bring.
 	Alike bool
+	// Cautious says that a server of which nothing is known yet has a limit all the same, a provisional one.
+	Cautious bool
 	// Unlimited says that nothing is held: only how overloaded the service is is asked for.
 	Unlimited bool
 	Thresholds
@@ -29,12 +31,14 @@ type Config struct {
 
 // Decision is what a Controller has decided for the time until its next Step.
 type Decision struct {
-	Limit    int       `json:"limit"`          // requests in service at once; 0: unlimited
-	Safe     int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
-	Overload bool      `json:"overload"`       // the service has more work than it can do
-	Level    Level     `json:"level"`          // how much more
-	Degree   float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
-	Keep     []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
+	Limit int `json:"limit"` // requests in service at once; 0: unlimited
+	// Provisional says that nothing is known of the server yet: the limit is one that most servers do not need.
+	Provisional bool      `json:"provisional,omitempty"`
+	Safe        int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
+	Overload    bool      `json:"overload"`       // the service has more work than it can do
+	Level       Level     `json:"level"`          // how much more
+	Degree      float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
+	Keep        []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
 	// Strangers is which share of SYNs not to let in of sources whose class only their requests tell.
 	Strangers float64 `json:"strangers,omitempty"`
 	Wait      float64 `json:"wait"`             // seconds that a request would wait that comes now, in the room and inside the server
@@ -45,7 +49,7 @@ type Decision struct {
 
 // What can set a limit.
 const (
-	SignalIdle       = "idle"       // nothing known yet, no limit
+	SignalIdle       = "idle"       // nothing known yet: more than most servers need
 	SignalHeadroom   = "headroom"   // not overloaded: far above what the server needs
 	SignalModel      = "model"      // overloaded: from capacity and time in service before
 	SignalTaken      = "taken"      // overloaded: as many as the server takes
@@ -72,7 +76,7 @@ type Controller struct {
 	report   reporter
 }
 
-// New returns a Controller that has seen nothing yet: its first decision is no limit.
+// New returns a Controller that has seen nothing yet.
 func New(c Config) *Controller {
 	c.Floor = max(c.Floor, 1)
 	if c.Ceiling > 0 {
@@ -81,7 +85,20 @@ func New(c Config) *Controller {
 	k := &Controller{config: c}
 	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
 	k.est.burst = max(burst, c.Target.Seconds())
+	k.report.limit = k.First().Limit
 	return k
+}
+
+// First returns what is to be in force until the first Step.
+func (c *Controller) First() Decision {
+	d := Decision{Signal: SignalIdle}
+	if c.config.Cautious {
+		d.Limit = c.est.cold()
+	}
+	c.clamp(&d)
+	d.Provisional = d.Signal == SignalIdle && d.Limit > 0
+	d.Signal, d.Safe = SignalIdle, c.config.Ceiling
+	return d
 }
 
 // Step takes the next sample and returns what is to be in force from now on. Samples are in the
@@ -103,7 +120,11 @@ func (c *Controller) Step(s Sample) Decision {
 	d.Overload = d.Level >= LevelOverload
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
 	d.Strangers = c.keep.strangers
-	d.Safe = c.safe.step(&s, d.Limit)
+	lasting := d.Limit
+	if d.Provisional = d.Signal == SignalIdle && d.Limit > 0; d.Provisional {
+		lasting = 0 // it says nothing of the server
+	}
+	d.Safe = c.safe.step(&s, lasting)
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
@@ -136,10 +157,13 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 		if was {
 			c.est.left = s.MeanInService
 		}
-		if n := c.est.headroom(); c.inside.pointless(s) {
+		switch n, known := c.est.headroom(); {
+		case c.inside.pointless(s):
 			return 0, SignalHeadroom
-		} else if n > 0 {
+		case known:
 			return n, SignalHeadroom
+		case c.config.Cautious:
+			return n, SignalIdle
 		}
 		return 0, SignalIdle
 	}

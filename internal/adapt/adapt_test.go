@@ -47,14 +47,14 @@ func TestBounds(t *testing.T) {
 
 // TestIdle has a server that nobody asks, then somebody now and then.
 func TestIdle(t *testing.T) {
-	c := New(Config{})
+	c := New(Config{Cautious: true})
 	for i := range 1000 {
 		s := Sample{At: time.Duration(i) * time.Second, Span: time.Second, Cores: 2, Busy: 0.02}
 		if i%100 == 50 {
 			s.Served, s.Arrived, s.Entered = 1, 1, 1
 			s.Service.Add(100 * time.Microsecond)
 		}
-		want := Decision{Signal: SignalIdle, Target: waitLeast}
+		want := Decision{Limit: 128, Provisional: true, Signal: SignalIdle, Target: waitLeast}
 		if d := c.Step(s); !cmp.Equal(d, want) {
 			t.Fatalf("second %d: %s", i, cmp.Diff(want, d))
 		}
@@ -70,7 +70,7 @@ func TestIdlers(t *testing.T) {
 		}
 		return []stage{{onCPU, lognormal(r, 0.002, 0.3)}}
 	}}, 1)
-	w.controller = New(Config{QueueSize: 4096})
+	w.controller = New(Config{QueueSize: 4096, Cautious: true})
 	var l limits
 	l.watch(w)
 	w.open(gold, func() float64 { return 50 })
@@ -93,7 +93,7 @@ func TestIdlers(t *testing.T) {
 func TestDeterministic(t *testing.T) {
 	run := func() (all []Decision) {
 		sc := scenes[5]
-		w := sc.overloaded(0, New(Config{QueueSize: 100}), 0)
+		w := sc.overloaded(0, New(Config{QueueSize: 100, Cautious: true}), 0)
 		w.decided = func(_ *Sample, d Decision) { all = append(all, d) }
 		w.run(w.now + 10)
 		return all
@@ -105,7 +105,7 @@ func TestDeterministic(t *testing.T) {
 
 func TestReasons(t *testing.T) {
 	w := newWorld(cpuBound(0.002, 2, 0.3)(), 1)
-	w.controller = New(Config{QueueSize: 4096})
+	w.controller = New(Config{QueueSize: 4096, Cautious: true})
 	var reasons []string
 	w.decided = func(_ *Sample, d Decision) {
 		if d.Reason != "" {

@@ -17,6 +17,9 @@ const (
 	busySpan     = 2.0   // seconds over which it forgets how busy the processors were; it learns briefly
 	briefly      = 0.3   // seconds for which the estimator takes something as recent
 	highestLimit = 1 << 20
+	coldLimit    = 128.0 // the limit of a server of which nothing is known, at least
+	coldCore     = 64.0  // the same, per core
+	coldMore     = 2.0   // the same, in multiples of the most that was in service without a queue
 )
 
 // estimator learns, while the server is not overloaded, what it will be able to do when it is,
@@ -35,6 +38,7 @@ type estimator struct {
 	burst      float64 // seconds of work at capacity beyond the knee that the limit without overload lets in
 	busy       float64 // cores busy, without the moments in which most were
 	peak       float64 // of requests in service, forgotten slowly
+	first      float64 // requests in service when it began to learn
 	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
 	brief      brief
 	quick      float64                 // the shortest mean time in service of late, seconds; 0: not known
@@ -138,6 +142,9 @@ func (e *estimator) inflation() float64 {
 func (e *estimator) step(s *Sample) {
 	span := s.Span.Seconds()
 	e.cores = s.Cores
+	if e.seen == 0 && s.Waiting == 0 { // else more were kept out
+		e.first = float64(s.InService)
+	}
 	e.seen += span
 	if s.Waiting == 0 {
 		e.long.forget(span, memory)
@@ -219,23 +226,36 @@ func (e *estimator) knee() float64 {
 }
 
 // headroom returns a limit that holds no request of a server that keeps up, yet does not let in
-// seconds of work when a flood begins; 0: none, nothing is known.
-func (e *estimator) headroom() int {
+// seconds of work when a flood begins, and whether it comes from what is known of the server.
+func (e *estimator) headroom() (limit int, known bool) {
 	n := e.knee()
 	switch {
 	case e.seen < learnFor:
-		return 0
+		return e.cold(), false
 	case n > 0:
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
-		burst := e.burst
-		if heldCost*e.capacity() > heldShare*e.cores {
-			burst = max(burst, cheapQueue)
-		}
-		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+burst*e.capacity(), slack*max(e.peak, e.left))
+		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+e.burst*e.capacity(), n+e.cheap(), slack*max(e.peak, e.left))
 	case e.cores == 0 && e.residence.count >= fewest:
 		n = max(8*e.peak, 64)
 	default:
+		return e.cold(), false
+	}
+	return int(min(math.Ceil(n), highestLimit)), true
+}
+
+// cold returns the limit of a server of which nothing is known: what came all at once in the first moment, and was let in,
+// can be taken back no more.
+func (e *estimator) cold() int {
+	n := max(coldLimit, coldCore*e.cores, coldMore*max(e.peak, e.first), e.cheap())
+	return int(min(math.Ceil(n), highestLimit))
+}
+
+// cheap returns how many may queue where answers are, for so many were there of late that to hold requests would cost more;
+// else 0. That an answer would take little of a processor is no proof: it may take something else.
+func (e *estimator) cheap() float64 {
+	x := e.brief.rate()
+	if heldCost*x <= heldShare*max(e.cores, 1) {
 		return 0
 	}
-	return int(min(math.Ceil(n), highestLimit))
+	return cheapQueue * x
 }

@@ -68,7 +68,7 @@ func TestNotOverloaded(t *testing.T) {
 			}
 			_, free := run(nil, nil)
 			overloads := 0
-			w, goodput := run(New(Config{QueueSize: 4096}), func(_ *Sample, d Decision) {
+			w, goodput := run(New(Config{QueueSize: 4096, Cautious: true}), func(_ *Sample, d Decision) {
 				if d.Overload {
 					overloads++
 				}
@@ -98,7 +98,7 @@ func TestStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(tt.server(), 5)
-			w.controller = New(Config{QueueSize: 4096})
+			w.controller = New(Config{QueueSize: 4096, Cautious: true})
 			var l limits
 			l.watch(w)
 			load := 0.2
@@ -140,7 +140,7 @@ func TestServerChanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(tt.server(), 9)
-			w.controller = New(Config{QueueSize: 4096})
+			w.controller = New(Config{QueueSize: 4096, Cautious: true})
 			var l limits
 			l.watch(w)
 			w.open(gold, func() float64 { return tt.capacity / 100 })
@@ -188,7 +188,7 @@ func TestDrift(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(tt.server(), 11)
-			w.controller, w.hideBusy = New(Config{QueueSize: 4096}), tt.hide
+			w.controller, w.hideBusy = New(Config{QueueSize: 4096, Cautious: true}), tt.hide
 			var l limits
 			l.watch(w)
 			w.open(gold, func() float64 { return 5 })
@@ -233,7 +233,7 @@ func TestNeighbour(t *testing.T) {
 				return goodput
 			}
 			good := run(60, nil)
-			if got := run(0, New(Config{QueueSize: 4096})); got < 0.6*good {
+			if got := run(0, New(Config{QueueSize: 4096, Cautious: true})); got < 0.6*good {
 				t.Errorf("%.0f/s, %.0f/s with a limit of 60", got, good)
 			}
 		})
@@ -279,7 +279,7 @@ func TestBusyNeighbour(t *testing.T) {
 				}
 				most, slow := run(0, nil)
 				_, quick := run(tt.limit, nil)
-				got, p50 := run(0, New(Config{QueueSize: 4096}))
+				got, p50 := run(0, New(Config{QueueSize: 4096, Cautious: true}))
 				t.Logf("%.0f/s of %.0f/s, gold's median %.1f ms, of %.1f ms at a limit of %d and %.1f ms at none", got, most, 1e3*p50, 1e3*quick, tt.limit, 1e3*slow)
 				if got < 0.95*most || p50 > 1.5*quick {
 					t.Errorf("%.0f/s of %.0f/s, gold's median %.1f ms, of %.1f ms at a limit of %d", got, most, 1e3*p50, 1e3*quick, tt.limit)

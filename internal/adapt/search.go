@@ -149,6 +149,9 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 	if f.signal == SignalCPU && f.draining == 0 {
 		f.step[down] = math.Log(4)
 	}
+	if f.signal == SignalTaken && s.use() >= busyFully*s.Cores {
+		f.step[down], f.due[up] = math.Log(2), pauseFirst // so many workers may be more than processors need
+	}
 	if s.Waiting == 0 && s.use() < busyAbout*s.Cores { // they queue for something that is not seen
 		f.near, f.due[up], f.step[down] = true, pauseFirst, math.Log(2)
 	}

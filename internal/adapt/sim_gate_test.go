@@ -195,6 +195,9 @@ func (w *world) loop(n int) {
 // run goes on until a time.
 func (w *world) run(until float64) {
 	if w.now == 0 {
+		if w.controller != nil {
+			w.limit = w.controller.First().Limit
+		}
 		w.after(period, w.sample)
 	}
 	for w.now < until {

@@ -158,7 +158,7 @@ func TestOverload(t *testing.T) {
 			t.Parallel()
 			span := max(20, 10000/sc.capacity)
 			limit, goodput, p99 := sc.best(span)
-			w := sc.overloaded(0, New(Config{QueueSize: 4096}), 8)
+			w := sc.overloaded(0, New(Config{QueueSize: 4096, Cautious: true}), 8)
 			g, p := w.measure(span)
 			t.Logf("%s: best fixed limit %d: %.0f/s, p99 %.1f ms; auto %d: %.1f %%, p99 x %.2f (%.1f ms)", sc.name, limit, goodput, 1e3*p99, w.limit, 100*g/goodput, p/p99, 1e3*p)
 			if g < 0.95*goodput {

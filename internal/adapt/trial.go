@@ -141,7 +141,7 @@ func (f *search) judge(s *Sample, q *inside) {
 func (f *search) accept(gain, full float64) {
 	to := f.trial
 	if f.jumps {
-		f.jumps, f.jumpPause, f.far = false, 0, true
+		f.jumps, f.jumpPause, f.far, f.near = false, 0, true, true // the base before was a limit far higher
 	}
 	f.pause[f.dir], f.due[f.dir] = pauseFirst, 0
 	f.step[f.dir] = min(1.5*f.step[f.dir], math.Log(2))

@@ -116,11 +116,8 @@ func steer(d *api.Decision, a *api.AdaptationStatus) {
 		return
 	}
 	d.Room.Overload = a.Overload
-	if len(d.Room.Pools) == 0 {
-		d.Room.Limit = a.Limit
-		if a.Auto {
-			d.Room.SetBy = a.Signal
-		}
+	if len(d.Room.Pools) == 0 && a.Auto {
+		d.Room.Limit, d.Room.SetBy = a.Limit, a.Signal
 	}
 	for _, k := range a.Keep {
 		if k.Class == d.Class && k.Share < 1 {

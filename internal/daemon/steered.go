@@ -124,6 +124,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s := &steered{index: i, table: table, adaptive: room.Adaptive}
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
 	s.config.Target, s.config.Alike = room.Target, len(t.Classes) < 2 && !asksForOverload(t)
+	s.config.Cautious = room.Adaptive && room.Protocol == policy.HTTP && i < len(t.Services)
 	switch {
 	case room.Adaptive:
 	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):
@@ -134,7 +135,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 		return nil
 	}
 	s.control, s.paces = adapt.New(s.config), newPaces(table.Auto)
-	s.decision = adapt.Decision{Limit: s.config.Ceiling, Safe: s.config.Ceiling, Signal: adapt.SignalIdle}
+	s.decision = s.control.First()
 	return s
 }
 
@@ -164,6 +165,9 @@ func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted
 			a.report("read the limit in force", err)
 			return
 		}
+		if inherited.Provisional {
+			inherited.Limit = 0
+		}
 	}
 	if before != nil {
 		at := slices.IndexFunc(before.Services, func(o policy.ServiceTable) bool { return o.Name == s.table.Name })
@@ -177,7 +181,7 @@ func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted
 	if inherited.Limit > 0 && s.adaptive {
 		s.inherited = inherited
 		s.inherited.Limit, s.inherited.Safe = s.within(inherited.Limit), s.within(inherited.Safe)
-		s.decision.Limit, s.decision.Safe = s.inherited.Limit, s.inherited.Safe
+		s.decision.Limit, s.decision.Safe, s.decision.Provisional = s.inherited.Limit, s.inherited.Safe, false
 	}
 }
 
@@ -185,6 +189,9 @@ func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted
 func limitOf(was []*steered, service string) (limit, safe int) {
 	for _, s := range was {
 		if s.table.Name == service {
+			if s.inForce.Provisional { // it says nothing of the server
+				return 0, s.inForce.Safe
+			}
 			return s.inForce.Limit, s.inForce.Safe
 		}
 	}
@@ -212,7 +219,7 @@ func (s *steered) inherit(sample *adapt.Sample) {
 	switch {
 	case s.inherited == nil:
 	case (knowsNothing || seesNothing) && sample.At < s.began+inheritFor:
-		s.decision.Limit, s.decision.Safe = s.inherited.Limit, s.inherited.Safe
+		s.decision.Limit, s.decision.Safe, s.decision.Provisional = s.inherited.Limit, s.inherited.Safe, false
 	default:
 		s.inherited = nil
 	}

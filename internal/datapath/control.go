@@ -18,11 +18,14 @@ import (
 // Control is what has been decided for a service, by what was seen of its server. It counts
 // where the policy's limit adapts, but for Level and Keep, which count everywhere.
 type Control struct {
-	Limit int           // requests in service at once; 0: unlimited
-	Safe  int           // the same from Grace on, if nothing newer has come by then
-	Grace time.Duration // for how long this holds
-	Level policy.When   // of overload: rules that ask for it or less are enforced
-	Keep  []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
+	Limit int // requests in service at once; 0: unlimited
+	// Provisional says that nothing is known of the server yet: the limit counts only while it is reached or
+	// somebody waits, and before that what is no request passes, too.
+	Provisional bool
+	Safe        int           // the same from Grace on, if nothing newer has come by then
+	Grace       time.Duration // for how long this holds
+	Level       policy.When   // of overload: rules that ask for it or less are enforced
+	Keep        []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
 	// Strangers is by how much less than 1 the same is of sources whose class only their requests tell.
 	// Where no request rule gives one they are of the default class.
 	Strangers float64
@@ -106,6 +109,9 @@ func newControl(c Control, at uint64, t *policy.Tables, service int) narthexCont
 	to.Strangers = to.Keep[t.Default]
 	if t.Services[service].Room.Ruled {
 		to.Strangers = uint32((1 - min(max(c.Strangers, 0), 1)) * keepAll)
+	}
+	if c.Provisional {
+		to.Provisional = 1
 	}
 	if to.Strangers < keepAll || slices.ContainsFunc(c.Keep, func(share float64) bool { return share < 1 }) {
 		to.Sheds = 1

@@ -112,15 +112,15 @@ type narthexClient struct {
 }
 
 type narthexControl struct {
-	_         structs.HostLayout
-	Until     uint64
-	Limit     uint32
-	Safe      uint32
-	Level     uint32
-	Sheds     uint32
-	Keep      [16]uint32
-	Strangers uint32
-	Pad       uint32
+	_           structs.HostLayout
+	Until       uint64
+	Limit       uint32
+	Safe        uint32
+	Level       uint32
+	Sheds       uint32
+	Keep        [16]uint32
+	Strangers   uint32
+	Provisional uint32
 }
 
 type narthexCounts struct {
@@ -1239,6 +1239,7 @@ type narthexWork struct {
 		Answer   uint32
 		Window   uint32
 		Crowded  uint32
+		Queued   uint32
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
@@ -1251,6 +1252,7 @@ type narthexWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
+	_        [4]byte
 	Began    narthexHttpHead
 	Keep     uint32
 	Kept     uint32

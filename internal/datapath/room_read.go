@@ -13,9 +13,10 @@ import (
 // RoomReading is one reading of a waiting room by who steers it.
 type RoomReading struct {
 	Room
-	Limit int         // requests in service at once that the control allows now; 0: unlimited
-	Safe  int         // the same from when nobody steers any more
-	Level policy.When // of overload, if the control holds
+	Limit       int         // requests in service at once that the control allows now; 0: unlimited
+	Provisional bool        // nothing was known of the server when it was set
+	Safe        int         // the same from when nobody steers any more
+	Level       policy.When // of overload, if the control holds
 }
 
 // roomBuffers are for reading rooms, which are large.
@@ -45,7 +46,7 @@ func (in *Instance) ReadRoom(service int, into *RoomReading) error {
 			return err
 		}
 		into.add(&one.Room)
-		into.Limit, into.Safe, into.Level = one.Limit, one.Safe, one.Level
+		into.Limit, into.Provisional, into.Safe, into.Level = one.Limit, one.Provisional, one.Safe, one.Level
 	}
 	return nil
 }
@@ -62,6 +63,7 @@ func (in *Instance) readRoom(t *policy.Tables, slot string, r *narthexRoom, at u
 	into.Limit, into.Safe = int(r.Control.Safe), int(r.Control.Safe)
 	if int64(r.Control.Until-at) > 0 {
 		into.Limit, into.Level = int(r.Control.Limit), policy.When(r.Control.Level)
+		into.Provisional = r.Control.Provisional != 0
 	}
 	return nil
 }

@@ -88,6 +88,64 @@ func TestGateSteerLenient(t *testing.T) {
 	next.replies(ok, ends)
 }
 
+// A limit of a server of which nothing is known counts from when it is reached: until then what is no request passes,
+// and so it does again when nobody waits any more.
+func TestGateSteerProvisional(t *testing.T) {
+	g := newGate(t)
+	r := g.room(t, "concurrency: auto")
+	r.steer(t, datapath.Control{Limit: 2, Provisional: true})
+	odd := r.client(t)
+	odd.passes(lab.Segment{Seq: odd.Next, Ack: odd.Ack, ACK: true}, nothing)
+	odd.passes(odd.says("SSH-2.0-x\r\n"), passesFor("unknown_flow"))
+	first, second, third := r.client(t), r.client(t), r.client(t)
+	first.asks(get, serves.and(known))
+	second.asks(get, serves.and(known))
+	bare := r.client(t)
+	bare.drops(lab.Segment{Seq: bare.Next, Ack: bare.Ack, ACK: true}, dropsFor("handshake"))
+	third.drops(third.says(get), waits.and(known))
+	r.kick(t, nothing).is(t, tcxDrop, nil)
+	first.replies(ok, ends)
+	bare.drops(lab.Segment{Seq: bare.Next, Ack: bare.Ack, ACK: true}, dropsFor("handshake")) // somebody waits still
+	third.released(third.frame(third.says(get)))
+	second.replies(ok, ends)
+	bare.passes(lab.Segment{Seq: bare.Next, Ack: bare.Ack, ACK: true}, nothing)
+	third.replies(ok, ends)
+}
+
+// While nothing is known of the server, connections on which nobody has asked for anything do not fill its accept queue.
+func TestGateSteerProvisionalQueue(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: auto")
+		r.steer(t, datapath.Control{Limit: 100, Provisional: true})
+		bare := func(c *client) lab.Segment { return lab.Segment{Seq: c.Next, Ack: c.Ack, ACK: true} }
+		var queued []*client
+		for range 8 {
+			c := r.clientAt(t, base)
+			c.passes(bare(c), nothing)
+			nettest.Check(t, c.SendFrame(c.frame(bare(c)))) // nobody accepts it
+			queued = append(queued, c)
+		}
+		c := r.clientAt(t, base)
+		for end := time.Now().Add(patience); r.run(t, r.in, c.frame(bare(c)), 0).verdict != tcxDrop; { // the stack may take a while
+			if time.Now().After(end) {
+				t.Fatal("another connection is opened while eight wait to be accepted")
+			}
+		}
+		c.drops(bare(c), dropsFor("handshake"))
+		closes := bare(c)
+		closes.FIN = true
+		c.send(closes, nothing).is(t, tcxNext, c.frame(closes))
+		c.send(c.says(get), serves.and(known)).is(t, tcxNext, c.frame(c.says(get)))
+		for _, c := range queued {
+			c.accept()
+		}
+		c = r.clientAt(t, base)
+		c.passes(bare(c), nothing)
+		r.steer(t, datapath.Control{})
+	}
+}
+
 // What is steered does not touch a limit that the policy has.
 func TestGateSteerFixed(t *testing.T) {
 	g := newGate(t)

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "15ef8d31e5826c901fb3f80b029161c9"
+const compiled = "61f609b299e77cf9a2e35f61d5547a50"

@@ -149,14 +149,23 @@ __noinline int on_early_ack(struct __sk_buff *skb, struct work *w, struct flow *
   return is_request && note_moves(&sc) ? TCX_NEXT : drop(REASON_HANDSHAKE);
 }
 
+/* Whether a client that has not asked for anything may have its connection. While nothing is known of the
+ * server only as long as it takes what is there: else such connections are all that it has to accept. */
+static __always_inline bool may_open(const struct scene *sc, const struct endpoint *sock) {
+  return sc->config->shadow || !sc->room->control.provisional || !sock->queued ||
+         sc->w->s.flags & (TCP_FIN | TCP_RST);
+}
+
 /* A segment for a connection that the server does not know of. */
 static __always_inline int on_half_open(struct __sk_buff *skb, struct scene *sc, const struct endpoint *sock,
                                         bool cookie) {
   struct work *w = sc->w;
   const struct segment *s = &w->s;
   bool begins = s->length || (w->flow.protocol == PROTOCOL_TCP && !(s->flags & (TCP_FIN | TCP_RST)));
+  if (is_lenient(sc) && !begins)
+    return may_open(sc, sock) ? TCX_NEXT : drop(REASON_HANDSHAKE);
   if (is_lenient(sc))
-    return begins ? STEP_FIRST_REQUEST : TCX_NEXT;
+    return STEP_FIRST_REQUEST;
   if (s->flags & TCP_RST)
     return TCX_NEXT;
   /* Of a connection with a cookie no socket tells that it was ended. */

@@ -518,15 +518,15 @@ type BenchRoom struct {
 	Due            uint64
 	At             uint64
 	Control        struct {
-		_         structs.HostLayout
-		Until     uint64
-		Limit     uint32
-		Safe      uint32
-		Level     uint32
-		Sheds     uint32
-		Keep      [16]uint32
-		Strangers uint32
-		Pad       uint32
+		_           structs.HostLayout
+		Until       uint64
+		Limit       uint32
+		Safe        uint32
+		Level       uint32
+		Sheds       uint32
+		Keep        [16]uint32
+		Strangers   uint32
+		Provisional uint32
 	}
 	Entered [8][32]uint32
 	Class   [32]struct {
@@ -756,6 +756,7 @@ type BenchWork struct {
 		Answer   uint32
 		Window   uint32
 		Crowded  uint32
+		Queued   uint32
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
@@ -768,6 +769,7 @@ type BenchWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
+	_        [4]byte
 	Began    BenchHttpHead
 	Keep     uint32
 	Kept     uint32

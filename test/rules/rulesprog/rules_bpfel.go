@@ -379,15 +379,15 @@ type RulesRoom struct {
 	Due            uint64
 	At             uint64
 	Control        struct {
-		_         structs.HostLayout
-		Until     uint64
-		Limit     uint32
-		Safe      uint32
-		Level     uint32
-		Sheds     uint32
-		Keep      [16]uint32
-		Strangers uint32
-		Pad       uint32
+		_           structs.HostLayout
+		Until       uint64
+		Limit       uint32
+		Safe        uint32
+		Level       uint32
+		Sheds       uint32
+		Keep        [16]uint32
+		Strangers   uint32
+		Provisional uint32
 	}
 	Entered [8][32]uint32
 	Class   [32]struct {
@@ -590,6 +590,7 @@ type RulesWork struct {
 		Answer   uint32
 		Window   uint32
 		Crowded  uint32
+		Queued   uint32
 		Orphaned uint32
 		Silent   uint32
 		Written  uint32
@@ -602,6 +603,7 @@ type RulesWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
+	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
