@@ -84,6 +84,7 @@ func New(c Config) *Controller {
 	}
 	k := &Controller{config: c}
 	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
+	k.est.opened = coldFirst
 	k.est.burst = max(burst, c.Target.Seconds())
 	k.report.limit = k.First().Limit
 	return k

@@ -54,7 +54,7 @@ func TestIdle(t *testing.T) {
 			s.Served, s.Arrived, s.Entered = 1, 1, 1
 			s.Service.Add(100 * time.Microsecond)
 		}
-		want := Decision{Limit: 128, Provisional: true, Signal: SignalIdle, Target: waitLeast}
+		want := Decision{Limit: 32, Provisional: true, Signal: SignalIdle, Target: waitLeast}
 		if d := c.Step(s); !cmp.Equal(d, want) {
 			t.Fatalf("second %d: %s", i, cmp.Diff(want, d))
 		}

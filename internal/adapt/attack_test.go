@@ -105,7 +105,7 @@ func TestIdlersLookLikeAQueue(t *testing.T) {
 			w.run(0.1)
 			w.loop(idlers + 8)
 			w.open(gold, func() float64 { return 20 })
-			w.run(1 + float64(idlers)/300) // more than a server gets of which nothing is known are let in in steps
+			w.run(1 + float64(idlers)/200) // more than a server gets of which nothing is known are let in in steps
 			return w.measure(30)
 		}
 		free, p99 := run(nil)

@@ -17,8 +17,10 @@ const (
 	busySpan     = 2.0   // seconds over which it forgets how busy the processors were; it learns briefly
 	briefly      = 0.3   // seconds for which the estimator takes something as recent
 	highestLimit = 1 << 20
-	coldLimit    = 128.0 // the limit of a server of which nothing is known, at least
+	coldFirst    = 0.25  // of the limit of a server of which nothing is known, what it has in the first moment
+	coldLimit    = 128.0 // that limit, at least
 	coldCore     = 64.0  // the same, per core
+	blindFor     = 0.15  // seconds for which it is waited until it is seen what processors do
 	coldMore     = 2.0   // the same, in multiples of the most that was in service without a queue
 )
 
@@ -39,6 +41,7 @@ type estimator struct {
 	busy       float64 // cores busy, without the moments in which most were
 	peak       float64 // of requests in service, forgotten slowly
 	first      float64 // requests in service when it began to learn
+	opened     float64 // share of the limit of a server of which nothing is known, that it has by now
 	left       float64 // requests in service when an overload ended, forgotten slowly: so many are no queue
 	brief      brief
 	quick      float64                 // the shortest mean time in service of late, seconds; 0: not known
@@ -145,6 +148,9 @@ func (e *estimator) step(s *Sample) {
 	if e.seen == 0 && s.Waiting == 0 { // else more were kept out
 		e.first = float64(s.InService)
 	}
+	if e.opens(s) && (s.Cores > 0 || e.seen >= blindFor) {
+		e.opened = min(2*e.opened, 1)
+	}
 	e.seen += span
 	if s.Waiting == 0 {
 		e.long.forget(span, memory)
@@ -225,6 +231,18 @@ func (e *estimator) knee() float64 {
 	return max(x*e.residence.mean(), 1)
 }
 
+// knows tells whether there is a limit that comes from what is known of the server.
+func (e *estimator) knows() bool {
+	return e.seen >= learnFor && (e.knee() > 0 || e.cores == 0 && e.residence.count >= fewest)
+}
+
+// opens tells whether requests wait for a server of which nothing is known, and which may yet have more: neither are
+// its processors busy, nor does it leave most of what it has untaken.
+func (e *estimator) opens(s *Sample) bool {
+	busy := s.Cores > 0 && s.use() >= saturated*s.Cores
+	return !e.knows() && e.opened < 1 && s.Waiting > 0 && !busy && 2*s.Backlog <= s.InService
+}
+
 // headroom returns a limit that holds no request of a server that keeps up, yet does not let in
 // seconds of work when a flood begins, and whether it comes from what is known of the server.
 func (e *estimator) headroom() (limit int, known bool) {
@@ -246,7 +264,7 @@ func (e *estimator) headroom() (limit int, known bool) {
 // cold returns the limit of a server of which nothing is known: what came all at once in the first moment, and was let in,
 // can be taken back no more.
 func (e *estimator) cold() int {
-	n := max(coldLimit, coldCore*e.cores, coldMore*max(e.peak, e.first), e.cheap())
+	n := max(e.opened*max(coldLimit, coldCore*e.cores), coldMore*max(e.peak, e.first), e.cheap())
 	return int(min(math.Ceil(n), highestLimit))
 }
 

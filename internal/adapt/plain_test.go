@@ -46,6 +46,7 @@ func processes(n int, cpu, wait, cores float64) func() *server {
 var plains = []plain{
 	{"8 processes, 2 ms and 20 ms of waiting", processes(8, 0.002, 0.02, 1), 10, 0.022, []int{6, 7, 8, 9, 10, 12}, []int{16, 64, 200, 1000}, 0, false, 0.95, false, false},
 	{"8 processes, 5 ms", processes(8, 0.005, 0, 2), 10, 0.005, []int{1, 2, 3, 4, 8, 9}, []int{16, 64, 200}, 0, false, 0.95, false, false},
+	{"28 processes, 25 ms", processes(28, 0.025, 0, 1), 5, 0.025, []int{1, 2, 3}, []int{16, 64, 200}, 3, true, 0.95, false, false},
 	{"one thread, 1 ms", nodes(0.001, 1), 10, 0.001, []int{1, 2, 3, 4}, []int{16, 64, 200, 1000}, 0, false, 0.95, false, false},
 	{"one thread, every hundredth takes 20 ms, others 0.5", func() *server {
 		n := 0

@@ -63,6 +63,8 @@ func TestNotOverloaded(t *testing.T) {
 				w.controller, w.hideBusy, w.decided = c, tt.hide, decided
 				w.open(gold, func() float64 { return tt.rate / 10 })
 				w.open(bronze, func() float64 { return tt.rate * 9 / 10 })
+				w.run(0.5) // in which a server of which nothing is known has more from sample to sample
+				w.held = 0
 				goodput, _ = w.measure(30)
 				return w, goodput
 			}

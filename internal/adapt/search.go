@@ -14,6 +14,8 @@ const (
 	drainedFor   = 0.15  // seconds in which the server shows what it does when it has drained
 	drainedLeast = 0.5   // of what it did before, below which it has drained too far
 	drainFrom    = 32.0  // requests in service per core from which on a server is drained
+	slowFrom     = 4.0   // the same, where what is in service takes as long as slowWork
+	slowWork     = 0.25  // seconds
 	lossFar      = 0.1   // the same, of one far lower, at first
 	lossMost     = 0.04  // the same, of all lower limits together: busy processors may do less with each request
 	regain       = 0.015 // share of throughput that a higher limit has to bring where that was lost
@@ -107,13 +109,16 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 	}
 	n := float64(s.InService)
 	knee := e.knee()
+	// Busy processors may need far fewer than are in service. Where these take long, that shows sooner when they drain
+	// than by trials, and who comes waits for them anyway.
+	slow := s.Cores > 0 && s.use() >= busyFully*s.Cores && n > slowFrom*s.Cores && n > slowWork*q.rate
 	switch {
 	case paging(s):
 		f.paged = n
 		f.base, f.signal = min(n/2, max(knee, s.Cores)), SignalMemory
 	case probing:
 		f.base, f.far = n, false
-	case q.taken() > 0 && q.taken()+1 < n:
+	case q.taken() > 0 && q.taken()+1 < n && !slow:
 		f.base, f.signal = q.taken()+1, SignalTaken
 	case s.Cores > 0 && knee > 0 && (s.use() >= busyAbout*s.Cores || flooded(s, e)):
 		f.base = knee
@@ -127,7 +132,7 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 	case s.Cores > 0 && s.use() >= busyHardly*s.Cores:
 		// What is in service drains, if it is much, and shows with how much of it they are still busy.
 		f.base, f.signal, f.far = n, SignalCPU, false
-		if n > drainFrom*s.Cores {
+		if slow || n > drainFrom*s.Cores {
 			f.base, f.draining = s.Cores, n
 		}
 	case e.queues(s, inflation):
@@ -278,6 +283,7 @@ func (f *search) drain(s *Sample) bool {
 	switch {
 	case s.use() < busyHardly*s.Cores:
 		f.base = max(f.base, math.Ceil(f.draining))
+		f.settle = min(0.5, s.Service.Sum.Seconds()/max(float64(s.Served), 1)) // until they are as many again
 	case float64(s.InService) > f.base:
 		f.draining = float64(s.InService)
 		return false

@@ -49,7 +49,7 @@ classes: [{name: gold, priority: 1}, {name: bronze, priority: 2}]
 		{event("set", datapath.EventReject, "rule"), nil},
 		{event("set", datapath.EventRelease, ""), nil},
 		{event("", datapath.EventDrop, "rule"), nil},
-		{event("web", datapath.EventHold, ""), &api.EventSignal{Limit: 128, SetBy: "idle"}},
+		{event("web", datapath.EventHold, ""), &api.EventSignal{Limit: 32, SetBy: "idle"}},
 	} {
 		if diff := cmp.Diff(tt.want, b.signalOf(tt.e)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", tt.e, diff)

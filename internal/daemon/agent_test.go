@@ -162,7 +162,7 @@ func TestAgentLimitsAFlood(t *testing.T) {
 	if len(changes) == 0 || changes[0].By != byAgent || changes[0].Reason == "" || changes[0].At.IsZero() {
 		t.Errorf("changes %+v", changes)
 	}
-	if log := b.log.String(); !strings.Contains(log, `msg="limit of a service" service=web old=128`) || !strings.Contains(log, "by=agent") {
+	if log := b.log.String(); !strings.Contains(log, `msg="limit of a service" service=web old=32`) || !strings.Contains(log, "by=agent") {
 		t.Errorf("log:\n%s", log)
 	}
 	*b.rooms[0] = datapath.RoomReading{Room: datapath.Room{Classes: b.rooms[0].Classes}, Limit: c.Limit}
