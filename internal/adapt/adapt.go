@@ -77,17 +77,24 @@ type Controller struct {
 }
 
 // New returns a Controller that has seen nothing yet.
-func New(c Config) *Controller {
-	c.Floor = max(c.Floor, 1)
-	if c.Ceiling > 0 {
-		c.Ceiling = max(c.Ceiling, c.Floor)
+func New(config Config) *Controller {
+	c := &Controller{}
+	c.est.opened = coldFirst
+	c.Configure(config)
+	c.report.limit = c.First().Limit
+	return c
+}
+
+// Configure changes what bounds decisions from the next Step on. What was learned stays.
+func (c *Controller) Configure(config Config) {
+	config.Floor = max(config.Floor, 1)
+	if config.Ceiling > 0 {
+		config.Ceiling = max(config.Ceiling, config.Floor)
 	}
-	k := &Controller{config: c}
-	k.inside.most, k.inside.alike = c.Target.Seconds(), c.Alike
-	k.est.opened = coldFirst
-	k.est.burst = max(burst, c.Target.Seconds())
-	k.report.limit = k.First().Limit
-	return k
+	c.config = config
+	c.inside.most, c.inside.alike = config.Target.Seconds(), config.Alike
+	c.est.burst = max(burst, config.Target.Seconds())
+	c.search.within(config)
 }
 
 // First returns what is to be in force until the first Step.

@@ -165,6 +165,18 @@ func (f *search) begin(s *Sample, e *estimator, q *inside, c Config, probing boo
 	}
 }
 
+// within keeps the base between other bounds, and begins anew there.
+func (f *search) within(c Config) {
+	base := max(f.base, float64(c.Floor))
+	if c.Ceiling > 0 {
+		base = min(base, float64(c.Ceiling))
+	}
+	if f.base > 0 && base != f.base {
+		f.base = base
+		f.forget()
+	}
+}
+
 // forget begins the search anew at its base.
 func (f *search) forget() {
 	f.trial, f.ref, f.recent, f.acc = 0, tally{}, tally{}, tally{}

@@ -241,18 +241,44 @@ func TestAgentGivesWay(t *testing.T) {
 	if b.services[0].control != control {
 		t.Error("a reload that changes nothing of a service forgets what was learned of it")
 	}
-	b.services[0].inForce.Limit = 8
-	b.enforce(strings.Replace(autoService, `"*:80"`, `"*:80", concurrency: {max: 9}`, 1))
-	if b.services[0].control == control {
-		t.Error("other bounds have no effect")
+	b.enforce(strings.Replace(autoService, `"*:80"`, `"*:80", concurrency: {max: 5}`, 1))
+	if b.services[0].control != control {
+		t.Error("other bounds forget what was learned of a service")
 	}
-	b.beat()
-	if c := b.last(0); c.Limit != 8 {
-		t.Errorf("with other bounds it begins with %+v, want the limit of 8 that was in force", c)
+	b.pass(time.Second, nil)
+	if c := b.last(0); c.Limit != 5 || c.Safe != 5 {
+		t.Errorf("with other bounds the control is %+v, want a limit of 5", c)
+	}
+	b.enforce(strings.Replace(autoService, `"*:80"`, `"*:80", protocol: tcp, concurrency: auto`, 1))
+	if b.services[0].control == control {
+		t.Error("what was learned of requests is taken for what holds for connections")
 	}
 	b.enforce(strings.Replace(fixed, "7", "unlimited", 1))
 	if len(b.services) > 0 {
 		t.Errorf("steers %+v", b.services)
+	}
+}
+
+// TestAgentGoesOn keeps what it knows of a service in overload when a rule is added that asks for that, as somebody does
+// in the middle of an incident.
+func TestAgentGoesOn(t *testing.T) {
+	b := newBench(t)
+	one := `services: [{name: web, listen: "*:80"}]` + "\nclasses: [{name: bronze, priority: 2}]\n"
+	b.enforce(one)
+	b.machine.Idle = make([]time.Duration, 2)
+	b.services[0].place = &whereabouts{Place: &host.Place{CPUs: []int{0, 1}}}
+	b.rooms[0].Classes = make([]datapath.RoomClass, 2) // beside those of no class
+	b.pass(10*time.Second, b.flood(0, 100))
+	before := b.last(0)
+	if before.Limit < 1 || before.Limit > 50 || before.Level == policy.WhenAlways {
+		t.Fatalf("under a flood the control is %+v", before)
+	}
+	b.enforce(one + "connections: [{name: crawler, from: 10.0.0.0/24, action: drop, when: overload}]\n")
+	b.pass(time.Second, b.flood(0, 100))
+	for _, c := range b.steered[len(b.steered)-10:] {
+		if c.Limit < 1 || c.Limit > 2*before.Limit || c.Level == policy.WhenAlways {
+			t.Fatalf("after another policy the control is %+v, before %+v", c, before)
+		}
 	}
 }
 

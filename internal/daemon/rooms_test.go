@@ -102,6 +102,7 @@ func TestStatusOfWaitingRooms(t *testing.T) {
 	m.kernel.SetRooms(busyRoom(), datapath.Room{InService: 1}, datapath.Room{}, datapath.Room{InService: 2, Waiting: 1})
 	m.kernel.SetPool(datapath.PoolUse{Slots: 64, FreeSlots: 3, SlotSize: 8192, Flows: 128, UsedFlows: 101})
 	r := m.start(m.config(m.write("p.yaml", roomPolicy)))
+	eventually(t, "the third service is steered", func() bool { return r.status().Services[2].Limit != "unlimited (auto)" })
 	got := r.status()
 	r.end()
 	none := api.Durations{Buckets: []api.Bucket{}}

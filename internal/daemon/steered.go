@@ -45,7 +45,7 @@ type steered struct {
 func (s *steered) unfollowed() bool { return !s.table.Room.Followed }
 
 // follow begins to steer what a policy asks for. It is called while the data path is between
-// this policy and the one before, nil for none. A service whose bounds are as they were goes on.
+// this policy and the one before, nil for none. What is known of a service stays.
 func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,8 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 		if old >= 0 && was[old].goesOnAs(s) {
 			o := was[old]
 			s.paces.goOn(o.paces)
-			o.paces = s.paces
+			o.paces, o.config = s.paces, s.config
+			o.control.Configure(s.config)
 			o.index, o.table, o.steeredAt, o.next = i, s.table, 0, 0
 			o.sampled = 0 // the classes may be others
 			a.services = append(a.services, o)
@@ -153,7 +154,7 @@ func asksForOverload(t *policy.Tables) bool {
 // goesOnAs reports whether what was learned of a service holds for its next form. Its counters
 // are those of a room, which is the service's by its name.
 func (s *steered) goesOnAs(next *steered) bool {
-	return s.config == next.config && s.adaptive == next.adaptive &&
+	return s.adaptive == next.adaptive && s.config.Unlimited == next.config.Unlimited &&
 		s.table.Room.Protocol == next.table.Room.Protocol && s.table.Room.Ends == next.table.Room.Ends
 }
 
