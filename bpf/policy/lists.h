@@ -177,7 +177,7 @@ __noinline __u64 find_lists(const struct packet *p, __u32 number) {
 __noinline int count_lists(__u64 in, __u32 table) {
   __u32 which = table - 1;
   struct list_counts *c = bpf_map_lookup_elem(&list_matches, &which);
-  for (int i = 0; c && i < MAX_LISTS; i++)
-    c->matched[i] += in >> i & 1;
+  for (int i = 0; c && i < MAX_LISTS && in; i++, in >>= 1)
+    c->matched[i] += in & 1;
   return 0;
 }

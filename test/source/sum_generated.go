@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "61f609b299e77cf9a2e35f61d5547a50"
+const compiled = "3895e0e63afe64d02c8e86c522a123e5"
