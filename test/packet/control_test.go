@@ -137,6 +137,10 @@ func TestGateSteerProvisionalQueue(t *testing.T) {
 		closes.FIN = true
 		c.send(closes, nothing).is(t, tcxNext, c.frame(closes))
 		c.send(c.says(get), serves.and(known)).is(t, tcxNext, c.frame(c.says(get)))
+		r.steer(t, datapath.Control{Limit: 100, Provisional: true, Grace: time.Nanosecond}) // nobody steers any more
+		c = r.clientAt(t, base)
+		c.passes(bare(c), nothing)
+		r.steer(t, datapath.Control{Limit: 100, Provisional: true})
 		for _, c := range queued {
 			c.accept()
 		}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "3895e0e63afe64d02c8e86c522a123e5"
+const compiled = "efd8dfd2f9237fbfcb421e9f24b757da"
