@@ -246,17 +246,15 @@ func (e *estimator) opens(s *Sample) bool {
 // headroom returns a limit that holds no request of a server that keeps up, yet does not let in
 // seconds of work when a flood begins, and whether it comes from what is known of the server.
 func (e *estimator) headroom() (limit int, known bool) {
-	n := e.knee()
-	switch {
-	case e.seen < learnFor:
+	if !e.knows() {
 		return e.cold(), false
-	case n > 0:
+	}
+	n := e.knee()
+	if n > 0 {
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
 		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+e.burst*e.capacity(), n+e.cheap(), slack*max(e.peak, e.left))
-	case e.cores == 0 && e.residence.count >= fewest:
+	} else { // processors are not seen
 		n = max(8*e.peak, 64)
-	default:
-		return e.cold(), false
 	}
 	return int(min(math.Ceil(n), highestLimit)), true
 }
