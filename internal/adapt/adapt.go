@@ -161,6 +161,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	}
 	c.bound.step(s, &c.est, &c.inside, &c.search)
 	if !c.bound.active {
+		c.est.open(s, &c.inside)
 		c.est.step(s)
 		if was {
 			c.est.left = s.MeanInService

@@ -148,9 +148,6 @@ func (e *estimator) step(s *Sample) {
 	if e.seen == 0 && s.Waiting == 0 { // else more were kept out
 		e.first = float64(s.InService)
 	}
-	if e.opens(s) && (s.Cores > 0 || e.seen >= blindFor) {
-		e.opened = min(2*e.opened, 1)
-	}
 	e.seen += span
 	if s.Waiting == 0 {
 		e.long.forget(span, memory)
@@ -236,11 +233,19 @@ func (e *estimator) knows() bool {
 	return e.seen >= learnFor && (e.knee() > 0 || e.cores == 0 && e.residence.count >= fewest)
 }
 
-// opens tells whether requests wait for a server of which nothing is known, and which may yet have more: neither are
-// its processors busy, nor does it leave most of what it has untaken.
-func (e *estimator) opens(s *Sample) bool {
+// opens tells whether requests wait, or have waited, for a server of which nothing is known, and which may yet have
+// more: neither are its processors busy, nor does it leave some of what it has untaken.
+func (e *estimator) opens(s *Sample, q *inside) bool {
 	busy := s.Cores > 0 && s.use() >= saturated*s.Cores
-	return !e.knows() && e.opened < 1 && s.Waiting > 0 && !busy && 2*s.Backlog <= s.InService
+	waited := s.Waiting > 0 || s.Held > 0
+	return !e.knows() && e.opened < 1 && waited && !busy && q.taken() == 0
+}
+
+// open lets a server have more of which nothing is known.
+func (e *estimator) open(s *Sample, q *inside) {
+	if e.opens(s, q) && (s.Cores > 0 || e.seen >= blindFor) {
+		e.opened = min(2*e.opened, 1)
+	}
 }
 
 // headroom returns a limit that holds no request of a server that keeps up, yet does not let in
