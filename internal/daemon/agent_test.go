@@ -245,7 +245,7 @@ func TestAgentGivesWay(t *testing.T) {
 	if b.services[0].control != control {
 		t.Error("other bounds forget what was learned of a service")
 	}
-	b.pass(time.Second, nil)
+	b.beat()
 	if c := b.last(0); c.Limit != 5 || c.Safe != 5 {
 		t.Errorf("with other bounds the control is %+v, want a limit of 5", c)
 	}

@@ -66,6 +66,7 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 			s.paces.goOn(o.paces)
 			o.paces, o.config = s.paces, s.config
 			o.control.Configure(s.config)
+			o.decision.Limit = o.within(o.decision.Limit) // until the next sample
 			o.index, o.table, o.steeredAt, o.next = i, s.table, 0, 0
 			o.sampled = 0 // the classes may be others
 			a.services = append(a.services, o)
