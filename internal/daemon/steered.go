@@ -167,9 +167,6 @@ func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted
 			a.report("read the limit in force", err)
 			return
 		}
-		if inherited.Provisional {
-			inherited.Limit = 0
-		}
 	}
 	if before != nil {
 		at := slices.IndexFunc(before.Services, func(o policy.ServiceTable) bool { return o.Name == s.table.Name })
@@ -177,27 +174,25 @@ func (a *agent) begin(s *steered, was []*steered, before *policy.Tables, adopted
 			inherited.Limit = before.Services[at].Room.Limit
 			inherited.Safe = inherited.Limit
 		} else if at >= 0 {
-			inherited.Limit, inherited.Safe = limitOf(was, s.table.Name)
+			c := lastOf(was, s.table.Name)
+			inherited.Limit, inherited.Safe, inherited.Provisional = c.Limit, c.Safe, c.Provisional
 		}
 	}
-	if inherited.Limit > 0 && s.adaptive {
+	if inherited.Limit > 0 && !inherited.Provisional && s.adaptive { // a provisional one says nothing of the server
 		s.inherited = inherited
 		s.inherited.Limit, s.inherited.Safe = s.within(inherited.Limit), s.within(inherited.Safe)
 		s.decision.Limit, s.decision.Safe, s.decision.Provisional = s.inherited.Limit, s.inherited.Safe, false
 	}
 }
 
-// limitOf returns the limits that were put in force last.
-func limitOf(was []*steered, service string) (limit, safe int) {
+// lastOf returns the control of a service that was put in force last.
+func lastOf(was []*steered, service string) datapath.Control {
 	for _, s := range was {
 		if s.table.Name == service {
-			if s.inForce.Provisional { // it says nothing of the server
-				return 0, s.inForce.Safe
-			}
-			return s.inForce.Limit, s.inForce.Safe
+			return s.inForce
 		}
 	}
-	return 0, 0
+	return datapath.Control{}
 }
 
 // within brings a limit between the bounds of the service.
