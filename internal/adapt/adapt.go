@@ -104,7 +104,6 @@ func (c *Controller) First() Decision {
 		d.Limit = c.est.cold()
 	}
 	c.clamp(&d)
-	d.Provisional = d.Signal == SignalIdle && d.Limit > 0
 	d.Signal, d.Safe = SignalIdle, c.config.Ceiling
 	return d
 }
@@ -129,7 +128,7 @@ func (c *Controller) Step(s Sample) Decision {
 	d.Keep = c.keep.step(&s, c.config.QueueSize)
 	d.Strangers = c.keep.strangers
 	lasting := d.Limit
-	if d.Provisional = d.Signal == SignalIdle && d.Limit > 0; d.Provisional {
+	if d.Provisional {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
@@ -183,7 +182,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	return c.search.limit(), c.search.signal
 }
 
-// clamp keeps a limit between floor and ceiling.
+// clamp keeps a limit between floor and ceiling, and says whether it is provisional.
 func (c *Controller) clamp(d *Decision) {
 	if floor := c.config.Floor; d.Limit > 0 && d.Limit <= floor {
 		if d.Limit = floor; floor > 1 && c.bound.active {
@@ -193,4 +192,5 @@ func (c *Controller) clamp(d *Decision) {
 	if top := c.config.Ceiling; top > 0 && (d.Limit == 0 || d.Limit >= top) {
 		d.Limit, d.Signal = top, SignalCeiling
 	}
+	d.Provisional = d.Signal == SignalIdle && d.Limit > 0
 }

@@ -42,7 +42,7 @@ func (b *binding) step(s *Sample, e *estimator, q *inside, f *search) {
 		return
 	}
 	switch {
-	case s.Waiting > 0 && used(s) && !q.pointless(s) && float64(s.Limit) >= e.cheap() && !e.opens(s, q):
+	case s.Waiting > 0 && used(s) && !q.pointless(s) && float64(s.Limit) >= e.unheld() && !e.opens(s, q):
 		b.run++
 		if flooded(s, e) {
 			b.run += 2

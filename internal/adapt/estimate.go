@@ -257,7 +257,7 @@ func (e *estimator) headroom() (limit int, known bool) {
 	n := e.knee()
 	if n > 0 {
 		u := min(max(e.busy/e.cores, 0.1), 0.9)
-		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+e.burst*e.capacity(), n+e.cheap(), slack*max(e.peak, e.left))
+		n = max(slack*n, n+math.Log(rarely)/math.Log(u), n+e.burst*e.capacity(), n+e.unheld(), slack*max(e.peak, e.left))
 	} else { // processors are not seen
 		n = max(8*e.peak, 64)
 	}
@@ -267,15 +267,15 @@ func (e *estimator) headroom() (limit int, known bool) {
 // cold returns the limit of a server of which nothing is known: what came all at once in the first moment, and was let in,
 // can be taken back no more.
 func (e *estimator) cold() int {
-	n := max(e.opened*max(coldLimit, coldCore*e.cores), coldMore*max(e.peak, e.first), e.cheap())
+	n := max(e.opened*max(coldLimit, coldCore*e.cores), coldMore*max(e.peak, e.first), e.unheld())
 	return int(min(math.Ceil(n), highestLimit))
 }
 
-// cheap returns how many may queue where answers are, for so many were there of late that to hold requests would cost more;
-// else 0. That an answer would take little of a processor is no proof: it may take something else.
-func (e *estimator) cheap() float64 {
+// unheld returns how many may queue inside where answers are cheap, of which so many were there of late that holding
+// requests would cost more; else 0. That one takes little of a processor is no proof: it may take something else.
+func (e *estimator) unheld() float64 {
 	x := e.brief.rate()
-	if heldCost*x <= heldShare*max(e.cores, 1) {
+	if !holdingCosts(x, max(e.cores, 1)) {
 		return 0
 	}
 	return cheapQueue * x

@@ -89,5 +89,8 @@ func (q *inside) pointless(s *Sample) bool { return q.alike && q.most == 0 && ch
 // cheap tells whether processors that are busy with so many requests per second would do clearly less
 // if they had to hold them.
 func cheap(s *Sample, rate float64) bool {
-	return s.Cores > 0 && s.use() >= quietest*s.Cores && heldCost*rate > heldShare*s.Cores
+	return s.Cores > 0 && s.use() >= quietest*s.Cores && holdingCosts(rate, s.Cores)
 }
+
+// holdingCosts tells whether to hold so many requests per second would take more of so many processors than it may.
+func holdingCosts(rate, cores float64) bool { return heldCost*rate > heldShare*cores }
