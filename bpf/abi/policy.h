@@ -32,7 +32,8 @@ struct header {
   __u32 longest_wait; /* ms: of requests to any service that holds some */
   __u32 answers;      /* cell of the first struct refusal; they are in rows of `kinds` */
   __u32 answer_count;
-  __u32 kinds; /* of services, by what they say to who is refused */
+  __u32 kinds;  /* of services, by what they say to who is refused */
+  __u32 labels; /* cell of what classes are called in answers, by rank: FNV-1a of their names */
 };
 
 /* One step of a look-up in a multibit trie; internal/policy builds it and says how it is
@@ -236,12 +237,21 @@ enum protocol {
   PROTOCOL_LEN
 };
 
+/* How an application may say of what class the next requests are. */
+enum label_way {
+  LABELS_HEADER = 1, /* of the connection and its client, by Narthex-Class in an answer */
+  LABELS_SOCKET = 2  /* of the connection, by SO_MARK or SO_PRIORITY */
+};
+
 /* By what the members of a pool come first. */
 enum pool_order {
   BETWEEN_NONE = 0,    /* it is no pool, but a service */
   BETWEEN_CLASSES = 1, /* they are one queue */
   BETWEEN_SHARES = 2,  /* each has its share of the places */
 };
+
+/* Priorities of sockets, a power of two. */
+#define SOCKET_PRIORITIES 8
 
 /* What a service's waiting room goes by, or the room of a pool, which holds nothing but counts what its
  * members have. It takes eight cells. */
@@ -277,7 +287,10 @@ struct room_config {
   __u16 member[MAX_MEMBERS]; /* of a pool: slot + 1 of the rooms in it; 0 behind the last */
   __u32 requests;            /* of a connection; 0: as many as it likes */
   __u8 brief;                /* 1: flows may be kept in short form: nothing but who is in service matters */
-  __u8 spare[51];            /* 0 */
+  __u8 labels;               /* a set of enum label_way */
+  __u8 of_priority[SOCKET_PRIORITIES]; /* rank + 1 of the only class whose sockets have that SO_PRIORITY; 0:
+                                          none */
+  __u8 spare[42];                      /* 0 */
 };
 
 #define ROOM_CELLS 8

@@ -56,8 +56,9 @@ enum reason {
   REASON_REQUESTS = 42, /* dropped: connection ended, for it has had as many requests as the policy allows */
   REASON_AT_ONCE = 43,  /* dropped: end of a handshake, where a rule allows no more connections at once */
   REASON_NO_PROGRAM =
-      44,             /* the next program was missing: a segment passed undecided, or what was due waits */
-  REASON_NO_JA4 = 45, /* passed: a ClientHello without a fingerprint, where request rules ask for it */
+      44,               /* the next program was missing: a segment passed undecided, or what was due waits */
+  REASON_NO_JA4 = 45,   /* passed: a ClientHello without a fingerprint, where request rules ask for it */
+  REASON_NO_CLASS = 46, /* passed: an answer that is labelled with a class that the policy does not have */
   REASON_LEN
 };
 

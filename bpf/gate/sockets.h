@@ -316,7 +316,7 @@ static __always_inline void read_setting(struct socket_setting *to, const struct
   const struct rule *rule = find_rule(&im, service, c, p, listed_in(h, p));
   if (!c || (rule && rule->action == ACTION_PASS))
     return;
-  __u32 rank = rank_of(c, rule);
+  __u32 rank = source_rank(c, rule, p);
   to->priority = c->rank[rank].socket_priority;
   to->mark = socket_mark(c, rank);
 }
@@ -357,6 +357,8 @@ static __always_inline void sock_established(struct bpf_sock_ops *ops, const str
   struct flow *f = bpf_map_lookup_elem(&flows, key);
   const struct brief_flow *b = f ? NULL : brief_of(key);
   if (f) {
+    f->seen_priority = f->socket_priority;
+    f->seen_mark = f->mark;
     set = (struct socket_setting){.priority = f->socket_priority, .mark = f->mark};
     count_connection(p, f->room);
   } else if (b) {

@@ -137,7 +137,7 @@ struct work {
   __u32 next;       /* flow.next as it was seen */
   __u16 flags;      /* flow.flags as they were seen */
   __u8 named;       /* 1: `from` is who a trusted proxy says, and not one itself; with proxied */
-  __u8 pad2;        /* 0 */
+  __u8 labelled;    /* rank + 1 of the class that the next requests are of; 0: as before. In on_answer() */
   struct packet
       from;  /* who sends the request: the packet's source, or who a proxy says; from read_rules() on */
   int step;  /* where the run goes on in another program: a step, or the verdict; from go_on() on */

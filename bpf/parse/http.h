@@ -7,6 +7,7 @@
  * It goes by one rule: what two readers could frame differently is not followed. */
 #pragma once
 #include "abi/types.h"
+#include "parse/label.h"
 
 #define HTTP_CHUNK 512
 #define HTTP_MAX_LENGTH (1U << 30) /* of a body, or a chunk of one */
@@ -32,10 +33,11 @@ struct http_head {
   __u8 word;     /* enum http_word_id, what is being compared */
   __u8 at;       /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
   __u8 set;      /* enum http_set: words that are looked for */
-  __u8 pad;      /* 0 */
+  __u8 labels;   /* 1: Narthex-Class is read; of an answer */
   __u16 seen;    /* enum http_seen */
   __u32 size;    /* bytes of the head, as far as they were read */
   __u32 read_at; /* 2^20 ns: when it was; the gate's, in chunks alone */
+  struct label label; /* what that says, once the head has ended; class 0: it is not there */
 };
 
 enum http_flag {
@@ -74,6 +76,7 @@ enum http_place {
   HTTP_AT_SPACE,     /* behind them, or the coding */
   HTTP_AT_EOL,       /* where a line must end */
   HTTP_AT_LF,        /* after its CR */
+  HTTP_AT_LABEL,     /* in the value of Narthex-Class */
   HTTP_AT_END,       /* behind the head, or the trailer section, which is read like one */
   HTTP_AT_LOST,
 
@@ -120,6 +123,7 @@ enum http_word_id {
   HTTP_WORD_UPGRADE,
   HTTP_WORD_EXPECT,
   HTTP_WORD_HOST,
+  HTTP_WORD_LABEL,
   HTTP_WORD_CLOSE,
   HTTP_WORD_KEEP_ALIVE,
   HTTP_WORD_SWITCH,
@@ -168,6 +172,7 @@ static const struct http_word http_words[HTTP_WORDS + 1] = {
                            HTTP_SEEN_UPGRADE},
     [HTTP_WORD_EXPECT] = {"expect:", 7, HTTP_AT_LIST, HTTP_AT_NAME, 0, 0, HTTP_EXPECTATIONS, 0},
     [HTTP_WORD_HOST] = {"host:", 5, HTTP_AT_VALUE, HTTP_AT_NAME, 0, 0, 0, HTTP_SEEN_HOST},
+    [HTTP_WORD_LABEL] = {"narthex-class:", 14, HTTP_AT_LABEL, HTTP_AT_NAME, 0, 0, 0, 0},
     [HTTP_WORD_CLOSE] = {"close", 5, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
                          HTTP_SEEN_CLOSE},
     [HTTP_WORD_KEEP_ALIVE] = {"keep-alive", 10, HTTP_AT_TOKEN_END, HTTP_AT_ELEMENT, 0, 0, HTTP_CONNECTION,
@@ -196,6 +201,7 @@ static const __u8 http_first[HTTP_SETS][32] = {
     [HTTP_NAMES][HTTP_LETTER('u')] = HTTP_WORD_UPGRADE,
     [HTTP_NAMES][HTTP_LETTER('e')] = HTTP_WORD_EXPECT,
     [HTTP_NAMES][HTTP_LETTER('h')] = HTTP_WORD_HOST,
+    [HTTP_NAMES][HTTP_LETTER('n')] = HTTP_WORD_LABEL,
     [HTTP_CONNECTION][HTTP_LETTER('c')] = HTTP_WORD_CLOSE,
     [HTTP_CONNECTION][HTTP_LETTER('k')] = HTTP_WORD_KEEP_ALIVE,
     [HTTP_CONNECTION][HTTP_LETTER('u')] = HTTP_WORD_SWITCH,
@@ -389,6 +395,15 @@ static __always_inline bool http_at_odds(__u16 seen) {
   return seen & HTTP_SEEN_CODING && seen & (HTTP_SEEN_LENGTH | HTTP_SEEN_OLD);
 }
 
+/* Narthex-Class is there: the last one counts, and what is behind the chunks does not. */
+static __always_inline int http_begin_label(struct http_head *h) {
+  if (!h->labels || h->flags & HTTP_CHUNKED)
+    return HTTP_AT_VALUE;
+  h->at = LABEL_BEGINS;
+  h->label = (struct label){.class = LABEL_BASIS};
+  return HTTP_AT_LABEL;
+}
+
 /* The word is there. */
 static __always_inline int http_found(struct http_head *h, const struct http_word *w) {
   if (w->next == HTTP_AT_TOKEN_END)
@@ -396,6 +411,8 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
   /* Behind the chunks some servers go by Connection and its like, others do not. */
   if (w->next == HTTP_AT_LIST && h->flags & HTTP_CHUNKED)
     return HTTP_AT_LOST;
+  if (w->next == HTTP_AT_LABEL)
+    return http_begin_label(h);
   h->at = 0;
   h->set = w->set;
   __u16 seen = w->seen;
@@ -571,6 +588,16 @@ static __always_inline int http_length(struct http_reader *r, int place) {
   return place;
 }
 
+/* A byte of Narthex-Class. */
+static __always_inline int http_label(struct http_reader *r) {
+  __u8 b = http_byte(r);
+  if (b < ' ' && b != '\t')
+    return HTTP_AT_EOL;
+  r->pos++;
+  r->head->at = label_next(&r->head->label, r->head->at, b);
+  return HTTP_AT_LABEL;
+}
+
 /* Where the places are in which a byte at a time is read. */
 static __always_inline int http_at_rare(struct http_reader *r, int place) {
   switch (place) {
@@ -594,6 +621,8 @@ static __always_inline int http_at_rare(struct http_reader *r, int place) {
   case HTTP_AT_DIGITS:
   case HTTP_AT_SPACE:
     return http_length(r, place);
+  case HTTP_AT_LABEL:
+    return http_label(r);
   }
   return place;
 }

@@ -43,17 +43,24 @@ static __always_inline void block_client(const struct packet *p, __u64 until) {
   bpf_map_update_elem(&blocked_clients, &c, &until, BPF_ANY);
 }
 
-/* Remembers the packet's source in a class, of rank `rank` of the service. One that is remembered in a
- * more important class stays there. */
+/* Remembers the packet's source in a class, of rank `rank` of the service. */
+static __always_inline void remember_client(const struct room_config *config, const struct packet *p,
+                                            __u32 rank, __u64 until) {
+  struct client c;
+  struct learned as = {.until = until, .class = config->rank[BOUND(rank, MAX_RANKS - 1)].class};
+  set_client(&c, p);
+  bpf_map_update_elem(&learned_clients, &c, &as, BPF_ANY);
+}
+
+/* The same, unless it is remembered in a more important class. */
 static __always_inline void learn_client(const struct room_config *config, const struct packet *p, __u32 rank,
                                          __u64 now, __u64 until) {
   struct client c;
-  struct learned as = {.until = until, .class = config->rank[rank & (MAX_RANKS - 1)].class};
   set_client(&c, p);
   const struct learned *was = bpf_map_lookup_elem(&learned_clients, &c);
   if (was && (__s64)(was->until - now) > 0 && rank_of_class(config, was->class) < rank)
     return;
-  bpf_map_update_elem(&learned_clients, &c, &as, BPF_ANY);
+  remember_client(config, p, rank, until);
 }
 
 /* Rank of the class that the packet's source is learned in; MAX_RANKS: of none. */
@@ -81,6 +88,17 @@ static __always_inline const struct rule *find_rule(struct image *im, const stru
     v6 = r ? r->v6 : v6;
   }
   return find_rule_from(im, p->v6 ? v6 : v4, p, in);
+}
+
+/* Rank of the connections of a source that the rule, or none, matches. Where the application labels its
+ * clients, those without a rule that gives a class are of the one that it has said. */
+static __always_inline __u32 source_rank(const struct room_config *c, const struct rule *rule,
+                                         const struct packet *p) {
+  __u32 rank = rank_of(c, rule);
+  if (!(c->labels & LABELS_HEADER) || (rule && rule->class != NO_CLASS))
+    return rank;
+  __u32 learned = learned_rank(c, p);
+  return learned < MAX_RANKS ? learned : rank;
 }
 
 /* The lists that connection rules ask for and the packet's source is in. */

@@ -38,7 +38,9 @@ struct flow {
   __u8 named;    /* enum flow_named */
   __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
   __u8 withheld; /* 1: the stack has bytes of the request that waits, or was taken back, but for the first */
-  __u32 seat;    /* its number + 1; 0: none */
+  __u32 seen_priority; /* SO_PRIORITY and SO_MARK that its socket had, with LABELS_SOCKET */
+  __u32 seen_mark;
+  __u32 seat;         /* its number + 1; 0: none */
   __u32 unread_since; /* 2^20 ns: when bytes have passed while nothing was held back; 0: all has been followed
                          since */
   __u32 rule;         /* the request rule that its request was found to match; NO_MATCH: none */
@@ -63,10 +65,11 @@ struct flow {
   };
 };
 
-/* What is known of a PROXY header. */
+/* What is known of who the client behind a proxy is. */
 enum flow_named {
-  NAMED_CLIENT = 1, /* flow.client is who it says the client is */
-  NAMED_HERE = 2,   /* the request at hand begins with it */
+  NAMED_CLIENT = 1,    /* flow.client is who it says the client is */
+  NAMED_HERE = 2,      /* the request at hand begins with it */
+  NAMED_FORWARDED = 4, /* flow.client is who X-Forwarded-For of the request says, unless NAMED_CLIENT */
 };
 
 /* Connections that have sent a request, until their socket ends. Written and read by the

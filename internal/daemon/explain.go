@@ -134,7 +134,8 @@ func (x Explainer) requestNote(req api.ExplainRequest) string {
 // remember finds out what is remembered of the client, or says that it is not known.
 func (x Explainer) remember(q *question) (string, error) {
 	if x.Client == nil {
-		if slices.ContainsFunc(x.Policy.Connections, func(c policy.Connection) bool { return len(c.Learned) > 0 }) {
+		asks := slices.ContainsFunc(x.Policy.Connections, func(c policy.Connection) bool { return len(c.Learned) > 0 })
+		if asks || slices.ContainsFunc(x.Policy.Services, func(s policy.Service) bool { return s.Labels.Header }) {
 			return "clients that are learned are not known without a daemon: this one is taken for none", nil
 		}
 		return "", nil
@@ -215,11 +216,13 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 		return d, nil
 	}
 	rule := x.Tables.LookupLearned(service, q.learned, q.from, q.port)
+	class := x.Tables.SourceClass(service, rule, q.learned)
+	d.Class = x.Policy.ClassName(class)
 	if rule < 0 {
-		return d, x.takeTurn(&d, service, q, x.Policy.Default)
+		return d, x.takeTurn(&d, service, q, class)
 	}
 	c := x.Policy.Connections[rule]
-	d.Rule, d.Action, d.Class = c.Name, c.Action.String(), x.Policy.ClassName(c.Class)
+	d.Rule, d.Action = c.Name, c.Action.String()
 	var action policy.Action
 	d.When, d.Enforced, action = x.enforced(service, c.When, c.Action)
 	if c.Rate.IsSet() {
@@ -236,10 +239,7 @@ func (x Explainer) decide(service int, q question, at arrival) (api.Decision, er
 			return d, err
 		}
 	}
-	if c.Class < 0 {
-		return d, x.takeTurn(&d, service, q, x.Policy.Default)
-	}
-	return d, x.takeTurn(&d, service, q, c.Class)
+	return d, x.takeTurn(&d, service, q, class)
 }
 
 // takeTurn says what becomes of the request on a connection of a class, and whether it would

@@ -212,15 +212,11 @@ func (r *ruling) byClient(v *policy.RequestView) (decided bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.class = r.x.Policy.Default
 	rule := r.x.Tables.LookupLearned(r.service, learned, from, r.port)
 	if rule >= 0 {
-		c := &r.x.Policy.Connections[rule]
-		r.ClientRule = c.Name
-		if c.Class >= 0 {
-			r.class = c.Class
-		}
+		r.ClientRule = r.x.Policy.Connections[rule].Name
 	}
+	r.class = r.x.Tables.SourceClass(r.service, rule, learned)
 	r.Class = r.x.Policy.ClassName(r.class)
 	switch {
 	case blocked > 0:

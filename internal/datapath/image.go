@@ -163,6 +163,7 @@ type layout struct {
 	firstRoom int
 	refusals  []narthexRefusal
 	refused   int         // cell of the first
+	labels    int         // cell of what classes are called in answers
 	match     *matchImage // nil: there are no request rules
 	limits    int         // cell of the next limit of a rule
 	end       int         // cell behind
@@ -182,7 +183,8 @@ func newLayout(t *policy.Tables, listens *policy.ListenTables, s *slots, groups 
 	}
 	l.firstRoom = ceil(cell, roomCells)
 	l.refused = l.firstRoom + len(l.rooms)*roomCells
-	l.end = l.refused + (len(l.refusals)+refusalsPerCell-1)/refusalsPerCell
+	l.labels = l.refused + (len(l.refusals)+refusalsPerCell-1)/refusalsPerCell
+	l.end = l.labels + 1
 	if l.match = placeMatch(t.Requests, l.end); l.match != nil {
 		l.end = l.match.end
 	}
@@ -249,6 +251,7 @@ func sheds(t *policy.Tables) bool {
 func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables, s *slots, groups []uint32, generation, texts uint32, lists int) *image {
 	l := newLayout(t, listens, s, groups, texts)
 	im := newImage(l.end)
+	labels := classLabels(t)
 	h := narthexHeader{
 		ListenV4: l.services.entry(listens.V4), ListenV6: l.services.entry(listens.V6),
 		AnyV4: l.services.entry(listens.AnyV4), AnyV6: l.services.entry(listens.AnyV6),
@@ -259,12 +262,14 @@ func buildImage(t *policy.Tables, targets []Target, listens *policy.ListenTables
 		Lists:  uint8(lists), Listed: flag(t.Listed && lists > 0), Bounds: flag(slices.ContainsFunc(t.Services, isBounded)),
 		LongestWait: uint32(longestWait(t).Milliseconds()),
 		Answers:     uint32(l.refused), AnswerCount: uint32(len(l.refusals)),
+		Labels: uint32(l.labels),
 		Uppers: flag(slices.ContainsFunc(targets, func(t Target) bool { return len(t.Uppers) > 0 })),
 	}
 	if t.Answers != nil {
 		h.Kinds = uint32(t.Answers.Kinds)
 	}
 	putAll(im, l.refused, l.refusals)
+	put(im, l.labels, &labels)
 	if l.match != nil {
 		l.match.write(im, l, t.Answers)
 		h.Match = uint32(l.match.cell)

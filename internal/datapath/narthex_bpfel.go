@@ -215,6 +215,8 @@ type narthexFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Withheld       uint8
+	SeenPriority   uint32
+	SeenMark       uint32
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -305,6 +307,7 @@ type narthexHeader struct {
 	Answers     uint32
 	AnswerCount uint32
 	Kinds       uint32
+	Labels      uint32
 }
 
 type narthexHttpHead struct {
@@ -315,10 +318,15 @@ type narthexHttpHead struct {
 	Word   uint8
 	At     uint8
 	Set    uint8
-	Pad    uint8
+	Labels uint8
 	Seen   uint16
 	Size   uint32
 	ReadAt uint32
+	Label  struct {
+		_     structs.HostLayout
+		Class uint32
+		Lasts uint32
+	}
 }
 
 type narthexJa4 struct {
@@ -361,6 +369,13 @@ type narthexKnownSet struct {
 	_   structs.HostLayout
 	Way [8]uint64
 }
+
+type narthexLabelWay uint32
+
+const (
+	narthexLabelWayLABELS_HEADER narthexLabelWay = 1
+	narthexLabelWayLABELS_SOCKET narthexLabelWay = 2
+)
 
 type narthexLearned struct {
 	_     structs.HostLayout
@@ -556,7 +571,7 @@ type narthexPage struct {
 	Cell [32768]struct {
 		_      structs.HostLayout
 		Header narthexHeader
-		_      [8]byte
+		_      [4]byte
 	}
 }
 
@@ -841,7 +856,8 @@ const (
 	narthexReasonREASON_AT_ONCE       narthexReason = 43
 	narthexReasonREASON_NO_PROGRAM    narthexReason = 44
 	narthexReasonREASON_NO_JA4        narthexReason = 45
-	narthexReasonREASON_LEN           narthexReason = 46
+	narthexReasonREASON_NO_CLASS      narthexReason = 46
+	narthexReasonREASON_LEN           narthexReason = 47
 )
 
 type narthexRefusal struct {
@@ -958,7 +974,9 @@ type narthexRoomConfig struct {
 	Member      [32]uint16
 	Requests    uint32
 	Brief       uint8
-	Spare       [51]uint8
+	Labels      uint8
+	OfPriority  [8]uint8
+	Spare       [42]uint8
 }
 
 type narthexRoots struct {
@@ -1160,26 +1178,26 @@ type narthexWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key     narthexFlowKey
-	Proxied uint8
-	Demoted uint8
-	Read    uint8
-	Fate    uint8
-	Why     uint32
-	By      uint32
-	_       [4]byte
-	Debt    int64
-	Waited  uint64
-	Crowded uint8
-	Printed uint8
-	Row     uint16
-	_       [4]byte
-	Flow    narthexFlow
-	Next    uint32
-	Flags   uint16
-	Named   uint8
-	Pad2    uint8
-	From    struct {
+	Key      narthexFlowKey
+	Proxied  uint8
+	Demoted  uint8
+	Read     uint8
+	Fate     uint8
+	Why      uint32
+	By       uint32
+	_        [4]byte
+	Debt     int64
+	Waited   uint64
+	Crowded  uint8
+	Printed  uint8
+	Row      uint16
+	_        [4]byte
+	Flow     narthexFlow
+	Next     uint32
+	Flags    uint16
+	Named    uint8
+	Labelled uint8
+	From     struct {
 		_          structs.HostLayout
 		Src        [2]uint64
 		Dst        [2]uint64
@@ -1420,6 +1438,7 @@ const (
 	narthexVarBtfEvent                = "btf_event"
 	narthexVarBtfEventKind            = "btf_event_kind"
 	narthexVarBtfFair                 = "btf_fair"
+	narthexVarBtfLabelWay             = "btf_label_way"
 	narthexVarBtfLimitBy              = "btf_limit_by"
 	narthexVarBtfListPage             = "btf_list_page"
 	narthexVarBtfMatch                = "btf_match"
@@ -1580,6 +1599,7 @@ type narthexVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
@@ -1753,6 +1773,7 @@ type narthexVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`

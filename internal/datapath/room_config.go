@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"cmp"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ func mayBeBrief(t *policy.Tables, service int) bool {
 	bounded := slices.ContainsFunc(t.Classes, func(c policy.ClassTable) bool { return c.Max > 0 || c.Stall > 0 || c.Known > 0 })
 	ends := room.Ends == policy.EndAuto || room.Ends == policy.EndFirstByte
 	return room.Protocol == policy.HTTP && (room.Limit == 0 || room.Limit >= leastBrief) && ends && !bounded && !room.Ruled && room.Pool == 0 &&
-		room.Requests == 0 && s.Trusted == (policy.Roots{}) && !s.Shadow
+		room.Requests == 0 && room.Labels == (policy.Labels{}) && s.Trusted == (policy.Roots{}) && !s.Shadow
 }
 
 // roomConfig returns what a service's waiting room goes by. Nobody is to be served who has waited for more than the
@@ -115,6 +116,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Requests:    uint32(from.Requests),
 		Adaptive:    flag(from.Adaptive),
 		Reserves:    flag(hasReserve(t)),
+		Labels:      labelWays(from.Labels),
 	}
 	pooled := from.Pool > 0
 	if pooled {
@@ -133,6 +135,20 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		c.Kind = uint16(t.Answers.Kind[service])
 	}
 	return c
+}
+
+func labelWays(l policy.Labels) uint8 {
+	return flag(l.Header)*uint8(narthexLabelWayLABELS_HEADER) | flag(l.Socket)*uint8(narthexLabelWayLABELS_SOCKET)
+}
+
+// classLabels is what classes are called in answers, by rank.
+func classLabels(t *policy.Tables) (labels [ranks]uint32) {
+	for rank, class := range t.Classes {
+		h := fnv.New32a()
+		h.Write([]byte(class.Name))
+		labels[rank] = h.Sum32()
+	}
+	return labels
 }
 
 func hasReserve(t *policy.Tables) bool {
@@ -156,6 +172,10 @@ func (c *narthexRoomConfig) setRanks(t *policy.Tables, s *slots) {
 			c.Rank[rank].Fair, c.Rank[rank].BitsV4, c.Rank[rank].BitsV6 = uint8(narthexFairFAIR_NONE), 0, 0
 		}
 		c.Classes |= 1 << slot
+		same := func(other policy.ClassTable) bool { return other.SocketPriority == class.SocketPriority }
+		if first := slices.IndexFunc(t.Classes, same); first == rank && !slices.ContainsFunc(t.Classes[rank+1:], same) {
+			c.OfPriority[class.SocketPriority] = uint8(rank) + 1
+		}
 	}
 }
 

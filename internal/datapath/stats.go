@@ -70,6 +70,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_AT_ONCE:       "at_once",
 	narthexReasonREASON_NO_PROGRAM:    "no_program",
 	narthexReasonREASON_NO_JA4:        "no_ja4",
+	narthexReasonREASON_NO_CLASS:      "no_class",
 }
 
 // ReasonNames returns the names of all reasons, by number.

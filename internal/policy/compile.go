@@ -63,7 +63,7 @@ func plainTables(p *Policy) *Tables {
 			Room: RoomTable{
 				Protocol: s.Protocol, Limit: s.Concurrency.Limit, Adaptive: s.Concurrency.Mode == ConcurrencyAuto,
 				Floor: s.Concurrency.floor(), Ceiling: s.Concurrency.ceiling(), Target: s.Concurrency.target(),
-				Overload: s.Overload, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, H2C: s.H2C, Requests: s.Requests, Mark: s.SocketMark,
+				Overload: s.Overload, Queue: s.Queue, Ends: s.ServiceEnds, Reject: s.Reject, H2C: s.H2C, Requests: s.Requests, Mark: s.SocketMark, Labels: s.Labels,
 			},
 		})
 	}

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +68,7 @@ var (
 	parseProtocol   = parseWord(protocols...)
 	parseServiceEnd = parseWord(serviceEnds...)
 	parseH2C        = parseWord(h2cs...)
+	parseLabel      = parseWord(labelWays...)
 	parseMode       = parseWord(modes...)
 )
 
@@ -106,6 +108,9 @@ func (d *decoder) room(key string, n *yaml.Node, s *Service) {
 		scalar(d, n, key, &s.Requests, parseInt(1, mostRequests))
 	case "socket_mark":
 		scalar(d, n, key, &s.SocketMark, parseMark)
+	case "labels":
+		ways := distinct(d, n, key, parseLabel)
+		s.Labels, s.labelsAt = Labels{slices.Contains(ways, labelWays[0]), slices.Contains(ways, labelWays[1])}, position(n)
 	case "mode":
 		var mode string
 		scalar(d, n, key, &mode, parseMode)
@@ -139,7 +144,7 @@ func (d *decoder) protocolFits(s *Service, rejectAt *yaml.Node, seen map[string]
 	if s.ServiceEnds == EndFirstByte || s.ServiceEnds == EndLastByte {
 		d.warnf(position(seen["service_ends"]), `service_ends: %s is that of an HTTP response: in a %s service it means auto, that both sides are silent`, s.ServiceEnds, s.Protocol)
 	}
-	for _, key := range []string{"h2c", "requests_per_connection"} {
+	for _, key := range []string{"h2c", "requests_per_connection", "labels"} {
 		if n := seen[key]; n != nil {
 			d.errorAt(n, `%q is about HTTP, and this is a %s service; remove it`, key, s.Protocol)
 		}

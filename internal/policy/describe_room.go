@@ -70,6 +70,12 @@ func (s *Service) describeH2C(b io.Writer) {
 	if s.Requests > 0 {
 		fmt.Fprintf(b, "  a connection may ask %d requests; the GET or HEAD after that ends it\n", s.Requests)
 	}
+	if s.Labels.Header {
+		fmt.Fprintln(b, "  Narthex-Class of an answer says of what class the connection's next requests are, and with for=10m its client's")
+	}
+	if s.Labels.Socket {
+		fmt.Fprintln(b, "  SO_MARK or SO_PRIORITY of its socket says of what class a connection's next requests are")
+	}
 }
 
 // unit is what takes its turn at a service.

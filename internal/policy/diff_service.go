@@ -44,7 +44,7 @@ func serviceItems(p *Policy) []item {
 			{"listen", strings.Join(words(s.Listen), " ")}, {"interfaces", on}, {"xdp", string(s.XDP)}, {"protocol", string(s.Protocol)},
 			{"concurrency", s.Concurrency.String()}, {"queue.size", fmt.Sprint(s.Queue.Size)}, {"queue.max_wait", span(s.Queue.MaxWait)},
 			{"queue.max_service", span(s.Queue.MaxService)}, {"queue.target", orNever(s.Queue.Target)}, {"service_ends", string(s.ServiceEnds)}, {"reject", s.Reject.attribute()},
-			{"trusted_proxies", strings.Join(words(s.TrustedProxies), " ")}, {"h2c", string(s.H2C)}, {"requests_per_connection", requests}, {"socket_mark", mark}, {"mode", mode},
+			{"trusted_proxies", strings.Join(words(s.TrustedProxies), " ")}, {"h2c", string(s.H2C)}, {"requests_per_connection", requests}, {"socket_mark", mark}, {"labels", strings.Join(s.Labels.words(), " ")}, {"mode", mode},
 			{"pool", s.Membership.inWords(p)},
 		}, s.Overload.attributes()...), fmt.Sprintf("%s on %s, concurrency %s, mode %s", s.Protocol, inWords(words(s.Listen), "and"), s.Concurrency, mode)}
 	}

@@ -49,6 +49,7 @@ var (
 	protocols      = []Protocol{HTTP, TLS, TCP}
 	serviceEnds    = []ServiceEnd{EndAuto, EndFirstByte, EndClose, EndLastByte}
 	h2cs           = []H2C{H2CReject, H2CPass}
+	labelWays      = []string{"header", "socket"} // in the order of Labels
 	modes          = []string{"enforce", "shadow"}
 	overs          = []Over{OverReject, OverDrop, OverDemote}
 	whens          = []string{WhenAlways.String(), WhenOverload.String(), WhenRejecting.String(), WhenFlooded.String()}

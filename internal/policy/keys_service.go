@@ -63,6 +63,10 @@ var serviceForm = form{
 			doc: "SO_MARK of accepted sockets of the most important class; one more for each class that follows. Decimal or 0x and hexadecimal.",
 		},
 		{
+			name: "labels", value: distinctOf(oneOf(labelWays)), defText: "none", examples: []any{"header"},
+			doc: "How the application may say of which class the next requests are, of an http service. header: of the connection and its client, by Narthex-Class in an answer. socket: of the connection, by its socket's SO_MARK or SO_PRIORITY.",
+		},
+		{
 			name: "mode", value: oneOf(modes), def: "enforce",
 			doc: "shadow: decide and count, drop and hold nothing. `narthex status` says what would have been.",
 		},

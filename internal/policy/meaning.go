@@ -44,7 +44,8 @@ type ServiceMeaning struct {
 	H2C            H2C              `json:"h2c"`
 	Requests       int              `json:"requests_per_connection,omitempty"` // absent: as many as it likes
 	Mode           string           `json:"mode"`
-	WaitingRoom    bool             `json:"waiting_room"`          // something bounds its requests in service
+	WaitingRoom    bool             `json:"waiting_room"` // something bounds its requests in service
+	Labels         []string         `json:"labels,omitempty"`
 	SocketMark     uint32           `json:"socket_mark,omitempty"` // of the most important class
 	Pool           string           `json:"pool,omitempty"`        // that it shares places with others in
 	Share          int              `json:"share,omitempty"`       // of that pool, where its members have shares
@@ -241,7 +242,7 @@ func (s *Service) meaning() ServiceMeaning {
 		Protocol: s.Protocol, Concurrency: s.Concurrency.word(), MinConcurrency: s.Concurrency.floor(), MaxConcurrency: s.Concurrency.ceiling(),
 		TargetSeconds: s.Concurrency.target().Seconds(), ServiceEnds: s.ServiceEnds,
 		Queue:          QueueMeaning{s.Queue.Size, s.Queue.MaxWait.Seconds(), s.Queue.MaxService.Seconds(), s.Queue.Target.Seconds()},
-		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Requests: s.Requests, Mode: "enforce", SocketMark: s.SocketMark,
+		TrustedProxies: words(s.TrustedProxies), H2C: s.H2C, Requests: s.Requests, Mode: "enforce", SocketMark: s.SocketMark, Labels: s.Labels.words(),
 	}
 	if s.Shadow {
 		m.Mode = "shadow"

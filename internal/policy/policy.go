@@ -54,6 +54,22 @@ const (
 	H2CPass   H2C = "pass"
 )
 
+// Labels are the ways in which an application may say of what class a connection or client is.
+type Labels struct {
+	Header bool // Narthex-Class in an answer
+	Socket bool // SO_MARK or SO_PRIORITY of the connection's socket
+}
+
+// words returns the ways as a policy names them.
+func (l Labels) words() (words []string) {
+	for i, on := range []bool{l.Header, l.Socket} {
+		if on {
+			words = append(words, labelWays[i])
+		}
+	}
+	return words
+}
+
 // Over says what a request rule does out of profile.
 type Over string
 
@@ -97,7 +113,9 @@ type Service struct {
 	H2C            H2C
 	Requests       int    // that a connection may ask; 0: as many as it likes
 	SocketMark     uint32 // SO_MARK of accepted sockets, plus the index of the class; 0: none
-	Shadow         bool   // decide and count, change nothing
+	Labels         Labels
+	labelsAt       Pos
+	Shadow         bool // decide and count, change nothing
 	Overload       Overload
 	Membership     // of a pool
 }

@@ -26,6 +26,7 @@ func (d *decoder) resolve(p *Policy, r *raw) {
 	d.resolveRequests(p, r, services, classes)
 	d.resolveLists(p, r)
 	d.checkLearned(p)
+	d.checkLabels(p)
 	d.checkFair(p)
 	d.checkKnown(p)
 	d.checkProtocols(p)
@@ -184,6 +185,9 @@ func (d *decoder) checkFair(p *Policy) {
 // checkLearned warns of connection rules that wait for clients nobody remembers.
 func (d *decoder) checkLearned(p *Policy) {
 	learns := map[int]bool{}
+	if slices.ContainsFunc(p.Services, func(s Service) bool { return s.Labels.Header }) {
+		return // the application may label them
+	}
 	for _, q := range p.Requests {
 		if q.Learn != 0 {
 			learns[q.Class] = true
@@ -192,6 +196,15 @@ func (d *decoder) checkLearned(p *Policy) {
 	for _, c := range p.Connections {
 		if len(c.Learned) > 0 && !slices.ContainsFunc(c.Learned, func(class int) bool { return learns[class] }) {
 			d.warnf(c.Pos, `connection rule %q can never match: no request rule has "learn" for a class of its "learned"`, c.Name)
+		}
+	}
+}
+
+// checkLabels warns of labels that tell nothing.
+func (d *decoder) checkLabels(p *Policy) {
+	for _, s := range p.Services {
+		if s.Labels != (Labels{}) && len(p.Classes) < 2 {
+			d.warnf(s.labelsAt, `service %q: "labels" have no effect, for there is one class; give the policy "classes"`, s.Name)
 		}
 	}
 }

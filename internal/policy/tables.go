@@ -111,6 +111,7 @@ type RoomTable struct {
 	Overload Overload
 	Pool     int // index into Tables.Pools of the one that it is in, + 1; 0: none. Its limit is in Limit and Adaptive
 	Share    int // of that pool
+	Labels   Labels
 }
 
 // Listen is a local address and port. An invalid Addr stands for any local address of
@@ -272,6 +273,18 @@ func (t *Tables) ListsOf(a netip.Addr) uint64 {
 		return 0
 	}
 	return t.InLists(a)
+}
+
+// SourceClass returns the class, as an index, of a source that a connection rule, or none (-1), matches, and that is
+// remembered in a class, or NotLearned. Where the application labels its clients that is theirs, unless the rule has one.
+func (t *Tables) SourceClass(service, rule, learned int) int {
+	switch {
+	case rule >= 0 && t.Rules[rule].Class >= 0:
+		return t.Rules[rule].Class
+	case learned != NotLearned && t.Services[service].Room.Labels.Header:
+		return learned
+	}
+	return t.Default
 }
 
 // lookupListed is LookupLearned for a source that is in the lists of the bits.

@@ -47,25 +47,14 @@ func (d *decision) decideRequest(says *said) {
 
 // ofConnection begins with the class of the connection. False: it goes by every control.
 func (d *decision) ofConnection(peer netip.Addr) bool {
-	rule := d.tables.LookupLearned(d.service, d.learnedClass(peer, d.now), peer, d.a.Client.Port())
-	if rule < 0 {
-		return true
-	}
-	c := &d.policy.Connections[rule]
-	if c.Class >= 0 {
-		d.class = c.Class
-	}
-	d.turn = c.Action != policy.ActionPass
+	rule := d.bySourceRule(peer)
+	d.turn = rule < 0 || d.policy.Connections[rule].Action != policy.ActionPass
 	return d.turn
 }
 
 // byClient has the connection rule decide that matches the client of a trusted proxy.
 func (d *decision) byClient(from netip.Addr) (decided bool) {
-	d.class = d.policy.Default
-	rule := d.tables.LookupLearned(d.service, d.learnedClass(from, d.now), from, d.a.Client.Port())
-	if rule >= 0 && d.policy.Connections[rule].Class >= 0 {
-		d.class = d.policy.Connections[rule].Class
-	}
+	rule := d.bySourceRule(from)
 	if d.isBlocked(from, d.now) {
 		d.refuse(Reject, "blocked")
 		return true

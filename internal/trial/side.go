@@ -173,20 +173,25 @@ func (d *decision) decideSYN() {
 	}
 }
 
+// bySourceRule makes the class what a source has, and returns the connection rule that matches it, or -1.
+func (d *decision) bySourceRule(from netip.Addr) int {
+	learned := d.learnedClass(from, d.now)
+	rule := d.tables.LookupLearned(d.service, learned, from, d.a.Client.Port())
+	d.class = d.tables.SourceClass(d.service, rule, learned)
+	return rule
+}
+
 func (d *decision) bySource(from netip.Addr) {
 	if d.isBlocked(from, d.now) {
 		d.refuse(Drop, "blocked")
 		return
 	}
-	rule := d.tables.LookupLearned(d.service, d.learnedClass(from, d.now), from, d.a.Client.Port())
+	rule := d.bySourceRule(from)
 	if rule < 0 {
 		return
 	}
 	c := &d.policy.Connections[rule]
 	d.by(connectionKind, c.Name)
-	if c.Class >= 0 {
-		d.class = c.Class
-	}
 	switch c.Action {
 	case policy.ActionPass:
 		d.turn = false

@@ -62,7 +62,7 @@ var responses = []struct {
 // skip what another function says.
 func scanAnswer(t testing.TB, a *arena, b []byte, cut, skip twin.Cut) Answer {
 	t.Helper()
-	s := answerScanner{a: a}
+	s := newAnswerScanner(a)
 	r := twin.Feed(t, &s, chunkSize, b, cut, skip)
 	return s.result(r.Step, r.Used)
 }
@@ -84,6 +84,24 @@ func TestResponses(t *testing.T) {
 		})
 	}
 }
+
+// TestLabels reads what applications say of their clients.
+func TestLabels(t *testing.T) {
+	a := testArena(t)
+	for value, lasts := range map[string]int{
+		"gold": 0, "gold; for=10m": 600, " gold;for=600": 600, "gold ; for=2h ": 7200, "gold; for=30s; x=y": 30, "gold; x=y; FOR=1m": 60,
+		"gold; for=": 0, "gold; for=m": 0, "gold; for=1d": 0, "gold; for=1h30m": 0, "gold; for=9999h": mostLabelLasts, "gold; fort=1m": 0,
+	} {
+		b := []byte("HTTP/1.1 200 OK\r\nNarthex-Class: silver\r\nnarthex-class:" + value + "\r\nContent-Length: 0\r\n\r\n")
+		got := checkAnswer(t, a, b, 1, 3, 16)
+		if want := (Label{goldHash, lasts}); got.Label != want {
+			t.Errorf("%q: %+v, want %+v", value, got.Label, want)
+		}
+	}
+}
+
+// goldHash is FNV-1a of "gold".
+const goldHash = 0xec66d793
 
 // TestStatus reads what is too short, and what is no status, with any byte in it.
 func TestStatus(t *testing.T) {

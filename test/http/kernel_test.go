@@ -62,7 +62,7 @@ func (k *kernel) scanAnswer(t testing.TB, b []byte) Answer {
 	var used uint32
 	twin.Get(t, k.Answer, &a)
 	twin.Get(t, k.Used, &used)
-	return answerOf(step, int(used), int(a.Status), int(a.At), a.Head.Flags, a.Head.Seen, a.Head.Length)
+	return answerOf(step, int(used), int(a.Status), int(a.At), a.Head.Flags, a.Head.Seen, a.Head.Length, Label{a.Head.Label.Class, int(a.Head.Label.Lasts)})
 }
 
 // TestKernel compares what the kernel's form of the scanner says with what the native form

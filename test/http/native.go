@@ -152,6 +152,13 @@ type answerScanner struct {
 	a      *arena
 }
 
+// newAnswerScanner reads labels, too.
+func newAnswerScanner(a *arena) answerScanner {
+	s := answerScanner{a: a}
+	s.answer.head.labels = 1
+	return s
+}
+
 // Scan is answer_scan().
 func (s *answerScanner) Scan(b []byte, at int) (Step, int, error) {
 	used := C.__u32(1 << 31)
@@ -166,11 +173,11 @@ func (s *answerScanner) Skip(n int) int { return int(C.native_skip(&s.answer.hea
 // result says what is known after a number of bytes, at which the scan ended with the step.
 func (s *answerScanner) result(step Step, used int) Answer {
 	h := &s.answer.head
-	return answerOf(step, used, int(s.answer.status), int(s.answer.at), uint8(h.flags), uint16(h.seen), uint64(h.length))
+	return answerOf(step, used, int(s.answer.status), int(s.answer.at), uint8(h.flags), uint16(h.seen), uint64(h.length), Label{uint32(h.label.class), int(h.label.lasts)})
 }
 
 // answerOf puts together what struct http_answer says.
-func answerOf(step Step, used, status, at int, flags uint8, seen uint16, length uint64) Answer {
+func answerOf(step Step, used, status, at int, flags uint8, seen uint16, length uint64, label Label) Answer {
 	if step == Lost {
 		return Answer{Step: Lost}
 	}
@@ -186,6 +193,7 @@ func answerOf(step Step, used, status, at int, flags uint8, seen uint16, length 
 	if a.Sized && flags&C.HTTP_ENDLESS == 0 {
 		a.Length = length
 	}
+	a.Label = label
 	a.Closes = flags&C.HTTP_CLOSES != 0
 	a.Keeps = seen&C.HTTP_SEEN_KEEP_ALIVE != 0 && seen&C.HTTP_SEEN_CLOSE == 0
 	return a

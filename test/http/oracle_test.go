@@ -4,6 +4,7 @@ package http
 
 import (
 	"bytes"
+	"hash/fnv"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,7 +17,8 @@ type oracle struct {
 	framing      Framing
 	old          bool // HTTP/1.0
 	lengths      int  // Content-Length headers
-	hosts        int  // Host headers
+	label        Label
+	hosts        int // Host headers
 	connection   []string
 	upgrade      bool
 	trailers     bool     // the lines are behind the last chunk
@@ -182,6 +184,10 @@ func (o *oracle) header(line string, whole bool) bool {
 	case "upgrade":
 		o.upgrade = true
 		o.protocols = append(o.protocols, elements(value, whole)...)
+	case "narthex-class":
+		if whole && !o.trailers {
+			o.label = readLabel(value)
+		}
 	case "expect":
 		o.expectations = append(o.expectations, elements(value, whole)...)
 	}
@@ -291,6 +297,7 @@ func oracleSaysOfAnswer(b []byte) Answer {
 	f := o.finish() // before trailers, which say nothing of the framing
 	a.Ended, a.Chunked, a.Closes, a.Sized = true, f.Chunked, f.Closes, o.lengths > 0
 	a.Keeps = has(o.connection, "keep-alive") && !has(o.connection, "close")
+	a.Label = o.label
 	if !a.Chunked {
 		a.Length = f.Length
 		return a
@@ -301,6 +308,35 @@ func oracleSaysOfAnswer(b []byte) Answer {
 	}
 	a.Step, a.Used = step, n+chunks
 	return a
+}
+
+// What Narthex-Class says beside a class.
+var (
+	labelLasts = regexp.MustCompile(`^[fF][oO][rR]=([0-9]+)([smh]?)[ \t]*$`)
+	labelUnits = map[string]int{"": 1, "s": 1, "m": 60, "h": 3600}
+)
+
+// readLabel reads Narthex-Class. Words beside the class make another name of it, with a NUL before each.
+func readLabel(value string) Label {
+	class, parameters, _ := strings.Cut(value, ";")
+	h := fnv.New32a()
+	h.Write([]byte(strings.Join(strings.FieldsFunc(class, func(r rune) bool { return r == ' ' || r == '\t' }), "\x00")))
+	l := Label{Class: h.Sum32()}
+	for p := range strings.SplitSeq(parameters, ";") {
+		p = strings.TrimLeft(p, " \t")
+		if len(p) < 4 || lower(p[:4]) != "for=" {
+			continue
+		}
+		l.Lasts = 0
+		if m := labelLasts.FindStringSubmatch(p); m != nil {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				n = mostLabelLasts
+			}
+			l.Lasts = min(mostLabelLasts, min(mostLabelLasts, n)*labelUnits[m[2]])
+		}
+	}
+	return l
 }
 
 // latin1 makes a character of each byte.

@@ -94,7 +94,9 @@ func (r *recipe) header() string {
 
 // field returns a header that may matter.
 func (r *recipe) field() (name, value string) {
-	switch r.Below(12) {
+	switch r.Below(13) {
+	case 12:
+		return "Narthex-Class", r.label()
 	case 0:
 		return "Connection", r.list("close", "keep-alive", "Upgrade", "TE", "HTTP2-Settings", "closed", "keep-alive-not", "x")
 	case 1:
@@ -169,4 +171,14 @@ func (r *recipe) damage(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+// label returns a value of Narthex-Class.
+func (r *recipe) label() string {
+	b := draw.Pick(r, "gold", "gold", "", "g", "gold silver", "silver", "g\xff")
+	for range draw.Pick(r, 0, 1, 1, 2) {
+		b += draw.Pick(r, "", " ", "\t ") + ";" + draw.Pick(r, "", " ", "\t") + draw.Unlikely(r, 6, "for=", "FOR=", "fo=", "fors=", "for =", "q", "") +
+			draw.Pick(r, "10m", "600", "30s", "2h", "10m", "720h", "721h", "99999999999999999999s", "0", "0s", "1h30m", "m", "-1", "10 m", "10d", "2592001", "")
+	}
+	return b + draw.Pick(r, "", "", " ")
 }

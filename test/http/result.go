@@ -40,4 +40,14 @@ type Answer struct {
 	Sized         bool   // it has a Content-Length
 	Length        uint64 // that; 0 if it is more than is followed
 	Closes, Keeps bool   // what it says of the connection
+	Label         Label  // what Narthex-Class says
 }
+
+// Label is what an application says of its client; the zero Label is nothing.
+type Label struct {
+	Class uint32 // FNV-1a of the class's name
+	Lasts int    // seconds for which it is the client's
+}
+
+// mostLabelLasts is the most that is read, in seconds.
+const mostLabelLasts = 720 * 3600

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "efd8dfd2f9237fbfcb421e9f24b757da"
+const compiled = "77494552610ffdf29e878492c3d31c46"

@@ -134,6 +134,10 @@ static __always_inline void end_client(struct work *w, const struct reading *r) 
   w->from.src[1] = r->from.word[1];
   w->from.v6 = r->from.v6;
   w->named = r->client == CLIENT_FIRM;
+  if (!w->named || w->flow.named & NAMED_CLIENT)
+    return;
+  w->flow.client = r->from;
+  w->flow.named |= NAMED_FORWARDED;
 }
 
 /* Goes to where the request of w->flow begins, which is whole. Returns the slot that it is in, or 0. */
@@ -254,7 +258,7 @@ __noinline int apply_client(struct work *w) {
     return RULING_GO;
   const struct service *s = find_service(&im, h, &w->s.p);
   const struct rule *rule = s ? find_rule(&im, s, c, &w->from, listed_in(h, &w->from)) : NULL;
-  set_rank(&w->flow, c, rank_of(c, rule));
+  set_rank(&w->flow, c, source_rank(c, rule, &w->from));
   if (h->blocks && is_blocked(&w->from, w->now))
     return RULING_BLOCKED;
   if (!rule)

@@ -58,7 +58,7 @@ __noinline int classify(struct work *w, __u32 ifindex) {
   if (im.fault || (rule && rule->action == ACTION_PASS))
     return 0;
   struct flow *f = &w->flow;
-  set_rank(f, c, rank_of(c, rule));
+  set_rank(f, c, source_rank(c, rule, &w->s.p));
   f->home = f->rank;
   f->ends = c->ends;
   if (!f->id) { /* a connection does not change it */
@@ -71,11 +71,15 @@ __noinline int classify(struct work *w, __u32 ifindex) {
   return 1;
 }
 
-/* Makes the flow's class what the policy in force says. False: it goes by the waiting room
- * now. */
+/* Makes the flow's class what the policy in force says, or the application has said since. False: it goes by
+ * the waiting room now. */
 static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
-  return w->flow.generation == sc->header->generation || classify(w, skb->ifindex);
+  if (w->flow.generation != sc->header->generation)
+    return classify(w, skb->ifindex);
+  if (w->flow.rank != w->flow.home)
+    set_rank(&w->flow, sc->config, w->flow.home);
+  return true;
 }
 
 /* Whether the connection belongs to another service now. */

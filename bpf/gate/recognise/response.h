@@ -2,6 +2,7 @@
 /* What the server's segments mean for requests. */
 #pragma once
 #include "gate/decide/turn.h"
+#include "gate/recognise/label.h"
 #include "policy/known.h"
 
 /* The server closes, or resets, a connection whose next request waits: the request is to be
@@ -56,7 +57,7 @@ __noinline int answer_piece(struct __sk_buff *skb, struct work *w) {
   w->reading.left = left - used;
   if (step == HTTP_END && answer_is_interim(a)) {
     w->flow.answer = read_up_to(w);
-    *a = (struct http_answer){.state = ANSWER_HEAD};
+    *a = (struct http_answer){.state = ANSWER_HEAD, .head.labels = a->head.labels};
     step = HTTP_MORE;
   }
   return step == HTTP_MORE && left > used ? HTTP_ON : step;
@@ -284,6 +285,8 @@ static __always_inline bool take_news(struct scene *sc, struct flow *f, int news
   if (mine) {
     if (f->protocol == PROTOCOL_HTTP)
       keep_answer(f, &w->flow);
+    if (w->labelled)
+      f->home = w->labelled - 1;
     if (news != NEWS_READ && f->node)
       node = part_node(r, sc->pool, f); /* who answers has read it */
     apply_news(sc, f, news);
@@ -349,7 +352,11 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct scene *sc, st
       return TCX_NEXT;
     return w->s.length ? on_answer_while_held(skb, sc, f) : on_closed_while_held(sc, f);
   }
+  w->flow.reply.head.labels = sc->config->labels & LABELS_HEADER;
   int news = read_news(skb, w);
+  w->labelled = 0;
+  if (sc->config->labels && news != NEWS_NONE)
+    read_labels(skb, w, f, sc->config->labels);
   if (news != NEWS_NONE && !take_news(sc, f, news))
     return STEP_STALE;
   note_earned(f, w);

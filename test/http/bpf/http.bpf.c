@@ -120,7 +120,7 @@ int http_response(struct __sk_buff *skb) {
   struct http_chunk *c = bpf_map_lookup_elem(&chunks, &zero);
   if (!c)
     return HTTP_LOST;
-  answer = (struct http_answer){};
+  answer = (struct http_answer){.head.labels = 1};
   used = 0;
   return scan_answer(&answer, c, copy(skb, c), &used);
 }

@@ -23,10 +23,15 @@ type HTTPHttpAnswer struct {
 		Word   uint8
 		At     uint8
 		Set    uint8
-		Pad    uint8
+		Labels uint8
 		Seen   uint16
 		Size   uint32
 		ReadAt uint32
+		Label  struct {
+			_     structs.HostLayout
+			Class uint32
+			Lasts uint32
+		}
 	}
 	Read   uint32
 	Status uint16
@@ -48,10 +53,15 @@ type HTTPHttpHead struct {
 	Word   uint8
 	At     uint8
 	Set    uint8
-	Pad    uint8
+	Labels uint8
 	Seen   uint16
 	Size   uint32
 	ReadAt uint32
+	Label  struct {
+		_     structs.HostLayout
+		Class uint32
+		Lasts uint32
+	}
 }
 
 // Names of all BPF objects in the ELF.

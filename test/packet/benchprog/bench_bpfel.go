@@ -107,6 +107,8 @@ type BenchFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Withheld       uint8
+	SeenPriority   uint32
+	SeenMark       uint32
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -174,10 +176,15 @@ type BenchHttpHead struct {
 	Word   uint8
 	At     uint8
 	Set    uint8
-	Pad    uint8
+	Labels uint8
 	Seen   uint16
 	Size   uint32
 	ReadAt uint32
+	Label  struct {
+		_     structs.HostLayout
+		Class uint32
+		Lasts uint32
+	}
 }
 
 type BenchJa4 struct {
@@ -677,26 +684,26 @@ type BenchWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key     BenchFlowKey
-	Proxied uint8
-	Demoted uint8
-	Read    uint8
-	Fate    uint8
-	Why     uint32
-	By      uint32
-	_       [4]byte
-	Debt    int64
-	Waited  uint64
-	Crowded uint8
-	Printed uint8
-	Row     uint16
-	_       [4]byte
-	Flow    BenchFlow
-	Next    uint32
-	Flags   uint16
-	Named   uint8
-	Pad2    uint8
-	From    struct {
+	Key      BenchFlowKey
+	Proxied  uint8
+	Demoted  uint8
+	Read     uint8
+	Fate     uint8
+	Why      uint32
+	By       uint32
+	_        [4]byte
+	Debt     int64
+	Waited   uint64
+	Crowded  uint8
+	Printed  uint8
+	Row      uint16
+	_        [4]byte
+	Flow     BenchFlow
+	Next     uint32
+	Flags    uint16
+	Named    uint8
+	Labelled uint8
+	From     struct {
 		_          structs.HostLayout
 		Src        [2]uint64
 		Dst        [2]uint64
@@ -969,6 +976,7 @@ const (
 	BenchVarBtfEvent                = "btf_event"
 	BenchVarBtfEventKind            = "btf_event_kind"
 	BenchVarBtfFair                 = "btf_fair"
+	BenchVarBtfLabelWay             = "btf_label_way"
 	BenchVarBtfLimitBy              = "btf_limit_by"
 	BenchVarBtfListPage             = "btf_list_page"
 	BenchVarBtfMatch                = "btf_match"
@@ -1146,6 +1154,7 @@ type BenchVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.VariableSpec `ebpf:"btf_match"`
@@ -1322,6 +1331,7 @@ type BenchVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
 	BtfMatch        *ebpf.Variable `ebpf:"btf_match"`

@@ -69,6 +69,8 @@ type RulesFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Withheld       uint8
+	SeenPriority   uint32
+	SeenMark       uint32
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
@@ -99,10 +101,15 @@ type RulesFlow struct {
 			Word   uint8
 			At     uint8
 			Set    uint8
-			Pad    uint8
+			Labels uint8
 			Seen   uint16
 			Size   uint32
 			ReadAt uint32
+			Label  struct {
+				_     structs.HostLayout
+				Class uint32
+				Lasts uint32
+			}
 		}
 		Read   uint32
 		Status uint16
@@ -123,10 +130,15 @@ type RulesFlow struct {
 		Word   uint8
 		At     uint8
 		Set    uint8
-		Pad    uint8
+		Labels uint8
 		Seen   uint16
 		Size   uint32
 		ReadAt uint32
+		Label  struct {
+			_     structs.HostLayout
+			Class uint32
+			Lasts uint32
+		}
 	}
 }
 
@@ -511,26 +523,26 @@ type RulesWork struct {
 		Flags  uint8
 		Pad    [7]uint8
 	}
-	Key     RulesFlowKey
-	Proxied uint8
-	Demoted uint8
-	Read    uint8
-	Fate    uint8
-	Why     uint32
-	By      uint32
-	_       [4]byte
-	Debt    int64
-	Waited  uint64
-	Crowded uint8
-	Printed uint8
-	Row     uint16
-	_       [4]byte
-	Flow    RulesFlow
-	Next    uint32
-	Flags   uint16
-	Named   uint8
-	Pad2    uint8
-	From    struct {
+	Key      RulesFlowKey
+	Proxied  uint8
+	Demoted  uint8
+	Read     uint8
+	Fate     uint8
+	Why      uint32
+	By       uint32
+	_        [4]byte
+	Debt     int64
+	Waited   uint64
+	Crowded  uint8
+	Printed  uint8
+	Row      uint16
+	_        [4]byte
+	Flow     RulesFlow
+	Next     uint32
+	Flags    uint16
+	Named    uint8
+	Labelled uint8
+	From     struct {
 		_          structs.HostLayout
 		Src        [2]uint64
 		Dst        [2]uint64
@@ -612,10 +624,15 @@ type RulesWork struct {
 		Word   uint8
 		At     uint8
 		Set    uint8
-		Pad    uint8
+		Labels uint8
 		Seen   uint16
 		Size   uint32
 		ReadAt uint32
+		Label  struct {
+			_     structs.HostLayout
+			Class uint32
+			Lasts uint32
+		}
 	}
 	Keep     uint32
 	Kept     uint32
