@@ -69,7 +69,7 @@ var checks = []check{
 		quick: []string{"RulesForwarded/v6=false"}},
 	{name: "rejection", pkg: "test/e2e", tests: []string{"RoomQueueFull", "RoomRejectsAsToldTo", "RoomMaxWait", "RoomServerRestarts"},
 		quick: []string{"RoomQueueFull", "RoomRejectsAsToldTo"}},
-	{name: "learned identity", pkg: "test/e2e", tests: []string{"RulesLearn", "RulesBlock", "Labels", "LabelsOfSockets", "LabelsBehindProxies"}, quick: []string{"RulesLearn", "LabelsOfSockets"}},
+	{name: "learned identity", pkg: "test/e2e", tests: []string{"RulesLearn", "RulesBlock", "Labels", "LabelsOfSockets", "LabelsBehindProxies"}, quick: []string{"RulesLearn"}},
 	{name: "tls", pkg: "test/e2e", tests: []string{"RoomTLS", "RoomTLSHellos", "RoomTLSServers", "RoomTLSRejects", "RulesTLS"},
 		quick: []string{"RoomTLS/plain/v6=false", "RoomTLSRejects/full"}},
 	{name: "tcp", pkg: "test/e2e", tests: []string{"RoomTCP", "RoomTCPServerSpeaksFirst", "RoomTCPRejects"},
