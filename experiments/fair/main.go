@@ -9,6 +9,7 @@
 //	many     a source with 4 connections beside 250 others with 4 each, all in their own prefixes
 //	known    visitors who come back beside 100,000 addresses that ask once: pages that are complete
 //	target   twice and ten times what the server can do, with a target for waiting and without: who is served waits for how long
+//	https    http and https of one nginx in a pool with eight places: requests, beside one of them alone, and how many are in service
 //
 // The first four have two variants beside each other: fair by prefix, and in order of arrival (fair: none). Requests take their time
 // asleep, so that places are what is scarce. It needs root and two cores: the server has the first, its clients the last.
@@ -37,6 +38,7 @@ func main() {
 		bench.PartOf("many", suite.many),
 		bench.PartOf("known", suite.known),
 		bench.PartOf("target", suite.target),
+		bench.PartOf("https", suite.https),
 	}}.Main()
 }
 

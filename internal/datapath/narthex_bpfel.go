@@ -215,11 +215,14 @@ type narthexFlow struct {
 	Named          uint8
 	Lacks          uint8
 	Withheld       uint8
+	Flights        uint8
+	Spare          [3]uint8
 	SeenPriority   uint32
 	SeenMark       uint32
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
+	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64

@@ -18,12 +18,13 @@ const NginxFile = File
 // NginxConfig says how nginx runs.
 type NginxConfig struct {
 	Listen      []netip.AddrPort
-	Workers     int           // worker processes; 1 if 0
-	Backlog     int           // of each listener; nginx's 511 if 0
-	IdleTimeout time.Duration // after which an idle connection is closed; nginx's 75 s if 0
-	Backend     string        // address and port of a server that it asks for what begins with /wait; none if empty
-	CPUs        []int         // cores of all its processes; any if empty
-	TLS         bool          // over TLS, with HTTP/2 for those who want it
+	Secure      []netip.AddrPort // more addresses, over TLS with HTTP/1.1
+	Workers     int              // worker processes; 1 if 0
+	Backlog     int              // of each listener; nginx's 511 if 0
+	IdleTimeout time.Duration    // after which an idle connection is closed; nginx's 75 s if 0
+	Backend     string           // address and port of a server that it asks for what begins with /wait; none if empty
+	CPUs        []int            // cores of all its processes; any if empty
+	TLS         bool             // over TLS, with HTTP/2 for those who want it
 
 	Main, HTTP, Server string // further directives, of each context
 }
@@ -54,7 +55,10 @@ http {
 {{- range .Listen}}
 		listen {{.}} backlog={{$.Backlog}}{{if .Addr.Is6}} ipv6only=on{{end}}{{if $.TLS}} ssl http2{{end}};
 {{- end}}
-{{- if .TLS}}
+{{- range .Secure}}
+		listen {{.}} backlog={{$.Backlog}}{{if .Addr.Is6}} ipv6only=on{{end}} ssl;
+{{- end}}
+{{- if or .TLS .Secure}}
 		ssl_certificate {{.Dir}}/certificate.pem;
 		ssl_certificate_key {{.Dir}}/key.pem;
 {{- end}}
@@ -83,7 +87,7 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 			if err := writeFile(dir, File); err != nil {
 				return err
 			}
-			if cfg.TLS {
+			if cfg.TLS || len(cfg.Secure) > 0 {
 				if err := writeCertificate(dir); err != nil {
 					return err
 				}
@@ -91,6 +95,7 @@ func (n *Namespace) StartNginx(cfg NginxConfig) (*Server, error) {
 			return writeConf(filepath.Join(dir, "nginx.conf"), nginxConf, map[string]any{
 				"Dir":         dir,
 				"Listen":      cfg.Listen,
+				"Secure":      cfg.Secure,
 				"Workers":     workers,
 				"Backlog":     defaultTo(cfg.Backlog, 511),
 				"TLS":         cfg.TLS,

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -459,4 +460,46 @@ func TestRoomTLSUntilClosed(t *testing.T) {
 	v.conn.Close()
 	isOK(t, g)
 	r.wasNew("/g")
+}
+
+// A connection on which one request follows the other takes turns with those that wait, whether they are its
+// service's or of another service of its pool.
+func TestRoomTLSTakesTurns(t *testing.T) {
+	t.Parallel()
+	s := sharedScene(t, plain, false)
+	s.origin(origin.Config{TLS: true, Body: 1000})
+	r := s.enforce(tlsPolicy(""))
+	var end atomic.Bool
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer end.Store(true)
+	asked := make(chan int, 1)
+	busy := s.private(bronze)
+	all.Go(func() {
+		n := 0
+		for ; !end.Load(); n++ {
+			busy.get("/busy")
+			if resp, _, err := busy.answer(); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("request %d on the busy connection: %v", n, err)
+				break
+			}
+		}
+		asked <- n
+	})
+	eventually(t, "it is busy", func() bool { return r.read().InService == 1 })
+	for range 3 {
+		v := s.private(bronze)
+		for range 4 {
+			v.get("/other")
+			v.wants(http.StatusOK)
+		}
+		v.conn.Close()
+	}
+	end.Store(true)
+	if n := <-asked; n < 3 {
+		t.Errorf("%d requests on the busy connection, meanwhile", n)
+	}
+	all.Wait()
+	busy.conn.Close()
+	r.calm()
 }

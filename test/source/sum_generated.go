@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "77494552610ffdf29e878492c3d31c46"
+const compiled = "10eb9246b81a1176a068bf9dc1d3464f"

@@ -3,15 +3,54 @@
 #pragma once
 #include "gate/decide/turn.h"
 
+/* Bytes that are no request, and no answer, over TLS: they are of WINDOW_UPDATE, SETTINGS or PING of HTTP/2.
+ */
+#define LEAST_REQUEST 56
+#define LEAST_ANSWER 128
+
+/* How often the client has spoken, before its first request is all said: its hello, its Finished. */
+#define HELLO_FLIGHTS 2
+
+/* Whether somebody waits for a place of the room, or of what it shares places with. */
+static __always_inline bool is_waited_for(const struct room *r) {
+  const struct room *a = r->above ? room_above(r->above) : NULL;
+  const struct room *top = a && a->above ? room_above(a->above) : NULL;
+  return r->waiting || (a && a->waiting) || (top && top->waiting);
+}
+
+/* Whether what the client says, in a connection in service, is likely to be another request: it has all that
+ * the server has said, which may be an answer. */
+static __always_inline bool asks_again(const struct work *w, const struct flow *f) {
+  return f->protocol == PROTOCOL_TLS && f->ends != END_CLOSE && f->flights >= HELLO_FLIGHTS &&
+         w->s.length >= LEAST_REQUEST && w->s.ack == w->socket.written &&
+         w->s.ack - f->answer >= LEAST_ANSWER;
+}
+
+/* The client speaks, after the server or again. Its connection leaves service, for another turn, if that is
+ * another request while somebody waits. Under the lock. */
+static __always_inline bool note_flight(struct scene *sc, struct flow *f, bool yields) {
+  struct work *w = sc->w;
+  if (!(f->flags & FLOW_ANSWERED))
+    return true;
+  f->flags &= ~FLOW_ANSWERED;
+  bool again = yields && asks_again(w, f);
+  f->answer = w->s.ack;
+  f->flights += f->flights != 255;
+  if (!again)
+    return true;
+  end_service(sc->room, sc->pool, f, w->now);
+  w->flow.state = FLOW_IDLE;
+  return false;
+}
+
 /* The client speaks: it is owed an answer. False: its connection is not in service any more. */
 static __always_inline bool note_spoke(struct scene *sc) {
   struct flow *f = sc->flow;
-  bool served = false;
+  bool served = false, yields = is_waited_for(sc->room) && !is_lenient(sc);
+  sc->w->now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc->room->lock);
-  if (f->id == sc->w->flow.id && f->state == FLOW_SERVED && !is_forgotten(sc->room, f->epoch)) {
-    f->flags &= ~FLOW_ANSWERED;
-    served = true;
-  }
+  if (f->id == sc->w->flow.id && f->state == FLOW_SERVED && !is_forgotten(sc->room, f->epoch))
+    served = note_flight(sc, f, yields);
   bpf_spin_unlock(&sc->room->lock);
   return served;
 }
