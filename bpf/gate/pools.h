@@ -15,8 +15,12 @@ __noinline int members_ready(__u32 above, __u32 skip) {
   __u32 classes = 0;
   if (!open_scene(&sc, above - 1))
     return 0;
-  for (__u32 i = 0; i < MAX_MEMBERS; i++)
-    classes |= ready_in(sc.config->member[i]) & ((skip >> i & 1) - 1);
+  for (__u32 i = 0; i < MAX_MEMBERS; i++) {
+    __u32 member = sc.config->member[i];
+    if (!member)
+      break;
+    classes |= ready_in(member) & ((skip >> i & 1) - 1);
+  }
   return classes & ~full_classes(sc.room, sc.config);
 }
 
@@ -89,10 +93,13 @@ __noinline int classes_next(__u32 above, __u32 classes) {
 
 /* The member that is next to have a request released; 0: none. */
 __noinline int next_member(__u32 above, __u32 skip) {
+  struct scene sc;
   __u32 classes = classes_next(above, members_ready(above, skip)), first = 0;
-  if (!classes)
+  if (!classes || !open_scene(&sc, above - 1))
     return 0;
   for (__u32 i = 0; i < MAX_MEMBERS; i++) {
+    if (!sc.config->member[i])
+      break;
     __u32 other = (i + 1) & ((skip >> i & 1) - 1);
     first = better_of(above, classes, first, other);
   }

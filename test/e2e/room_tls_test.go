@@ -462,30 +462,36 @@ func TestRoomTLSUntilClosed(t *testing.T) {
 	r.wasNew("/g")
 }
 
-// A connection on which one request follows the other takes turns with those that wait, whether they are its
-// service's or of another service of its pool.
+// asksOn asks on a connection, one request after the other, until the test says that it is enough. That returns how
+// often it was answered.
+func (v *visitor) asksOn() (enough func() int) {
+	var end atomic.Bool
+	asked := make(chan int)
+	go func() {
+		n := 0
+		for ; !end.Load(); n++ {
+			v.get("/busy")
+			if resp, _, err := v.answer(); err != nil || resp.StatusCode != http.StatusOK {
+				v.t.Errorf("request %d on the busy connection: %v", n, err)
+				break
+			}
+		}
+		asked <- n
+	}()
+	return func() int {
+		end.Store(true)
+		return <-asked
+	}
+}
+
+// A connection on which one request follows the other takes turns with others that wait.
 func TestRoomTLSTakesTurns(t *testing.T) {
 	t.Parallel()
 	s := sharedScene(t, plain, false)
 	s.origin(origin.Config{TLS: true, Body: 1000})
 	r := s.enforce(tlsPolicy(""))
-	var end atomic.Bool
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer end.Store(true)
-	asked := make(chan int, 1)
 	busy := s.private(bronze)
-	all.Go(func() {
-		n := 0
-		for ; !end.Load(); n++ {
-			busy.get("/busy")
-			if resp, _, err := busy.answer(); err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("request %d on the busy connection: %v", n, err)
-				break
-			}
-		}
-		asked <- n
-	})
+	enough := busy.asksOn()
 	eventually(t, "it is busy", func() bool { return r.read().InService == 1 })
 	for range 3 {
 		v := s.private(bronze)
@@ -495,11 +501,39 @@ func TestRoomTLSTakesTurns(t *testing.T) {
 		}
 		v.conn.Close()
 	}
-	end.Store(true)
-	if n := <-asked; n < 3 {
+	if n := enough(); n < 3 {
 		t.Errorf("%d requests on the busy connection, meanwhile", n)
 	}
-	all.Wait()
 	busy.conn.Close()
 	r.calm()
+}
+
+// The same where those that wait are of another service of its pool.
+func TestRoomTLSTakesTurnsInPools(t *testing.T) {
+	t.Parallel()
+	r := newRuled(t, map[string]uint16{"web": 80, "secure": 443}, "web")
+	_, err := origin.Start(r.v4.server, origin.Config{Listen: r.listen("secure"), TLS: true, Body: 1000})
+	nettest.Check(t, err)
+	r.enforce(`
+version: 1
+pools: [{name: server, concurrency: 1, between: classes}]
+services:
+  - {name: web, listen: ["*:80"], pool: server, queue: {max_wait: 20s}}
+  - {name: secure, listen: ["*:443"], protocol: tls, pool: server, queue: {max_wait: 20s}}
+`)
+	busy := r.at(t, "secure", false).private(bronze)
+	enough := busy.asksOn()
+	r.awaits("secure", 1, 0)
+	v := r.at(t, "web", false).visit(bronze)
+	for range 8 {
+		v.get("/other")
+		v.wants(http.StatusOK)
+	}
+	if n := enough(); n < 3 {
+		t.Errorf("%d requests on the busy connection, meanwhile", n)
+	}
+	busy.conn.Close()
+	v.conn.Close()
+	r.awaits("web", 0, 0)
+	r.awaits("secure", 0, 0)
 }

@@ -25,6 +25,7 @@ services:
   - {name: app, listen: ["*:80"], concurrency: 8, labels: [header, socket], socket_mark: 0x100, trusted_proxies: [10.77.4.0/24, "fd77::4:0/112"]}
   - {name: deaf, listen: ["*:8080"], concurrency: 8}
   - {name: ruled, listen: ["*:8081"], concurrency: 8, labels: header}
+  - {name: free, listen: ["*:8082"], concurrency: unlimited, labels: header}
 classes:
   - {name: gold, priority: 1}
   - {name: silver, priority: 2}
@@ -71,7 +72,7 @@ func labelling(w http.ResponseWriter, req *http.Request) {
 // newLabels starts the application at all services.
 func newLabels(t *testing.T, more string) *ruled {
 	t.Helper()
-	r := newRuled(t, map[string]uint16{"app": 80, "deaf": 8080, "ruled": 8081})
+	r := newRuled(t, map[string]uint16{"app": 80, "deaf": 8080, "ruled": 8081, "free": 8082})
 	server := &http.Server{
 		Handler:     http.HandlerFunc(labelling),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
@@ -189,6 +190,14 @@ connections:
 	l.arrives("app", "bronze", 1)
 	l.arrives("ruled", "gold", 1)
 	l.arrives("deaf", "bronze", 1)
+	r.agrees(t, l)
+	// Where nobody ever waits, too: classes are counted, and rules may come.
+	s = r.at(t, "free", false)
+	v := s.visitAs(bronze, 1)
+	v.labels("label=gold")
+	v.labels("")
+	l.arrives("free", "silver", 1)
+	l.arrives("free", "gold", 1)
 	r.agrees(t, l)
 }
 

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "10eb9246b81a1176a068bf9dc1d3464f"
+const compiled = "09a85a6e181b5f6a347211cfc7c7b5da"
