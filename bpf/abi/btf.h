@@ -10,6 +10,7 @@ const enum action *const btf_action __attribute__((unused));
 const enum reject *const btf_reject __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
 const enum label_way *const btf_label_way __attribute__((unused));
+const enum flow_named *const btf_flow_named __attribute__((unused));
 const enum protocol *const btf_protocol __attribute__((unused));
 const enum fair *const btf_fair __attribute__((unused));
 const enum pool_order *const btf_pool_order __attribute__((unused));

@@ -20,10 +20,14 @@ const (
 	TableBlocked = "blocked" // clients whose connections are refused
 	TableLearned = "learned" // clients that are learned in a class
 	TableBuckets = "buckets" // token buckets of rules
+	TableAtOnce  = "at_once" // places of limits of what there is at once
 )
 
 // TableKinds are all of them, as they are shown.
-var TableKinds = []string{TableBlocked, TableLearned, TableBuckets}
+var TableKinds = []string{TableBlocked, TableLearned, TableBuckets, TableAtOnce}
+
+// TableCleared are those that can be forgotten.
+var TableCleared = TableKinds[:3]
 
 // Table is what is remembered, the answer to GET /v1/table, with ?kind=KIND of that kind, with ?from=ADDRESS or a
 // prefix of those clients.
@@ -31,10 +35,11 @@ type Table struct {
 	Blocked []TableClient `json:"blocked"`
 	Learned []TableClient `json:"learned"`
 	Buckets []TableBucket `json:"buckets"` // those of single sources where one is asked for; else those of rules
+	AtOnce  []TablePlaces `json:"at_once"` // who has places; who has none is not there
 }
 
 // Len is how many entries it has.
-func (t *Table) Len() int { return len(t.Blocked) + len(t.Learned) + len(t.Buckets) }
+func (t *Table) Len() int { return len(t.Blocked) + len(t.Learned) + len(t.Buckets) + len(t.AtOnce) }
 
 // TableClient is a client: an IPv4 address, or an IPv6 /64.
 type TableClient struct {
@@ -52,6 +57,15 @@ type TableBucket struct {
 	AtOnce uint32  `json:"at_once,omitempty"` // in place of a burst: so many places there are at once, and tokens are those left
 	Tokens float64 `json:"tokens"`
 	FullIn float64 `json:"full_in_seconds"`
+}
+
+// TablePlaces is how many places of a limit are taken.
+type TablePlaces struct {
+	Rule   string `json:"rule"`
+	Of     string `json:"of"`               // connections or requests
+	Client string `json:"client,omitempty"` // an address, or the prefix that shares the places; absent: everybody
+	Taken  uint32 `json:"taken"`
+	AtOnce uint32 `json:"at_once"`
 }
 
 // TableClearRequest is the body of POST /v1/table/clear. One of From, Rule and All is needed.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,13 +66,14 @@ func kindsFirst(kinds ...string) func(*cobra.Command, []string, string) ([]strin
 func tableList(env Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list [blocked|learned|buckets] [ADDRESS|PREFIX]",
+		Use:   "list [blocked|learned|buckets|at_once] [ADDRESS|PREFIX]",
 		Short: "Show what is remembered",
 		Long: `Show what is remembered, of a kind or of all, and of an address or a prefix or of all.
 
 Buckets are those of rules. With an address they are those that this source has under
 rules with a bucket for each; these cannot be listed without it, for they are kept
-under a hash.`,
+under a hash. at_once are the clients that have places of limits with at_once, the
+most first.`,
 		Example: `  narthex table list
   narthex table list buckets 203.0.113.9
   narthex table list blocked --json | jq -r '.blocked[].client'`,
@@ -141,6 +143,14 @@ func tableText(t api.Table) string {
 		}
 		rows.printIndented(&b)
 	}
+	if len(t.AtOnce) > 0 {
+		fmt.Fprintf(&b, "%s\n", api.TableAtOnce)
+		rows := newTable("client", ">taken", ">at once", "rule", "of")
+		for _, p := range t.AtOnce {
+			rows.add(cmp.Or(p.Client, "all"), fmt.Sprint(p.Taken), fmt.Sprint(p.AtOnce), p.Rule, p.Of)
+		}
+		rows.printIndented(&b)
+	}
 	return b.String()
 }
 
@@ -165,7 +175,7 @@ fills it: that of a rule, or those that sources have under rules with a bucket f
   narthex table clear learned 2001:db8::/32
   narthex table clear buckets 203.0.113.9 --rule login
   narthex table clear blocked --all`,
-		ValidArgsFunction: kindsFirst(api.TableKinds...),
+		ValidArgsFunction: kindsFirst(api.TableCleared...),
 	}
 	t := addTarget(cmd, env)
 	cmd.Flags().StringVar(&req.Rule, "rule", "", "buckets of this rule alone")
@@ -174,7 +184,7 @@ fills it: that of a rule, or those that sources have under rules with a bucket f
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("name what to clear: %s", strings.Join(api.TableKinds, ", "))
+			return fmt.Errorf("name what to clear: %s", strings.Join(api.TableCleared, ", "))
 		case len(args) == 1 && !req.All && req.Rule == "":
 			return errors.New("name addresses or prefixes, or say --all")
 		case req.All && (len(args) > 1 || req.Rule != ""):

@@ -35,6 +35,7 @@ type Datapath interface {
 	Unlearn(within []netip.Prefix) ([]netip.Prefix, error)
 	FillBucket(rule, limit int, from netip.Addr) (bool, error)
 	FillRequestBucket(rule, limit int, from netip.Addr) (bool, error)
+	Places(clients []netip.Addr) ([]datapath.Taken, error)
 	Sources() (datapath.SourceUse, error)
 	Rooms() ([]datapath.Room, error)
 	ReadRoom(service int, into *datapath.RoomReading) error

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -36,7 +37,7 @@ func (e *engine) table(kind, from string) (t api.Table, err error) {
 		return t, noKind(kind, api.TableKinds)
 	}
 	is := func(k string) bool { return kind == "" || kind == k }
-	t = api.Table{Blocked: []api.TableClient{}, Learned: []api.TableClient{}, Buckets: []api.TableBucket{}}
+	t = api.Table{Blocked: []api.TableClient{}, Learned: []api.TableClient{}, Buckets: []api.TableBucket{}, AtOnce: []api.TablePlaces{}}
 	if is(api.TableBlocked) {
 		if t.Blocked, err = e.clients(e.dp.Blocked, within); err != nil {
 			return t, err
@@ -48,7 +49,12 @@ func (e *engine) table(kind, from string) (t api.Table, err error) {
 		}
 	}
 	if is(api.TableBuckets) {
-		t.Buckets, err = e.buckets(from, within[0])
+		if t.Buckets, err = e.buckets(from, within[0]); err != nil {
+			return t, err
+		}
+	}
+	if is(api.TableAtOnce) {
+		t.AtOnce, err = e.places(within)
 	}
 	return t, err
 }
@@ -184,11 +190,74 @@ func (e *engine) buckets(from string, source netip.Prefix) ([]api.TableBucket, e
 	return list, nil
 }
 
+// places lists who within some addresses has places of limits of what there is at once, the most first.
+func (e *engine) places(within []netip.Prefix) ([]api.TablePlaces, error) {
+	list := []api.TablePlaces{}
+	clients, err := e.connected()
+	if err != nil {
+		return list, err
+	}
+	all, err := e.dp.Places(clients)
+	if err != nil {
+		return list, err
+	}
+	for _, p := range all {
+		of, name, limits := connectionTable, "", []policy.LimitTable(nil)
+		if p.Request {
+			r := &e.current.tables.RequestRules()[p.Rule]
+			of, name, limits = requestTable, r.Name, r.Limits
+		} else {
+			r := &e.current.tables.Rules[p.Rule]
+			name, limits = r.Name, r.Limits
+		}
+		t := api.TablePlaces{Rule: fmt.Sprintf("%s.limits.%d", name, p.Limit+1), Of: of, Taken: p.Places, AtOnce: limits[p.Limit].AtOnce}
+		if p.Client.IsValid() {
+			if !slices.ContainsFunc(within, p.Client.Overlaps) {
+				continue
+			}
+			t.Client = clientText(p.Client)
+		}
+		list = append(list, t)
+	}
+	slices.SortStableFunc(list, func(a, b api.TablePlaces) int { return cmp.Compare(b.Taken, a.Taken) })
+	return list, nil
+}
+
+// connected lists the clients of the services' connections, where a rule bounds how many of these there are.
+func (e *engine) connected() (clients []netip.Addr, err error) {
+	ports := map[uint16]bool{}
+	for i := range e.current.tables.Services {
+		s := &e.current.tables.Services[i]
+		for _, l := range s.Listen {
+			ports[l.Port] = ports[l.Port] || s.Bounded
+		}
+	}
+	sockets, err := e.net.Diag()
+	if err != nil {
+		return nil, err
+	}
+	defer sockets.Close()
+	for port, bounded := range ports {
+		for _, v6 := range []bool{false, true} {
+			if !bounded {
+				continue
+			}
+			if err := sockets.Peers(port, v6, func(a netip.Addr) { clients = append(clients, a) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return clients, nil
+}
+
 // clearTable forgets what is remembered. Who asks for it is for the log.
 func (e *engine) clearTable(req api.TableClearRequest, by string) (api.TableClearResult, error) {
 	result := api.TableClearResult{Cleared: []string{}}
 	if !slices.Contains(api.TableKinds, req.Kind) {
 		return result, noKind(req.Kind, api.TableKinds)
+	}
+	if req.Kind == api.TableAtOnce {
+		return result, usagef("places come back with the end of what has them; another at_once is for the policy, and `narthex reload`")
 	}
 	if req.Kind != api.TableBuckets && req.Rule != "" {
 		return result, usagef("a rule has buckets alone: name addresses of who is %s", req.Kind)

@@ -267,6 +267,14 @@ type narthexFlowKey struct {
 	Pad       [3]uint8
 }
 
+type narthexFlowNamed uint32
+
+const (
+	narthexFlowNamedNAMED_CLIENT    narthexFlowNamed = 1
+	narthexFlowNamedNAMED_HERE      narthexFlowNamed = 2
+	narthexFlowNamedNAMED_FORWARDED narthexFlowNamed = 4
+)
+
 type narthexGhost struct {
 	_      structs.HostLayout
 	Room   uint32
@@ -1441,6 +1449,7 @@ const (
 	narthexVarBtfEvent                = "btf_event"
 	narthexVarBtfEventKind            = "btf_event_kind"
 	narthexVarBtfFair                 = "btf_fair"
+	narthexVarBtfFlowNamed            = "btf_flow_named"
 	narthexVarBtfLabelWay             = "btf_label_way"
 	narthexVarBtfLimitBy              = "btf_limit_by"
 	narthexVarBtfListPage             = "btf_list_page"
@@ -1602,6 +1611,7 @@ type narthexVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfFlowNamed    *ebpf.VariableSpec `ebpf:"btf_flow_named"`
 	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
@@ -1776,6 +1786,7 @@ type narthexVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfFlowNamed    *ebpf.Variable `ebpf:"btf_flow_named"`
 	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`

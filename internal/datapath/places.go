@@ -27,13 +27,104 @@ func (in *Instance) places(r *narthexRule, from netip.Addr, value string) (Bucke
 	if err := in.readPool(); err != nil {
 		return Bucket{}, err
 	}
-	tag := placeTag(r, from, value, secret.Key)
-	for _, way := range in.pool.Place[tag>>32%uint64(len(in.pool.Place))].Way {
-		if n := way & placeUse; n > 0 && (way^tag)&^placeUse == 0 {
-			return Bucket{Known: true, Tokens: float64(r.Tolerance) - float64(n)}, nil
+	n := in.placesOf(placeTag(r, from, value, secret.Key))
+	return Bucket{Known: n > 0 || r.PerSource == 0, Tokens: float64(r.Tolerance) - float64(n)}, nil
+}
+
+// Taken is how many places a client has of a limit of what there is at once.
+type Taken struct {
+	Request bool         // the limit is of a request rule; else of a connection rule
+	Rule    int          // index into Tables.Requests.Rules, or Tables.Rules
+	Limit   int          // of it
+	Client  netip.Prefix // those that share the places; invalid: everybody
+	Places  uint32
+}
+
+// Places lists which of some clients have places. Those who have some of requests are found without being named.
+func (in *Instance) Places(clients []netip.Addr) ([]Taken, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	o := in.objects
+	if o == nil || in.applied.Tables == nil || !o.hasGate() {
+		return nil, nil
+	}
+	var secret narthexSecret
+	if err := o.SourceSecret.Lookup(zero, &secret); err != nil {
+		return nil, fmt.Errorf("reading the secret: %w", err)
+	}
+	if err := in.readPool(); err != nil {
+		return nil, err
+	}
+	err := eachEntry(o.Flows, func(key *narthexFlowKey, f *narthexFlow) {
+		if f.Places == 0 {
+			return
+		}
+		clients = append(clients, address(key.Peer, key.V6))
+		if f.Named&uint8(narthexFlowNamedNAMED_CLIENT|narthexFlowNamedNAMED_FORWARDED) != 0 {
+			clients = append(clients, address(f.Client.Word, f.Client.V6))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = eachEntry(o.Openings, func(key *narthexFlowKey, _ *narthexOpening) { clients = append(clients, address(key.Peer, key.V6)) })
+	var all []Taken
+	for i := range in.applied.Tables.Rules {
+		r := &in.applied.Tables.Rules[i]
+		all = append(all, in.taken(Taken{Rule: i}, connectionKey(r), r.Limits, clients, secret.Key)...)
+	}
+	requests := in.applied.Tables.RequestRules()
+	for i := range requests {
+		r := &requests[i]
+		all = append(all, in.taken(Taken{Rule: i, Request: true}, requestKey(r), r.Limits, clients, secret.Key)...)
+	}
+	return all, err
+}
+
+// taken lists who has places of the limits of a rule. The caller holds in.mu, and has read the pool.
+func (in *Instance) taken(of Taken, rule ruleKey, limits []policy.LimitTable, clients []netip.Addr, key [2]uint64) (list []Taken) {
+	for i := range limits {
+		l := &limits[i]
+		if l.AtOnce == 0 || l.Per.Key != (policy.PerKey{}) {
+			continue // values are kept under hashes
+		}
+		cell := ruleCell(boundLimit(l), -1, in.slots, in.slots.byRule[rule.limit(i)])
+		seen := map[netip.Prefix]bool{}
+		for _, c := range clients {
+			of.Limit, of.Client = i, sharers(l.Per, c)
+			if seen[of.Client] {
+				continue
+			}
+			seen[of.Client] = true
+			if of.Places = in.placesOf(placeTag(cell, c, "", key)); of.Places > 0 {
+				list = append(list, of)
+			}
 		}
 	}
-	return Bucket{Known: r.PerSource == 0, Tokens: float64(r.Tolerance)}, nil
+	return list
+}
+
+// sharers are who has one number of places with a client; invalid: everybody.
+func sharers(per policy.Per, c netip.Addr) netip.Prefix {
+	bits := per.V6
+	if c.Is4() {
+		bits = per.V4
+	}
+	if bits < 0 {
+		return netip.Prefix{}
+	}
+	p, _ := c.Prefix(bits)
+	return p
+}
+
+// placesOf is how many places are taken under a tag.
+func (in *Instance) placesOf(tag uint64) uint32 {
+	for _, way := range in.pool.Place[tag>>32%uint64(len(in.pool.Place))].Way {
+		if n := way & placeUse; n > 0 && (way^tag)&^placeUse == 0 {
+			return uint32(n)
+		}
+	}
+	return 0
 }
 
 // placeTag is whose place take_at_once() of bpf/policy/limits.h takes.

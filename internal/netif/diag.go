@@ -27,6 +27,7 @@ type SocketDiag interface {
 	Listening(into []Listening) ([]Listening, error)
 	Backlog(at netip.AddrPort, device uint32, pick uint16) (int, error)
 	Unread(port uint16, v6 bool) (Unread, error)
+	Peers(port uint16, v6 bool, visit func(netip.Addr)) error
 	Close() error
 }
 
@@ -56,13 +57,13 @@ const (
 	diagTimeout = 500                      // milliseconds that an answer may take
 	diagBuffer  = 32 << 10
 
-	stateEstablished, stateCloseWait, stateListen = 1, 8, 10
+	stateEstablished, stateTimeWait, stateCloseWait, stateListen = 1, 6, 8, 10
 
 	extInfo      = 2  // INET_DIAG_INFO: struct tcp_info
 	infoReceived = 52 // its tcpi_last_data_recv, milliseconds
 
 	// In both structs the identity of the socket is of one form.
-	idSourcePort, idDestinationPort, idSource, idDevice, idCookie, idLen = 0, 2, 4, 36, 40, 48
+	idSourcePort, idDestinationPort, idSource, idDestination, idDevice, idCookie, idLen = 0, 2, 4, 20, 36, 40, 48
 )
 
 // OpenDiag opens the socket that questions go through.
@@ -138,6 +139,25 @@ func (d *Diag) Backlog(at netip.AddrPort, device uint32, pick uint16) (backlog i
 // Unread looks at all connections of servers at a port, of sockets of IPv4 or IPv6. That takes about
 // a microsecond for each.
 func (d *Diag) Unread(port uint16, v6 bool) (u Unread, err error) {
+	err = d.connections(port, v6, 1<<stateEstablished|1<<stateCloseWait, func(m []byte) { u.add(m) })
+	return u, err
+}
+
+// Peers calls a function with the other end of each connection of servers at a port, of sockets of IPv4 or IPv6, in
+// whatever state, until it is gone.
+func (d *Diag) Peers(port uint16, v6 bool, visit func(netip.Addr)) error {
+	return d.connections(port, v6, ^uint32(1<<stateListen|1<<stateTimeWait), func(m []byte) {
+		id := m[4:]
+		if m[0] == unix.AF_INET {
+			visit(netip.AddrFrom4([4]byte(id[idDestination:])))
+		} else {
+			visit(netip.AddrFrom16([16]byte(id[idDestination:])).Unmap())
+		}
+	})
+}
+
+// connections asks for the connections of servers at a port that are in one of the states, a bit each.
+func (d *Diag) connections(port uint16, v6 bool, states uint32, visit func([]byte)) error {
 	id := [idLen]byte{}
 	binary.BigEndian.PutUint16(id[idSourcePort:], port)
 	family := byte(unix.AF_INET)
@@ -146,15 +166,15 @@ func (d *Diag) Unread(port uint16, v6 bool) (u Unread, err error) {
 	}
 	d.ask(family, unix.NLM_F_DUMP, id[:])
 	d.req[unix.SizeofNlMsghdr+2] = 1 << (extInfo - 1)
-	binary.NativeEndian.PutUint32(d.req[unix.SizeofNlMsghdr+4:], 1<<stateEstablished|1<<stateCloseWait)
-	err = d.answers(func(m []byte) { u.add(m) })
+	binary.NativeEndian.PutUint32(d.req[unix.SizeofNlMsghdr+4:], states)
+	err := d.answers(visit)
 	if errors.Is(err, os.ErrNotExist) && v6 {
 		err = nil // a kernel without IPv6
 	}
 	if err != nil {
-		return u, fmt.Errorf("ask for connections at port %d: %w", port, err)
+		return fmt.Errorf("ask for connections at port %d: %w", port, err)
 	}
-	return u, nil
+	return nil
 }
 
 // add counts the connection of a struct inet_diag_msg and its attributes.

@@ -239,6 +239,9 @@ func (p *Path) Client(from netip.Addr) (datapath.Client, error) {
 // Blocked is 10.0.0.21, unless it was cleared, and who was added.
 func (p *Path) Blocked() ([]datapath.Remembered, error) { return p.memory(), nil }
 
+// Places has nobody.
+func (p *Path) Places([]netip.Addr) ([]datapath.Taken, error) { return nil, nil }
+
 // Learned is nobody.
 func (p *Path) Learned() ([]datapath.Remembered, error) { return nil, nil }
 
@@ -513,5 +516,8 @@ type noSockets struct{}
 
 func (noSockets) Listening(into []netif.Listening) ([]netif.Listening, error) { return into, nil }
 func (noSockets) Backlog(netip.AddrPort, uint32, uint16) (int, error)         { return 0, nil }
-func (noSockets) Unread(uint16, bool) (netif.Unread, error)                   { return netif.Unread{}, nil }
-func (noSockets) Close() error                                                { return nil }
+
+func (noSockets) Peers(uint16, bool, func(netip.Addr)) error { return nil }
+
+func (noSockets) Unread(uint16, bool) (netif.Unread, error) { return netif.Unread{}, nil }
+func (noSockets) Close() error                              { return nil }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -418,5 +419,75 @@ func TestConnectionsAtOnceOfHostileClients(t *testing.T) {
 			f.scene.t.Errorf("the server had %d connections at once, of %d that it may, and answered %d times", got, most, answered.Load())
 		}
 		f.comesTo(gold, 0)
+	})
+}
+
+// placesTable is what `narthex table list at_once` says, a line for each who has places.
+func (c *crowd) placesTable(args ...string) (lines []string) {
+	c.scene.t.Helper()
+	args = append([]string{"table", "list", "at_once", "--json"}, args...)
+	var t api.Table
+	if err := json.Unmarshal([]byte(narthex(c.scene.t, c.command(args...)...).stdout), &t); err != nil {
+		c.scene.t.Fatal(err)
+	}
+	for _, p := range t.AtOnce {
+		lines = append(lines, fmt.Sprintf("%s %s: %d of %d of %q", p.Of, p.Rule, p.Taken, p.AtOnce, p.Client))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// lists fails unless the table comes to say what it should.
+func (c *crowd) lists(want []string, args ...string) {
+	c.scene.t.Helper()
+	var got []string
+	if !within(patience, func() bool {
+		got = c.placesTable(args...)
+		return slices.Equal(got, want)
+	}) {
+		c.scene.t.Errorf("narthex table list at_once %q says %q, want %q", args, got, want)
+	}
+}
+
+// `narthex table list at_once` says who has how many of what there may be at once.
+func TestTableAtOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("requests", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t, "unlimited", "60s")
+		c.lists(nil)
+		all := []*visitor{c.asks(gold, "/wait?for=a"), c.asks(gold, "/wait?for=a"), c.asks(bronze, "/wait?for=a")}
+		g, b := c.addr(gold).String(), c.addr(bronze).String()
+		of := func(n int, client string) string {
+			return fmt.Sprintf("requests heavy.limits.1: %d of 2 of %q", n, client)
+		}
+		c.lists([]string{of(1, b), of(2, g), `requests heavy.limits.2: 3 of 3 of ""`})
+		c.lists([]string{of(1, b), `requests heavy.limits.2: 3 of 3 of ""`}, b)
+		c.letGo("a")
+		for _, v := range all {
+			v.wants(http.StatusOK)
+		}
+		c.lists(nil)
+		if r := narthex(t, c.command("table", "clear", "at_once", "--all")...); r.code == 0 || !strings.Contains(r.stderr, "come back") {
+			t.Errorf("places were cleared: %+v", r)
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		t.Parallel()
+		f := newFull(t, 3)
+		f.lists(nil)
+		var all []net.Conn
+		for _, service := range []string{"web", "bare", "bare"} {
+			v := f.at(t, service, false).visit(gold)
+			v.get("/")
+			v.wants(http.StatusOK)
+			all = append(all, v.conn)
+		}
+		prefix, _ := f.addr(gold).Prefix(24)
+		f.lists([]string{fmt.Sprintf("connections bare.limits.1: 2 of 3 of %q", prefix), fmt.Sprintf("connections web.limits.1: 1 of 3 of %q", prefix)})
+		for _, c := range all {
+			c.Close()
+		}
+		f.lists(nil)
 	})
 }

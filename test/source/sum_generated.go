@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "09a85a6e181b5f6a347211cfc7c7b5da"
+const compiled = "fe1c36150e9f79fb647b12fbfa6ab7af"

@@ -979,6 +979,7 @@ const (
 	BenchVarBtfEvent                = "btf_event"
 	BenchVarBtfEventKind            = "btf_event_kind"
 	BenchVarBtfFair                 = "btf_fair"
+	BenchVarBtfFlowNamed            = "btf_flow_named"
 	BenchVarBtfLabelWay             = "btf_label_way"
 	BenchVarBtfLimitBy              = "btf_limit_by"
 	BenchVarBtfListPage             = "btf_list_page"
@@ -1157,6 +1158,7 @@ type BenchVariableSpecs struct {
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
+	BtfFlowNamed    *ebpf.VariableSpec `ebpf:"btf_flow_named"`
 	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
@@ -1334,6 +1336,7 @@ type BenchVariables struct {
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
+	BtfFlowNamed    *ebpf.Variable `ebpf:"btf_flow_named"`
 	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
