@@ -39,7 +39,7 @@ services:
   - {name: go, listen: ["*:80"], concurrency: 8}
   - {name: other, listen: ["*:8081"]}
 requests:
-  - {name: cgi, path: /cgi, rate: 1/m, burst: 1, block: 3s}
+  - {name: cgi, path: /cgi, rate: 1/m, burst: 1, block: 6s}
   - {name: noaccess, path: /noaccess, action: drop, block: 24h}
 `)
 		s := r.at(t, "go", v6)
