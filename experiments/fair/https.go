@@ -52,7 +52,7 @@ services:
 	t := bench.NewTable(*runs,
 		bench.Figure{What: "http and https of one nginx: requests, of the mean of each alone", Wanted: bench.AtLeast(0.9)},
 		bench.Figure{What: "  the fewer of the two, of half of all", Wanted: bench.AtLeast(0.9)},
-		bench.Figure{What: "  most in service, as status has it: for a moment a place that is handed on counts twice"},
+		bench.Figure{What: "  most in service at both, which are not read in the same moment"},
 	)
 	for t.Next() {
 		var alone []float64
@@ -101,7 +101,7 @@ func rateOf(said []byte, err error) (float64, error) {
 
 var errNotServed = errors.New("not all requests were answered")
 
-// mostInService notes how many are in service in the first pool, at most, until it is stopped.
+// mostInService notes how many are in service at all services together, at most, until it is stopped.
 func mostInService(ctx context.Context, n *bench.Narthex) (most *int, stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	most = new(int)
@@ -113,9 +113,13 @@ func mostInService(ctx context.Context, n *bench.Narthex) (most *int, stop func(
 				end <- err
 				return
 			}
-			if err == nil && len(s.Pools) > 0 {
-				*most = max(*most, s.Pools[0].InService)
+			n := 0
+			for _, service := range s.Services {
+				if service.RoomStatus != nil {
+					n += service.InService
+				}
 			}
+			*most = max(*most, n)
 			_ = bench.Sleep(ctx, statusEvery)
 		}
 		end <- nil

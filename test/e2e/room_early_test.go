@@ -118,13 +118,19 @@ func streams(s *scene) (goOn chan struct{}, stream, work *crowded) {
 // handle has a server of this process answer at the service.
 func (s *scene) handle(h http.Handler) {
 	s.t.Helper()
+	s.handleBy(h, func(l net.Listener) net.Listener { return l })
+}
+
+// handleBy is handle by way of another listener.
+func (s *scene) handleBy(h http.Handler, by func(net.Listener) net.Listener) {
+	s.t.Helper()
 	var l net.Listener
 	nettest.Check(s.t, s.server.Do(func() (err error) {
 		l, err = net.Listen("tcp", s.to.String())
 		return err
 	}))
 	server := &http.Server{Handler: h}
-	go func() { _ = server.Serve(l) }()
+	go func() { _ = server.Serve(by(l)) }()
 	s.t.Cleanup(func() { _ = server.Close() })
 }
 

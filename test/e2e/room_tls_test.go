@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -534,6 +535,59 @@ services:
 	}
 	busy.conn.Close()
 	v.conn.Close()
+	r.awaits("web", 0, 0)
+	r.awaits("secure", 0, 0)
+}
+
+// However many ask on busy connections of two services of a pool, http and tls, no more are with the server at once than
+// the pool has places.
+func TestRoomTLSTurnsKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	const places = 3
+	r := newRuled(t, map[string]uint16{"web": 80, "secure": 443})
+	var with crowded
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		with.enter()
+		time.Sleep(2 * time.Millisecond)
+		with.leave()
+		_, _ = io.WriteString(w, strings.Repeat("x", 1000))
+	})
+	certificate, key, err := lab.Certificate()
+	nettest.Check(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	nettest.Check(t, err)
+	web, secure := r.at(t, "web", false), r.at(t, "secure", false)
+	web.handle(handler)
+	secure.handleBy(handler, func(l net.Listener) net.Listener {
+		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})
+	})
+	r.enforce(fmt.Sprintf(`
+version: 1
+pools: [{name: server, concurrency: %d, between: classes}]
+services:
+  - {name: web, listen: ["*:80"], pool: server, queue: {max_wait: 20s}}
+  - {name: secure, listen: ["*:443"], protocol: tls, pool: server, queue: {max_wait: 20s}}
+`, places))
+	var all []*visitor
+	for range 8 {
+		all = append(all, web.visit(bronze), secure.private(bronze))
+	}
+	var enough []func() int
+	for _, v := range all {
+		enough = append(enough, v.asksOn())
+	}
+	time.Sleep(2 * time.Second)
+	for i, end := range enough {
+		if n := end(); n < 3 {
+			t.Errorf("client %d: %d requests", i, n)
+		}
+	}
+	if most := with.most.Load(); most > places {
+		t.Errorf("%d requests were with the server at once, with %d places", most, places)
+	}
+	for _, v := range all {
+		v.conn.Close()
+	}
 	r.awaits("web", 0, 0)
 	r.awaits("secure", 0, 0)
 }
