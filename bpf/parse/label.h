@@ -6,8 +6,7 @@
 
 struct label {
   __u32 class; /* hash of the class's name, FNV-1a */
-  __u32
-      lasts; /* seconds for which it is the client's, LABEL_LASTS at most; 0: it is the connection's alone */
+  __u32 lasts; /* seconds for which it is the client's, LABEL_LASTS at most; 0: the connection's alone */
 };
 
 /* Where the bytes of Narthex-Class read so far end: a class, and parameters as those of media types (RFC

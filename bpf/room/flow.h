@@ -38,7 +38,7 @@ struct flow {
   __u8 named;    /* enum flow_named */
   __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
   __u8 withheld; /* 1: the stack has bytes of the request that waits, or was taken back, but for the first */
-  __u8 flights;  /* of tls: how often the client has spoken since the server did, 255 at most */
+  __u8 flights;  /* of tls and tcp: how often the client has spoken after the server, 255 at most */
   __u8 spare[3]; /* 0 */
   __u32 seen_priority; /* SO_PRIORITY and SO_MARK that its socket had, with LABELS_SOCKET */
   __u32 seen_mark;

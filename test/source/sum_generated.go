@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "fe1c36150e9f79fb647b12fbfa6ab7af"
+const compiled = "4a3809da54b70798f747fd14c21585dd"

@@ -3,8 +3,8 @@
 #pragma once
 #include "gate/decide/turn.h"
 
-/* Bytes that are no request, and no answer, over TLS: they are of WINDOW_UPDATE, SETTINGS or PING of HTTP/2.
- */
+/* The least bytes of a request, and of an answer, over TLS. Fewer are a WINDOW_UPDATE, SETTINGS or PING of
+ * HTTP/2. */
 #define LEAST_REQUEST 56
 #define LEAST_ANSWER 128
 
@@ -18,12 +18,11 @@ static __always_inline bool is_waited_for(const struct room *r) {
   return r->waiting || (a && a->waiting) || (top && top->waiting);
 }
 
-/* Whether what the client says, in a connection in service, is likely to be another request: it has all that
- * the server has said, which may be an answer. */
+/* Whether what the client says, in a connection of tls in service, is likely to be another request: it has
+ * all that the server has said, which may be an answer. */
 static __always_inline bool asks_again(const struct work *w, const struct flow *f) {
-  return f->protocol == PROTOCOL_TLS && f->ends != END_CLOSE && f->flights >= HELLO_FLIGHTS &&
-         w->s.length >= LEAST_REQUEST && w->s.ack == w->socket.written &&
-         w->s.ack - f->answer >= LEAST_ANSWER;
+  return f->ends != END_CLOSE && f->flights >= HELLO_FLIGHTS && w->s.length >= LEAST_REQUEST &&
+         w->s.ack == w->socket.written && w->s.ack - f->answer >= LEAST_ANSWER;
 }
 
 /* The client speaks, after the server or again. Its connection leaves service, for another turn, if that is
@@ -46,8 +45,10 @@ static __always_inline bool note_flight(struct scene *sc, struct flow *f, bool y
 /* The client speaks: it is owed an answer. False: its connection is not in service any more. */
 static __always_inline bool note_spoke(struct scene *sc) {
   struct flow *f = sc->flow;
-  bool served = false, yields = is_waited_for(sc->room) && !is_lenient(sc);
-  sc->w->now = bpf_ktime_get_ns();
+  bool served = false, tls = sc->w->flow.protocol == PROTOCOL_TLS;
+  bool yields = tls && is_waited_for(sc->room) && !is_lenient(sc);
+  if (yields)
+    sc->w->now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc->room->lock);
   if (f->id == sc->w->flow.id && f->state == FLOW_SERVED && !is_forgotten(sc->room, f->epoch))
     served = note_flight(sc, f, yields);
