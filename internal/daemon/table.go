@@ -154,10 +154,13 @@ func tokensOf(rate tokenRule, action policy.Action, interval time.Duration, auto
 		add(rate, datapath.RateOf)
 	}
 	for i, l := range limits {
-		add(tokenRule{of: rate.of, name: fmt.Sprintf("%s.limits.%d", rate.name, i+1), per: l.Per, burst: l.Burst, atOnce: l.AtOnce}, i)
+		add(tokenRule{of: rate.of, name: limitName(rate.name, i), per: l.Per, burst: l.Burst, atOnce: l.AtOnce}, i)
 	}
 	return all
 }
+
+// limitName names a limit of a rule, by its index.
+func limitName(rule string, limit int) string { return fmt.Sprintf("%s.limits.%d", rule, limit+1) }
 
 // hasOneFor says whether a rule has a bucket for a source, or, where none is named, one for all.
 func (r *tokenRule) hasOneFor(source bool) bool {
@@ -210,7 +213,7 @@ func (e *engine) places(within []netip.Prefix) ([]api.TablePlaces, error) {
 			r := &e.current.tables.Rules[p.Rule]
 			name, limits = r.Name, r.Limits
 		}
-		t := api.TablePlaces{Rule: fmt.Sprintf("%s.limits.%d", name, p.Limit+1), Of: of, Taken: p.Places, AtOnce: limits[p.Limit].AtOnce}
+		t := api.TablePlaces{Rule: limitName(name, p.Limit), Of: of, Taken: p.Places, AtOnce: limits[p.Limit].AtOnce}
 		if p.Client.IsValid() {
 			if !slices.ContainsFunc(within, p.Client.Overlaps) {
 				continue
@@ -229,19 +232,21 @@ func (e *engine) connected() (clients []netip.Addr, err error) {
 	for i := range e.current.tables.Services {
 		s := &e.current.tables.Services[i]
 		for _, l := range s.Listen {
-			ports[l.Port] = ports[l.Port] || s.Bounded
+			if s.Bounded {
+				ports[l.Port] = true
+			}
 		}
+	}
+	if len(ports) == 0 {
+		return nil, nil
 	}
 	sockets, err := e.net.Diag()
 	if err != nil {
 		return nil, err
 	}
 	defer sockets.Close()
-	for port, bounded := range ports {
+	for port := range ports {
 		for _, v6 := range []bool{false, true} {
-			if !bounded {
-				continue
-			}
 			if err := sockets.Peers(port, v6, func(a netip.Addr) { clients = append(clients, a) }); err != nil {
 				return nil, err
 			}
