@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -118,19 +119,21 @@ func streams(s *scene) (goOn chan struct{}, stream, work *crowded) {
 // handle has a server of this process answer at the service.
 func (s *scene) handle(h http.Handler) {
 	s.t.Helper()
-	s.handleBy(h, func(l net.Listener) net.Listener { return l })
+	s.runs(&http.Server{Handler: h})
 }
 
-// handleBy is handle by way of another listener.
-func (s *scene) handleBy(h http.Handler, by func(net.Listener) net.Listener) {
+// runs has a server of this process answer at the service, over TLS if it has a certificate.
+func (s *scene) runs(server *http.Server) {
 	s.t.Helper()
 	var l net.Listener
 	nettest.Check(s.t, s.server.Do(func() (err error) {
 		l, err = net.Listen("tcp", s.to.String())
 		return err
 	}))
-	server := &http.Server{Handler: h}
-	go func() { _ = server.Serve(by(l)) }()
+	if c := server.TLSConfig; c != nil && len(c.Certificates) > 0 { // without, Serve has made it
+		l = tls.NewListener(l, server.TLSConfig)
+	}
+	go func() { _ = server.Serve(l) }()
 	s.t.Cleanup(func() { _ = server.Close() })
 }
 

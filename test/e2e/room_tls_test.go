@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -471,8 +470,12 @@ func (v *visitor) asksOn() (answers *atomic.Int64, enough func()) {
 	go func() {
 		defer close(ended)
 		for !end.Load() {
-			v.get("/busy")
-			if resp, _, err := v.answer(); err != nil || resp.StatusCode != http.StatusOK {
+			err := v.tries(getRequest(v.host, "/busy"))
+			var resp *http.Response
+			if err == nil {
+				resp, _, err = v.answer()
+			}
+			if err != nil || resp.StatusCode != http.StatusOK {
 				v.t.Errorf("request %d on the busy connection: %v", answers.Load(), err)
 				break
 			}
@@ -560,9 +563,7 @@ func TestRoomTLSTurnsKeepTheLimit(t *testing.T) {
 	nettest.Check(t, err)
 	web, secure := r.at(t, "web", false), r.at(t, "secure", false)
 	web.handle(handler)
-	secure.handleBy(handler, func(l net.Listener) net.Listener {
-		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})
-	})
+	secure.runs(&http.Server{Handler: handler, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}})
 	r.enforce(fmt.Sprintf(`
 version: 1
 pools: [{name: server, concurrency: %d, between: classes}]

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"narthex/internal/datapath"
-	"narthex/test/nettest"
 )
 
 // Proxies at the addresses of free clients are trusted to say who asks.
@@ -77,16 +76,9 @@ func newLabels(t *testing.T, more string) *ruled {
 		Handler:     http.HandlerFunc(labelling),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
-	t.Cleanup(func() { _ = server.Close() })
 	for name := range r.ports {
-		for _, at := range r.listen(name) {
-			var l net.Listener
-			nettest.Check(t, r.v4.server.Do(func() (err error) {
-				l, err = net.Listen("tcp", at.String())
-				return err
-			}))
-			go func() { _ = server.Serve(l) }()
-		}
+		r.at(t, name, false).runs(server)
+		r.at(t, name, true).runs(server)
 	}
 	r.enforce(fmt.Sprintf(labelsPolicy, more))
 	return r
