@@ -47,6 +47,9 @@ int narthex_gate_steer(struct __sk_buff *skb) { return gate_steer(skb); }
 SEC("tc")
 int narthex_gate_sweep(struct __sk_buff *skb) { return gate_sweep(skb); }
 
+SEC("tc")
+int narthex_gate_use(struct __sk_buff *skb) { return gate_use(skb); }
+
 SEC("tp_btf/inet_sock_set_state")
 int narthex_sock_state(__u64 *ctx) { return sock_state(ctx); }
 

@@ -1438,6 +1438,7 @@ const (
 	narthexProgNarthexGateSteer       = "narthex_gate_steer"
 	narthexProgNarthexGateSweep       = "narthex_gate_sweep"
 	narthexProgNarthexGateTick        = "narthex_gate_tick"
+	narthexProgNarthexGateUse         = "narthex_gate_use"
 	narthexProgNarthexSockMissed      = "narthex_sock_missed"
 	narthexProgNarthexSockOlder       = "narthex_sock_older"
 	narthexProgNarthexSockRelease     = "narthex_sock_release"
@@ -1536,6 +1537,7 @@ type narthexProgramSpecs struct {
 	NarthexGateSteer       *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep       *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick        *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexGateUse         *ebpf.ProgramSpec `ebpf:"narthex_gate_use"`
 	NarthexSockMissed      *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
 	NarthexSockOlder       *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
 	NarthexSockRelease     *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
@@ -1835,6 +1837,7 @@ type narthexPrograms struct {
 	NarthexGateSteer       *ebpf.Program `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep       *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick        *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexGateUse         *ebpf.Program `ebpf:"narthex_gate_use"`
 	NarthexSockMissed      *ebpf.Program `ebpf:"narthex_sock_missed"`
 	NarthexSockOlder       *ebpf.Program `ebpf:"narthex_sock_older"`
 	NarthexSockRelease     *ebpf.Program `ebpf:"narthex_sock_release"`
@@ -1855,6 +1858,7 @@ func (p *narthexPrograms) Close() error {
 		p.NarthexGateSteer,
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
+		p.NarthexGateUse,
 		p.NarthexSockMissed,
 		p.NarthexSockOlder,
 		p.NarthexSockRelease,

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -152,29 +153,21 @@ func (in *Instance) Pool() (PoolUse, error) {
 		return PoolUse{}, errors.New("instance is closed")
 	}
 	o := in.objects
-	if err := in.readPool(); err != nil {
-		return PoolUse{}, err
-	}
-	flows, err := countKeys[narthexFlowKey, narthexFlow](o.Flows)
-	if err != nil {
-		return PoolUse{}, err
-	}
-	briefs, err := countKeys[narthexFlowKey, narthexBriefFlow](o.BriefFlows)
-	if err != nil {
-		return PoolUse{}, err
-	}
 	u := PoolUse{
 		Slots: int(o.Slots.MaxEntries()) - 1, SlotSize: int(o.Slots.ValueSize()) - slotHeader,
-		Flows: int(o.Flows.MaxEntries()), UsedFlows: flows + briefs,
+		Flows: int(o.Flows.MaxEntries()),
 	}
-	u.FreeSlots = u.Slots - int(in.pool.Used)
+	u.FreeSlots = u.Slots
+	if !o.hasGate() {
+		return u, nil
+	}
+	run := ebpf.RunOptions{Data: make([]byte, 128), DataOut: make([]byte, 128)}
+	if _, err := o.NarthexGateUse.Run(&run); err != nil {
+		return PoolUse{}, fmt.Errorf("reading how much of the waiting rooms' memory is in use: %w", err)
+	}
+	u.FreeSlots -= int(binary.NativeEndian.Uint32(run.DataOut))
+	u.UsedFlows = int(binary.NativeEndian.Uint32(run.DataOut[4:]))
 	return u, nil
-}
-
-// countKeys counts the entries of a hash map.
-func countKeys[K, V any](m *ebpf.Map) (n int, err error) {
-	err = eachEntry(m, func(*K, *V) { n++ })
-	return n, err
 }
 
 // eachEntry goes through the entries of a hash map.

@@ -26,7 +26,7 @@ var parts = []part{
 	{FeatureGate, []string{narthexProgNarthexGateOut}},
 	{FeatureGate, []string{
 		narthexProgNarthexGateAttend, narthexProgNarthexGateFingerprint, narthexProgNarthexGateReset, narthexProgNarthexGateSteer, narthexProgNarthexGateSweep,
-		narthexProgNarthexGateTick, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
+		narthexProgNarthexGateTick, narthexProgNarthexGateUse, narthexProgNarthexSockState, narthexProgNarthexSockMissed, narthexProgNarthexSockRelease,
 	}},
 	{FeatureXDP, []string{narthexProgNarthexXdpSyn}},
 	{FeatureTraffic, []string{narthexProgNarthexTcxSyn}},
@@ -47,6 +47,7 @@ func (p *narthexPrograms) places() map[string]**ebpf.Program {
 		narthexProgNarthexGateSteer:       &p.NarthexGateSteer,
 		narthexProgNarthexGateSweep:       &p.NarthexGateSweep,
 		narthexProgNarthexGateTick:        &p.NarthexGateTick,
+		narthexProgNarthexGateUse:         &p.NarthexGateUse,
 		narthexProgNarthexSockRelease:     &p.NarthexSockRelease,
 		narthexProgNarthexSockState:       &p.NarthexSockState,
 		narthexProgNarthexSockMissed:      &p.NarthexSockMissed,

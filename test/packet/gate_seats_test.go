@@ -104,10 +104,11 @@ func TestGateFlowsAreShared(t *testing.T) {
 	g := smallGate(t, 1, flows)
 	other := g.room(t)
 	r := g.room(t)
-	for _, settings := range []string{unlimited, "concurrency: 64"} {
+	for _, limit := range []string{unlimited, "concurrency: 64"} {
+		settings := limit + ", service_ends: last_byte" // so that no flow has the short form
 		second := fmt.Sprintf(`}, {name: room-%d, listen: ["*:%d"], concurrency: 2`, other.port-8000, other.port)
 		r.apply(t, fmt.Sprintf(roomPolicy, r.port-8000, r.port, ", "+settings+second))
-		strict := settings != unlimited
+		strict := limit != unlimited
 		for r.reading(t)["flows"] < flows-spare-share {
 			g.follows(t, r, r.client(t))
 		}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "4a3809da54b70798f747fd14c21585dd"
+const compiled = "e165d68bfbb5ceb83f32f8ae208edb07"

@@ -967,6 +967,7 @@ const (
 	BenchProgNarthexGateSteer       = "narthex_gate_steer"
 	BenchProgNarthexGateSweep       = "narthex_gate_sweep"
 	BenchProgNarthexGateTick        = "narthex_gate_tick"
+	BenchProgNarthexGateUse         = "narthex_gate_use"
 	BenchProgNarthexSockMissed      = "narthex_sock_missed"
 	BenchProgNarthexSockOlder       = "narthex_sock_older"
 	BenchProgNarthexSockRelease     = "narthex_sock_release"
@@ -1081,6 +1082,7 @@ type BenchProgramSpecs struct {
 	NarthexGateSteer       *ebpf.ProgramSpec `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep       *ebpf.ProgramSpec `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick        *ebpf.ProgramSpec `ebpf:"narthex_gate_tick"`
+	NarthexGateUse         *ebpf.ProgramSpec `ebpf:"narthex_gate_use"`
 	NarthexSockMissed      *ebpf.ProgramSpec `ebpf:"narthex_sock_missed"`
 	NarthexSockOlder       *ebpf.ProgramSpec `ebpf:"narthex_sock_older"`
 	NarthexSockRelease     *ebpf.ProgramSpec `ebpf:"narthex_sock_release"`
@@ -1400,6 +1402,7 @@ type BenchPrograms struct {
 	NarthexGateSteer       *ebpf.Program `ebpf:"narthex_gate_steer"`
 	NarthexGateSweep       *ebpf.Program `ebpf:"narthex_gate_sweep"`
 	NarthexGateTick        *ebpf.Program `ebpf:"narthex_gate_tick"`
+	NarthexGateUse         *ebpf.Program `ebpf:"narthex_gate_use"`
 	NarthexSockMissed      *ebpf.Program `ebpf:"narthex_sock_missed"`
 	NarthexSockOlder       *ebpf.Program `ebpf:"narthex_sock_older"`
 	NarthexSockRelease     *ebpf.Program `ebpf:"narthex_sock_release"`
@@ -1435,6 +1438,7 @@ func (p *BenchPrograms) Close() error {
 		p.NarthexGateSteer,
 		p.NarthexGateSweep,
 		p.NarthexGateTick,
+		p.NarthexGateUse,
 		p.NarthexSockMissed,
 		p.NarthexSockOlder,
 		p.NarthexSockRelease,
