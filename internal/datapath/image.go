@@ -375,13 +375,7 @@ var alwaysLocal = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.Mus
 
 // newMap makes a map of the image.
 func (im *image) newMap() (*ebpf.Map, error) {
-	spec, err := loadNarthex()
-	if err != nil {
-		return nil, err
-	}
-	inner := spec.Maps[narthexMapPolicyImage].InnerMap.Copy()
-	inner.MaxEntries = uint32(len(im.pages))
-	m, err := ebpf.NewMap(inner)
+	m, err := newTable(narthexMapPolicyImage, len(im.pages))
 	if err != nil {
 		return nil, fmt.Errorf("creating the policy's map: %w", err)
 	}

@@ -27,14 +27,8 @@ type Lists struct{ table *ebpf.Map }
 
 // NewLists puts a table into the kernel's memory. It is in force once Apply or SwapLists says so.
 func (in *Instance) NewLists(t *lists.Table) (*Lists, error) {
-	spec, err := loadNarthex()
-	if err != nil {
-		return nil, err
-	}
 	im := newListImage(t)
-	inner := spec.Maps[narthexMapLists].InnerMap.Copy()
-	inner.MaxEntries = uint32(im.pages)
-	m, err := ebpf.NewMap(inner)
+	m, err := newTable(narthexMapLists, im.pages)
 	if err != nil {
 		return nil, fmt.Errorf("creating the map of lists, of %d MiB: %w", im.pages*listPageSize>>20, err)
 	}

@@ -132,7 +132,7 @@ func (in *Instance) larger(rules int) (*objects, error) {
 // new maps otherwise. It owns the existing maps from then on. What is of one load alone
 // is always new: attached programs keep theirs.
 func (in *Instance) load(existing map[string]*ebpf.Map, rules int) (*objects, error) {
-	spec, err := loadNarthex()
+	spec, err := readSpec()
 	if err != nil {
 		return nil, err
 	}

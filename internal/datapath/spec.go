@@ -4,15 +4,49 @@ package datapath
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 )
+
+// tables holds what the tables that a map of maps points to are made from, by that map's name.
+var tables atomic.Pointer[map[string]*ebpf.MapSpec]
+
+// readSpec reads the object file.
+func readSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := loadNarthex()
+	if err != nil {
+		return nil, err
+	}
+	inner := map[string]*ebpf.MapSpec{}
+	for name, m := range spec.Maps {
+		if m.InnerMap != nil {
+			inner[name] = m.InnerMap.Copy()
+			inner[name].Key, inner[name].Value = nil, nil // they would keep all types of the file
+		}
+	}
+	tables.Store(&inner)
+	return spec, nil
+}
+
+// newTable makes a table of so many pages for a map of maps. The object file, which takes as long to read as
+// some of its programs to verify, is read again only if it was not before.
+func newTable(of string, pages int) (*ebpf.Map, error) {
+	if tables.Load() == nil {
+		if _, err := readSpec(); err != nil {
+			return nil, err
+		}
+	}
+	spec := (*tables.Load())[of].Copy()
+	spec.MaxEntries = uint32(pages)
+	return ebpf.NewMap(spec)
+}
 
 // Spec returns the programs as they are committed and as a new instance loads them, but with few
 // entries in their large maps: to see what the kernel's verifier makes of the programs, not to
 // enforce anything. What an instance draws by lot is fixed, for the verifier knows constants.
 func Spec() (*ebpf.CollectionSpec, error) {
-	spec, err := loadNarthex()
+	spec, err := readSpec()
 	if err != nil {
 		return nil, err
 	}
