@@ -3,6 +3,7 @@
 #pragma once
 #include "gate/decide/turn.h"
 #include "gate/recognise/syn.h"
+#include "room/above.h"
 
 /* Connections that are to be ended: their clients keep a server's workers waiting. Written by the programs;
  * the daemon takes them out, and has the kernel end their sockets, which no program can. When full the oldest
@@ -110,9 +111,8 @@ static __always_inline bool keeps_worker(const struct flow *f, const struct find
 }
 
 /* Whether the client has done so for longer than its class may, while others wait. Under the lock. */
-static __always_inline bool has_stalled(const struct room *r, const struct flow *f,
-                                        const struct finding *found, __u64 now) {
-  return r->waiting && progress_time(now) - f->progressed >= found->stall && keeps_worker(f, found);
+static __always_inline bool has_stalled(const struct flow *f, const struct finding *found, __u64 now) {
+  return found->waited_for && progress_time(now) - f->progressed >= found->stall && keeps_worker(f, found);
 }
 
 /* Whether the server may have begun to answer, and works on that: the little that has passed does not say
@@ -196,7 +196,7 @@ static __always_inline __u32 look_at(struct room *r, struct pool *p, struct flow
   f->moves = 0;
   f->watched = concerns_us(r, f) && (missed || wants_watch(f, found->has));
   if (found->stall) {
-    found->stalled = has_stalled(r, f, found, now);
+    found->stalled = has_stalled(f, found, now);
     f->watched |= f->state == FLOW_SERVED || keeps_worker(f, found);
   }
   return node;
@@ -265,6 +265,7 @@ __noinline int act_on_look(struct work *w) {
   __u32 node = 0;
   bool again = false;
   found->stall = stall_of(sc.config, w->flow.class);
+  found->waited_for = found->stall && is_waited_for(sc.room);
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->look.id) {
     node = look_at(sc.room, sc.pool, f, &w->flow, found, w->now);

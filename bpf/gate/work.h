@@ -111,6 +111,7 @@ struct finding {
   bool progressed; /* either side has got something since the last look */
   bool stalled;    /* the connection is to be ended: its client keeps a worker waiting */
   __u32 stall;     /* how long it may, 2^20 ns; 0: as long as it likes. Before look_at() */
+  bool waited_for; /* others wait for a place like the one that it has. Likewise */
   __u32 written;   /* as of struct endpoint */
   __u32 acked;
 };

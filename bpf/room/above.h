@@ -7,6 +7,13 @@
 
 static __always_inline struct room *room_above(__u32 above) { return room_of(above - 1); }
 
+/* Whether somebody waits for a place of the room, or of what it shares places with. */
+static __always_inline bool is_waited_for(const struct room *r) {
+  const struct room *a = r->above ? room_above(r->above) : NULL;
+  const struct room *top = a && a->above ? room_above(a->above) : NULL;
+  return r->waiting || (a && a->waiting) || (top && top->waiting);
+}
+
 /* Accounts for the places that were in use until now. Under the lock. */
 static __always_inline void account_places(struct room *r, __u64 now) {
   __u64 passed = now - r->accounted;

@@ -1306,9 +1306,12 @@ type narthexWork struct {
 		Progressed bool
 		Stalled    bool
 		Stall      uint32
+		WaitedFor  bool
+		_          [3]byte
 		Written    uint32
 		Acked      uint32
 	}
+	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey

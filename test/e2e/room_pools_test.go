@@ -7,12 +7,14 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"narthex/internal/api"
+	"narthex/internal/lab"
 	"narthex/internal/lab/origin"
 )
 
@@ -266,4 +268,22 @@ func TestPoolInPool(t *testing.T) {
 	end.Store(true)
 	running.Wait()
 	d.awaits(0, 0)
+}
+
+// Clients that read nothing of their answers are reset while somebody waits at another door of the pool.
+func TestPoolStall(t *testing.T) {
+	t.Parallel()
+	const places = 4
+	s := newScene(t, plain, false)
+	at := []netip.AddrPort{s.to, netip.AddrPortFrom(s.to.Addr(), 8081)}
+	s.serve(s.server.StartNginx(lab.NginxConfig{Listen: at}))
+	policy := poolPolicy(fmt.Sprintf("{name: one, concurrency: %d}", places), ", pool: one, service_ends: last_byte", ", pool: one")
+	policy = strings.Replace(policy, "priority: 2}", "priority: 2, stall: 500ms}", 1)
+	d := &doors{&room{scene: s, t: t, instance: s.enforces(t, policy)}, t}
+	for _, v := range d.unread(places) {
+		defer v.conn.Close()
+	}
+	d.awaits(places, 0)
+	g := d.at(gold, 8081, lab.File)
+	g.wants(http.StatusOK)
 }

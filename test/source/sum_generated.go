@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "e165d68bfbb5ceb83f32f8ae208edb07"
+const compiled = "b77cd1b5d71a899839907a1bc9c92903"

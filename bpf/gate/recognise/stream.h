@@ -11,13 +11,6 @@
 /* How often the client has spoken, before its first request is all said: its hello, its Finished. */
 #define HELLO_FLIGHTS 2
 
-/* Whether somebody waits for a place of the room, or of what it shares places with. */
-static __always_inline bool is_waited_for(const struct room *r) {
-  const struct room *a = r->above ? room_above(r->above) : NULL;
-  const struct room *top = a && a->above ? room_above(a->above) : NULL;
-  return r->waiting || (a && a->waiting) || (top && top->waiting);
-}
-
 /* Whether what the client says, in a connection of tls in service, is likely to be another request: it has
  * all that the server has said, which may be an answer. */
 static __always_inline bool asks_again(const struct work *w, const struct flow *f) {
