@@ -127,12 +127,12 @@ func (o *objects) loadParts(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map
 
 // load loads the programs of a part.
 func (p part) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (map[string]*ebpf.Program, error) {
-	own := spec.Copy()
+	own := *spec
 	own.Programs = map[string]*ebpf.ProgramSpec{}
 	for _, name := range p.programs {
-		own.Programs[name] = spec.Programs[name].Copy()
+		own.Programs[name] = spec.Programs[name]
 	}
-	c, err := ebpf.NewCollectionWithOptions(own, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
+	c, err := ebpf.NewCollectionWithOptions(own.Copy(), ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
 	if err != nil {
 		return nil, err
 	}
