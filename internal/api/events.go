@@ -34,6 +34,7 @@ type Event struct {
 	Answer   string  `json:"answer,omitempty"`    // to who is rejected: its status and its name, or reset
 	Level    *Level  `json:"level,omitempty"`     // of the rule's bucket, after the decision
 	Waited   float64 `json:"waited,omitempty"`    // seconds
+	JA4      string  `json:"ja4,omitempty"`       // fingerprint of the client's ClientHello, where a rule asks for it
 	// Signal is there if it was for want of room in service, or in overload.
 	Signal *EventSignal `json:"signal,omitempty"`
 	// Missed counts events that there was no telling of, whatever the filter. Only Kind, missed,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,6 +19,7 @@ import (
 type eventLines struct {
 	colours bool
 	dated   bool // they are of the past
+	ja4     bool // there was a fingerprint: from then on they have a column
 	width   []int
 }
 
@@ -48,11 +50,14 @@ func (l *eventLines) print(w io.Writer, e api.Event) error {
 		l.width = make([]int, len(eventHeads))
 		l.widen(eventHeads)
 	}
+	if e.JA4 != "" && !l.ja4 {
+		l.ja4, l.width, moved = true, append(l.width, 0), true
+	}
 	if e.Missed == 0 {
-		moved = l.widen(eventCells(e, l.dated)) || moved
+		moved = l.widen(l.cells(e)) || moved
 	}
 	if moved {
-		text = l.line(eventHeads, "") // over the columns as they are from here on
+		text = l.line(l.heads(), "") // over the columns as they are from here on
 	}
 	switch {
 	case e.Missed == 1:
@@ -64,10 +69,25 @@ func (l *eventLines) print(w io.Writer, e api.Event) error {
 		if e.Shadow {
 			colour = dim
 		}
-		text += l.line(eventCells(e, l.dated), colour)
+		text += l.line(l.cells(e), colour)
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+func (l *eventLines) heads() []string {
+	if l.ja4 {
+		return append(slices.Clone(eventHeads), "JA4")
+	}
+	return eventHeads
+}
+
+func (l *eventLines) cells(e api.Event) []string {
+	cells := eventCells(e, l.dated)
+	if l.ja4 {
+		cells = append(cells, dash(e.JA4))
+	}
+	return cells
 }
 
 // remark is a line that is no event.

@@ -147,6 +147,29 @@ TIME          WHAT          CLIENT                        SERVICE  CLASS    RULE
 	}
 }
 
+// The first fingerprint gives all events from then on a column of their own.
+func TestEventsWithFingerprints(t *testing.T) {
+	w := newWorld(t)
+	end := w.run("--policy", w.write("p.yaml", eventsPolicy))
+	s := w.events(nil)
+	printed := turnedAway()
+	printed.JA4 = "t13d1516h2_8daaf6152771_e5627efa2ab1"
+	for _, e := range []datapath.Event{turnedAway(), printed, turnedAway()} {
+		w.kernel.Tell(e)
+	}
+	const want = `TIME          WHAT    CLIENT                 SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT  ANSWER
+10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -      429 slow
+TIME          WHAT    CLIENT                 SERVICE  CLASS    RULE        BUCKET  REASON      WAITED  LIMIT  ANSWER    JA4
+10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -      429 slow  t13d1516h2_8daaf6152771_e5627efa2ab1
+10:00:00.123  reject  192.0.2.7:50000        web      gold     login       0.2/5   rule        -       -      429 slow  -
+`
+	if diff := cmp.Diff(want, s.out.shows(t, 5)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	end()
+	s.ends(t, 1)
+}
+
 func TestEventsInColour(t *testing.T) {
 	w := newWorld(t)
 	defer w.run("--policy", w.write("p.yaml", eventsPolicy))()

@@ -284,7 +284,7 @@ func (s eventStream) write(e api.Event) error {
 func eventStatus(e datapath.Event) api.Event {
 	s := api.Event{
 		Time: e.Time, Kind: string(e.Kind), Shadow: e.Shadow, Client: e.Client.String(), Server: e.Server.String(),
-		Service: e.Service, Class: e.Class, Rule: e.Rule, Reason: e.Reason, Answer: e.Answer, Waited: e.Waited.Seconds(),
+		Service: e.Service, Class: e.Class, Rule: e.Rule, Reason: e.Reason, Answer: e.Answer, Waited: e.Waited.Seconds(), JA4: e.JA4,
 	}
 	switch {
 	case e.Rule != "" && e.Request:

@@ -61,6 +61,7 @@ type Event struct {
 	Tokens  float64
 	Burst   uint32
 	Waited  time.Duration
+	JA4     string // fingerprint of the ClientHello; empty: no rule asks for it, or it has none
 	Missed  uint64 // events since the one before that could not be told of
 }
 

@@ -112,6 +112,9 @@ func (e *eventReader) event(raw *narthexEvent) Event {
 		Class:   nameAt(in.slots.classes, uint32(raw.Class)),
 		Waited:  time.Duration(raw.Waited),
 	}
+	if raw.Print[0] != 0 {
+		ev.JA4 = string(raw.Print[:])
+	}
 	shed := ev.Kind == EventDrop && narthexReason(raw.Reason) == narthexReasonREASON_SHED // not by the rule that let it in
 	if int(raw.Rule) < len(in.slots.rules) && !shed {
 		ev.nameRule(&in.slots.rules[raw.Rule], raw.Debt)

@@ -155,6 +155,7 @@ requests:
 	for _, v6 := range []bool{false, true} {
 		for _, service := range []string{"limited", "free"} {
 			l := r.opened()
+			told := r.events(t, "--json", "--kind", "reject")
 			for _, c := range tlsClients {
 				s, m, want := r.at(t, service, v6), mark(), !slices.Contains(rejected, c.name)
 				if got := c.asks(s, "/"+m); got != want || s.sawMark(m) != want {
@@ -165,6 +166,9 @@ requests:
 					l.arrives(service, "gold", 1)
 				} else {
 					l.counts(c.name, datapath.Counts{Dropped: 1})
+					if e := told.event(); e.JA4 != prints[c.name] || e.Rule != c.name {
+						t.Errorf("%s: told is %+v, want the fingerprint %s", c.name, e, prints[c.name])
+					}
 				}
 			}
 			r.agrees(t, l)
