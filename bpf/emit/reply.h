@@ -279,7 +279,7 @@ __noinline int note_farewell(struct __sk_buff *skb, struct work *w) {
   f->kept = KEPT_BYTES;
   f->reset = r->reset;
   f->repeated = 0;
-  f->scale = is_short(f) ? 0 : find_scale(skb, &r->key) >> PEER_SCALE;
+  f->scale = is_short(f) ? 0 : find_scale(skb, &r->key) >> PEER_SCALE & OWN_SCALE;
   plan_flight(f, r->ack, r->ack, edge_of(skb, f, r->l4, r->ack));
   struct farewell copy = *f;
   return put_by_key(&farewells, &r->key, &copy);
@@ -365,8 +365,9 @@ __noinline int tell_of_gap(struct __sk_buff *skb, struct work *w) {
   note_rejected(skb, w)->end = has;
   set_acknowledgement(e, &w->rejected);
   e->seq = last_sent(w);
-  e->window = sock->window >> (find_scale(skb, &w->key) & OWN_SCALE);
-  e->beyond = 1;
+  __u32 agreed = find_scale(skb, &w->key);
+  e->window = sock->window >> (agreed & OWN_SCALE);
+  e->beyond = agreed & AGREED_SACK ? 1 : 0;
   e->left = w->s.seq;
   e->right = end;
   return emit(skb, w) ? TCX_DROP : send_out(w, skb->ifindex, 0);

@@ -109,14 +109,17 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
 /* Scales of windows that are not known, as with SYN cookies: the server's shifts all of it away. */
 #define UNKNOWN_SCALE 31
 
-/* By how many bits windows are scaled that the server's side of a socket says, and, shifted, the client's. */
+/* What both sides of a socket have agreed on: by how many bits windows are scaled that the server's says,
+ * and, shifted, the client's; and whether what has come beyond others may be told. */
 #define OWN_SCALE 31
 #define PEER_SCALE 5
+#define AGREED_SACK (1 << 10)
 static __always_inline __u32 read_scale(struct bpf_sock *sk) {
   bool direct = has_casts;
   if (sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT) {
     struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
-    return KERNEL_BITS(t, rx_opt.rcv_wscale) | KERNEL_BITS(t, rx_opt.snd_wscale) << PEER_SCALE;
+    __u32 sack = KERNEL_BITS(t, rx_opt.sack_ok) & 1 ? AGREED_SACK : 0;
+    return KERNEL_BITS(t, rx_opt.rcv_wscale) | KERNEL_BITS(t, rx_opt.snd_wscale) << PEER_SCALE | sack;
   }
   if (sk->state != BPF_TCP_NEW_SYN_RECV)
     return UNKNOWN_SCALE;

@@ -341,6 +341,7 @@ struct rb_root {
 };
 
 struct tcp_options_received {
+  __u16 sack_ok : 3;
   __u16 snd_wscale : 4;
   __u16 rcv_wscale : 4;
   int ts_recent_stamp;

@@ -29,6 +29,7 @@ type Peer struct {
 
 	timestamps bool
 	mptcp      bool
+	sack       bool
 	raw        *Raw
 	srcMAC     net.HardwareAddr
 	dstMAC     net.HardwareAddr
@@ -41,6 +42,7 @@ type PeerConfig struct {
 	From, To     netip.AddrPort
 	Tags         []VLANTag
 	NoTimestamps bool // offer no TCP timestamps
+	NoSACK       bool // do not permit selective acknowledgements
 	MPTCP        bool // offer MPTCP
 }
 
@@ -112,7 +114,7 @@ func (l *Lab) NewPeer(cfg PeerConfig) (*Peer, error) {
 	return &Peer{
 		From: cfg.From, To: cfg.To, Tags: cfg.Tags,
 		Next:       rand.Uint32(),
-		timestamps: !cfg.NoTimestamps, mptcp: cfg.MPTCP,
+		timestamps: !cfg.NoTimestamps, mptcp: cfg.MPTCP, sack: !cfg.NoSACK,
 		raw: raw, srcMAC: src, dstMAC: dst, start: time.Now(),
 	}, nil
 }
@@ -140,8 +142,10 @@ func (p *Peer) Connect(timeout time.Duration) error {
 func (p *Peer) SendSYN() error {
 	options := []layers.TCPOption{
 		{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{0x05, 0xa0}}, // 1440 suits IPv6 too
-		{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2},
 		{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
+	}
+	if p.sack {
+		options = append(options, layers.TCPOption{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2})
 	}
 	if p.mptcp {
 		// MP_CAPABLE, version 1, no checksums, HMAC-SHA256.

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "b77cd1b5d71a899839907a1bc9c92903"
+const compiled = "59e78dee82486089f82f3156aa8e52c9"
