@@ -30,7 +30,7 @@ requests:
   - {name: banned, sni: [banned.example, "*.banned.example"], action: drop}
   - {name: refused, sni: "refused.*", action: reject}
   - {name: health, sni: health.example, action: pass}
-  - {name: rated, sni: "rated.example", rate: 1/m, burst: 24, class: gold}
+  - {name: rated, sni: "rated.example", rate: 1/h, burst: 24, class: gold}
   - {name: tenant, sni: "*.a.example", class: gold}
 `
 
