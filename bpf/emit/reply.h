@@ -279,7 +279,7 @@ __noinline int note_farewell(struct __sk_buff *skb, struct work *w) {
   f->kept = KEPT_BYTES;
   f->reset = r->reset;
   f->repeated = 0;
-  f->scale = is_short(f) ? 0 : find_scale(skb, &r->key) >> PEER_SCALE & OWN_SCALE;
+  f->scale = is_short(f) ? 0 : find_agreed(skb, &r->key) >> PEER_SCALE & OWN_SCALE;
   plan_flight(f, r->ack, r->ack, edge_of(skb, f, r->l4, r->ack));
   struct farewell copy = *f;
   return put_by_key(&farewells, &r->key, &copy);
@@ -340,7 +340,7 @@ __noinline int acknowledge(struct __sk_buff *skb, struct work *w, __u32 end, __u
     return TCX_DROP;
   note_rejected(skb, w)->end = end;
   set_acknowledgement(&w->emission, &w->rejected);
-  __u32 window = room_behind(length) >> (find_scale(skb, &w->key) & OWN_SCALE);
+  __u32 window = room_behind(length) >> (find_agreed(skb, &w->key) & OWN_SCALE);
   w->emission.window = window ?: any_of(w->flow.flags & FLOW_HEAD);
   if (!emit(skb, w))
     return send_out(w, skb->ifindex, 0);
@@ -365,7 +365,7 @@ __noinline int tell_of_gap(struct __sk_buff *skb, struct work *w) {
   note_rejected(skb, w)->end = has;
   set_acknowledgement(e, &w->rejected);
   e->seq = last_sent(w);
-  __u32 agreed = find_scale(skb, &w->key);
+  __u32 agreed = find_agreed(skb, &w->key);
   e->window = sock->window >> (agreed & OWN_SCALE);
   e->beyond = agreed & AGREED_SACK ? 1 : 0;
   e->left = w->s.seq;

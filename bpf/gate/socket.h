@@ -114,7 +114,7 @@ static __always_inline void read_socket(struct endpoint *out, struct bpf_sock *s
 #define OWN_SCALE 31
 #define PEER_SCALE 5
 #define AGREED_SACK (1 << 10)
-static __always_inline __u32 read_scale(struct bpf_sock *sk) {
+static __always_inline __u32 read_agreed(struct bpf_sock *sk) {
   bool direct = has_casts;
   if (sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT) {
     struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
@@ -161,16 +161,16 @@ static __always_inline __u32 syn_of(struct bpf_sock *sk) {
   return KERNEL_FIELD(direct, r, rcv_isn);
 }
 
-/* The scales of a connection's windows, as read_scale() has them. */
-__noinline int find_scale(struct __sk_buff *skb, const struct flow_key *k) {
+/* What both sides of a connection have agreed on, as read_agreed() has it. */
+__noinline int find_agreed(struct __sk_buff *skb, const struct flow_key *k) {
   if (!k)
     return UNKNOWN_SCALE;
   struct bpf_sock *sk = look_up(skb, k);
   if (!sk)
     return UNKNOWN_SCALE;
-  __u32 scale = read_scale(sk);
+  __u32 agreed = read_agreed(sk);
   bpf_sk_release(sk);
-  return scale;
+  return agreed;
 }
 
 /* Whether the segment acknowledges a SYN cookie of the listener that it goes to. */

@@ -29,8 +29,8 @@ func readSpec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// newTable makes a table of so many pages for a map of maps. The object file, which takes as long to read as
-// some of its programs to verify, is read again only if it was not before.
+// newTable makes a table of so many pages for a map of maps. It reads the object file only if nobody has yet: that
+// takes as long as the kernel takes to verify some of its programs.
 func newTable(of string, pages int) (*ebpf.Map, error) {
 	if tables.Load() == nil {
 		if _, err := readSpec(); err != nil {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "59e78dee82486089f82f3156aa8e52c9"
+const compiled = "09c478dea18db2c325a130750d4f04f7"
