@@ -122,6 +122,17 @@ func TestSpeaksHTTP2WithoutTLS(t *testing.T) {
 	}
 }
 
+// withoutOne leaves out a line of what was heard, if the rest is what is wanted then. Who waits for the listener connects,
+// too, and the server may note that at any time.
+func withoutOne(heard []string, line string, want []string) []string {
+	for i := range heard {
+		if rest := slices.Delete(slices.Clone(heard), i, i+1); heard[i] == line && slices.Equal(rest, want) {
+			return rest
+		}
+	}
+	return heard
+}
+
 func TestSpeaksLines(t *testing.T) {
 	for _, cfg := range []origin.Config{
 		{Lines: true, Banner: "welcome", Control: []netip.AddrPort{control}},
@@ -154,20 +165,19 @@ func TestSpeaksLines(t *testing.T) {
 		_, list := fetch(t, n, control, "GET", "/asked", "")
 		nettest.Check(t, json.Unmarshal([]byte(list), &asked))
 		var lines []string
-		connected := 0
 		for _, a := range asked {
-			if a.URI == "(connected)" {
-				connected++
-			} else {
-				lines = append(lines, a.URI)
-			}
+			lines = append(lines, a.URI)
 		}
-		if want := []string{"hello", "hush now", "wait x", "bye"}; !slices.Equal(lines, want) {
+		const connected = "(connected)"
+		want := []string{connected, "hello", "hush now", "wait x", connected, "bye"}
+		if cfg.DeferAccept > 0 {
+			want = slices.DeleteFunc(want, func(s string) bool { return s == connected })
+			lines = slices.DeleteFunc(lines, func(s string) bool { return s == connected })
+		} else {
+			lines = withoutOne(lines, connected, want)
+		}
+		if !slices.Equal(lines, want) {
 			t.Errorf("the server heard %q, want %q", lines, want)
-		}
-		// Who waits for the listener connects, too: when that is seen nobody knows.
-		if cfg.DeferAccept == 0 && connected != 3 {
-			t.Errorf("%d have connected, want 3", connected)
 		}
 	}
 }
