@@ -114,7 +114,10 @@ func mostInService(ctx context.Context, n *bench.Narthex) (most *int, stop func(
 	go func() {
 		for ctx.Err() == nil {
 			s, err := n.Status(ctx)
-			if err != nil && ctx.Err() == nil {
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil {
 				end <- err
 				return
 			}
