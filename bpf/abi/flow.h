@@ -55,7 +55,7 @@ struct brief_flow {
   __u8 flags;     /* enum brief_flag */
   __u8 watched;   /* 1: it is in the ring of flows to be looked at again */
   __u32 asked_at; /* 2^20 ns: when its last request came */
-  __u32 pad;      /* 0 */
+  __u32 got;      /* as in struct flow */
 };
 
 #define BRIEF_GONE (~0ULL)

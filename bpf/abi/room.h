@@ -69,6 +69,8 @@ struct class_room {
   __u64 ahead;                 /* of those that were released, of known sources */
   struct turn turn[1 + TURNS]; /* of known sources; of all others, by their place in `turns` */
   struct brief_counts brief;   /* not under the lock, but atomically; not part of what is above */
+  __u64 bytes_in;              /* of requests that the server has acknowledged; atomically, too */
+  __u64 bytes_out;             /* that it has sent, without those that it sent again; likewise */
 };
 
 /* In service are counted by the epoch in which they entered, so that what never ends can be

@@ -50,6 +50,7 @@ __noinline int begin_brief(struct work *w) {
   b->start = w->s.seq;
   b->next = f->next;
   b->answer = b->answer_end = b->sent = w->s.ack;
+  b->got = w->s.seq;
   b->ifindex = f->ifindex;
   b->generation = f->generation;
   b->mark = f->mark;
@@ -61,7 +62,6 @@ __noinline int begin_brief(struct work *w) {
   b->flags = brief_flags(f, is_lenient(&sc));
   b->watched = 1;
   b->asked_at = w->now >> 20;
-  b->pad = 0;
   __sync_fetch_and_add(&sc.pool->briefs, 1); /* before: who counts none looks for none */
   if (bpf_map_update_elem(&brief_flows, &own->key, &own->brief, BPF_NOEXIST)) {
     __sync_fetch_and_add(&sc.pool->briefs, -1);
@@ -86,6 +86,7 @@ static __always_inline void copy_brief(struct work *w, const struct brief_flow *
   f->next = f->body = b->next;
   f->answer = b->answer;
   f->sent = b->sent;
+  f->got = b->got;
   f->reply.state = answered ? ANSWER_ENDS : ANSWER_HEAD;
   f->reply.read = answered ? b->answer_end : b->answer;
   f->unread_since = b->flags & BRIEF_UNREAD ? b->asked_at | 1 : 0;

@@ -22,6 +22,7 @@ struct flow {
   __u32 body;   /* behind what was read of it: its head, and its chunks */
   __u32 answer; /* the server's from which on its bytes answer the request */
   __u32 sent;   /* the server's behind what it has sent */
+  __u32 got;    /* the client's behind what of its bytes is counted */
   __u32 node;   /* of the slot with its request; 0: none */
   __u32 epoch;  /* when in service; see enter() */
   __u16 room;   /* slot of the service */
@@ -124,6 +125,16 @@ static __always_inline void leave_seat(__u32 seat, __u64 id) {
     return;
   s->id = 0;
   left_seat = seat - 1;
+}
+
+/* Counts what a segment of the server says: that its stack has the client's bytes up to a sequence number,
+ * and so many bytes of its own that it has not said before. Without the lock. */
+static __always_inline void count_bytes(struct class_room *c, __u32 *got, __u32 ack, __u32 out) {
+  if (before(*got, ack)) {
+    __sync_fetch_and_add(&c->bytes_in, ack - *got);
+    *got = ack;
+  }
+  __sync_fetch_and_add(&c->bytes_out, out);
 }
 
 /* Whether the answer goes on in what is to be read of it. */

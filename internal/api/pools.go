@@ -15,6 +15,8 @@ type ServicePool struct {
 	Waiting    int               `json:"waiting"`
 	Members    []PoolMember      `json:"members"`
 	Classes    []PoolClass       `json:"classes"` // of all members together
+	// CPU is the processor time in seconds of all cgroups that serve its members; absent where none is known.
+	CPU *float64 `json:"cpu_seconds,omitempty"`
 }
 
 // PoolMember is a service or a pool in a pool.
@@ -25,6 +27,8 @@ type PoolMember struct {
 	Waiting   int     `json:"waiting"`
 	Served    uint64  `json:"served"`
 	Used      float64 `json:"used_seconds"` // of places, since it is in a pool
+	BytesIn   uint64  `json:"bytes_in"`     // as of RoomClassStatus, of all classes
+	BytesOut  uint64  `json:"bytes_out"`
 	// Wanted is how many places it has use for now: for those in service and waiting, at most its limit.
 	Wanted int `json:"wanted"`
 	// Due is how many of the places are its by its share now, where the others have use for theirs. Absent
@@ -39,6 +43,8 @@ type PoolClass struct {
 	Waiting   int     `json:"waiting"`
 	Served    uint64  `json:"served"`
 	Service   float64 `json:"service_seconds"` // that those served were in service, together
+	BytesIn   uint64  `json:"bytes_in"`        // as of RoomClassStatus
+	BytesOut  uint64  `json:"bytes_out"`
 }
 
 // PoolDecision is what a pool has to say on whether a request of one of its members would wait.

@@ -99,6 +99,14 @@ type ServiceStatus struct {
 	// Adaptation is absent where the limit does not set itself and no rule asks for overload.
 	Adaptation *AdaptationStatus `json:"adaptation,omitempty"`
 	Changes    []LimitChange     `json:"limit_changes"` // the last ten, the newest first
+	// CPU is what the processes that serve it use; absent where they or their cgroup are not known.
+	CPU *CPUStatus `json:"cpu,omitempty"`
+}
+
+// CPUStatus is the processor time of a cgroup, which may serve more than one service.
+type CPUStatus struct {
+	Cgroup  string  `json:"cgroup"`  // its path
+	Seconds float64 `json:"seconds"` // since it was made
 }
 
 // RoomStatus is the waiting room of a service.
@@ -129,6 +137,8 @@ type RoomClassStatus struct {
 	Served    uint64            `json:"served"`     // requests that left service
 	Lost      uint64            `json:"lost"`       // of these, the ones whose end was not seen
 	Paused    uint64            `json:"paused"`     // times that a request left service because its body did not come
+	BytesIn   uint64            `json:"bytes_in"`   // of requests, as far as the server has acknowledged them; without headers of TCP and below
+	BytesOut  uint64            `json:"bytes_out"`  // that the server has sent, likewise, without those that it sent again
 	Wait      Durations         `json:"wait"`       // how long those that were released had waited
 	Service   Durations         `json:"service"`    // how long requests were in service
 }

@@ -153,7 +153,7 @@ func roomStatus() api.Status {
 					},
 					{
 						Name: "bronze", InService: 6, Waiting: 92, Arrived: 912_345_678, Admitted: 12_345_678, Held: 899_999_000,
-						Released: 899_990_000, GaveUp: 12, Served: 912_345_000, Lost: 3, Paused: 1,
+						Released: 899_990_000, GaveUp: 12, Served: 912_345_000, Lost: 3, Paused: 1, BytesIn: 1024, BytesOut: 98_765_432_100,
 						Rejected: map[string]uint64{"queue_full": 42, "max_wait": 8900, "displaced": 42},
 						Wait:     api.Durations{Count: 899_990_000, P50: 0.2304, P99: 4.8123},
 						Service:  api.Durations{Count: 912_345_000, P50: 0.000512, P99: 59.9},
@@ -187,6 +187,7 @@ shop  enforce  limit 8  in service 8  waiting 92 of 4096
   CLASS   ARRIVED  ADMITTED  HELD  RELEASED  REJECTED  GAVE UP
   gold     120034    119800   234       234         0        0
   bronze     912M     12.3M  900M      900M      8984       12
+  bronze: 1024 bytes in, 98.8G out
   bronze rejected: 8900 max_wait, 42 displaced, 42 queue_full
   bronze: the end of 3 requests was not seen
   bronze: 1 request left service for want of the body

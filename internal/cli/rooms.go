@@ -28,6 +28,9 @@ func printRooms(b *strings.Builder, s api.Status) {
 	for _, s := range rooms {
 		fmt.Fprintf(b, "%s  %s  limit %s  in service %d  waiting %d of %d\n", s.Name, s.Mode, s.Limit, s.InService, s.Waiting, s.QueueSize)
 		printAdaptation(b, s)
+		if s.CPU != nil {
+			fmt.Fprintf(b, "  processor time: %s s in cgroup %s\n", strconv.FormatFloat(s.CPU.Seconds, 'f', 1, 64), s.CPU.Cgroup)
+		}
 		if s.Gathering > 0 {
 			fmt.Fprintf(b, "  heads that are not complete: %d\n", s.Gathering)
 		}
@@ -99,6 +102,9 @@ func printRoomClasses(b *strings.Builder, unit string, classes []api.RoomClassSt
 
 // printIncidents tells what a class has no column for, where there is anything to tell.
 func printIncidents(b *strings.Builder, unit string, c api.RoomClassStatus) {
+	if c.BytesIn > 0 || c.BytesOut > 0 {
+		fmt.Fprintf(b, "  %s: %s bytes in, %s out\n", c.Name, amount(c.BytesIn), amount(c.BytesOut))
+	}
 	if len(c.Rejected) > 0 {
 		fmt.Fprintf(b, "  %s rejected: %s\n", c.Name, reasonsText(c.Rejected))
 	}

@@ -25,6 +25,7 @@ func newAgent(e *engine) *agent {
 		machine: func() *host.Reading { return &host.Reading{} },
 		queue:   func(acceptQueue) (int, error) { return 0, nil },
 		unread:  func(uint16, bool) (netif.Unread, error) { return netif.Unread{}, nil },
+		usage:   func(string) time.Duration { return host.Unknown },
 		clock:   monotonic, wall: time.Now, spent: threadTime,
 		wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), ended: make(chan struct{}),
 		buffer: make([]byte, groupBuffer), paced: map[policy.AutoRuleName]pacedAt{}, watchers: map[chan<- observation]bool{},
@@ -69,5 +70,9 @@ func (e *engine) locate(ctx context.Context) {
 		return
 	}
 	defer sockets.Close()
-	e.agent.locate(ctx, &locator{listening: sockets.Listening, finder: host.NewFinder(procRoot)})
+	finder := host.NewFinder(procRoot)
+	e.agent.mu.Lock()
+	e.agent.usage = finder.Usage
+	e.agent.mu.Unlock()
+	e.agent.locate(ctx, &locator{listening: sockets.Listening, finder: finder})
 }

@@ -50,6 +50,7 @@ type agent struct {
 	machine func() *host.Reading
 	queue   func(acceptQueue) (int, error) // connections that are to be accepted
 	unread  func(port uint16, v6 bool) (netif.Unread, error)
+	usage   func(cgroup string) time.Duration
 	clock   func() time.Duration // monotonic
 	spent   func() time.Duration // of processor time, by this thread
 	wall    func() time.Time
@@ -58,8 +59,10 @@ type agent struct {
 	ended   chan struct{} // is closed at the end
 	end     func()        // closes it
 
-	mu       sync.Mutex        // may be taken while engine.mu or engine.acting is held
-	services []*steered        // those to steer
+	mu       sync.Mutex // may be taken while engine.mu or engine.acting is held
+	services []*steered // those to steer
+	looked   []policy.ServiceTable
+	cgroups  map[string]string // of the processes that serve them, by their names
 	fixed    map[string]int    // limits of the others by service, if they have one
 	leaders  map[string]string // pools by service that are steered in its place
 	paced    map[policy.AutoRuleName]pacedAt

@@ -12,8 +12,8 @@ import (
 	"narthex/internal/policy"
 )
 
-// pools says how the pools are. The rooms are those of services, then of pools.
-func (e *engine) pools(rooms []datapath.Room) []api.ServicePool {
+// pools says how the pools are. The rooms are those of services, then of pools; the services are as their status is.
+func (e *engine) pools(rooms []datapath.Room, services []api.ServiceStatus) []api.ServicePool {
 	t, p := e.current.tables, e.current.policy
 	list := make([]api.ServicePool, len(t.Pools))
 	for i := range t.Pools {
@@ -21,6 +21,7 @@ func (e *engine) pools(rooms []datapath.Room) []api.ServicePool {
 		q := api.ServicePool{
 			Name: t.Pools[i].Name, Between: string(p.Pools[i].Between), InService: own.InService, Waiting: own.Waiting,
 			Adaptation: e.agent.adaptation(t.Pools[i].Name, t.Classes), Members: []api.PoolMember{}, Classes: []api.PoolClass{},
+			CPU: cpuOf(t.ServicesOf(i), services),
 		}
 		if in := t.Pools[i].Pool; in > 0 {
 			q.Pool, q.Share = t.Pools[in-1].Name, t.Pools[i].Share
@@ -33,6 +34,7 @@ func (e *engine) pools(rooms []datapath.Room) []api.ServicePool {
 			c := nth(own.Classes, k)
 			q.Classes = append(q.Classes, api.PoolClass{
 				Name: t.Classes[k].Name, InService: c.InService, Waiting: c.Waiting, Served: c.Served, Service: c.Service.Sum.Seconds(),
+				BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 			})
 		}
 		list[i] = q
@@ -69,6 +71,8 @@ func poolMember(p *policy.Policy, m policy.Member, rooms []datapath.Room) api.Po
 	}
 	for i := range room.Classes {
 		member.Served += room.Classes[i].Served
+		member.BytesIn += room.Classes[i].BytesIn
+		member.BytesOut += room.Classes[i].BytesOut
 	}
 	return member
 }

@@ -33,6 +33,7 @@ func roomClass(class policy.ClassTable, c datapath.RoomClass) api.RoomClassStatu
 		Name: class.Name, Max: class.Max, InService: c.InService, Waiting: c.Waiting,
 		Arrived: c.Arrived, Admitted: c.Admitted, Held: c.Held, WouldHold: c.WouldHold, Released: c.Released, Ahead: c.Ahead, GaveUp: c.GaveUp,
 		Rejected: map[string]uint64{}, Served: c.Served, Lost: c.Lost, Paused: c.Paused,
+		BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 		Wait: durations(c.Wait), Service: durations(c.Service),
 	}
 	for reason, n := range c.Rejected {

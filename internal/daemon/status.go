@@ -48,6 +48,7 @@ func (d *daemon) status() (api.Status, error) {
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("cannot tell how much memory the maps hold: %v", err))
 	}
+	services := e.services(stats, rooms, listeners)
 	return api.Status{
 		Host:      hostName,
 		Instance:  e.instance,
@@ -58,8 +59,8 @@ func (d *daemon) status() (api.Status, error) {
 		Adopted:   e.dp.Adopted(),
 		Policy:    e.policyStatus(),
 		Trial:     e.trialStatus(),
-		Services:  e.services(stats, rooms, listeners),
-		Pools:     e.pools(rooms),
+		Services:  services,
+		Pools:     e.pools(rooms, services),
 		Classes:   classes(e.current.policy),
 		Rules:     rules(e.current, stats, e.agent.rateNow),
 		Requests:  requestRules(e.current, stats, e.agent.rateNow),
@@ -91,6 +92,7 @@ func (e *engine) services(stats datapath.Stats, rooms []datapath.Room, listeners
 			RoomStatus: roomOf(e.current.tables, i, rooms),
 			Adaptation: e.agent.adaptation(s.Name, e.current.tables.Classes),
 			Changes:    e.agent.changes(s.Name),
+			CPU:        e.agent.cpu(s.Name),
 		}
 		list[i].Limit = limitText(e.current.policy.Services[i].Concurrency, list[i].Adaptation)
 		if s.Shadow {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"narthex/internal/api"
 	"narthex/internal/host"
 	"narthex/internal/netif"
 	"narthex/internal/policy"
@@ -71,9 +72,20 @@ type locator struct {
 
 // locate returns the whereabouts of each service.
 func (l *locator) locate(services []policy.ServiceTable) ([]*whereabouts, error) {
-	var err error
-	if l.sockets, err = l.listening(l.sockets[:0]); err != nil {
+	if err := l.refresh(services); err != nil {
 		return nil, err
+	}
+	all := make([]*whereabouts, len(services))
+	for i := range services {
+		all[i] = l.whereaboutsOf(&services[i])
+	}
+	return all, nil
+}
+
+// refresh finds out who holds the sockets on which the services listen.
+func (l *locator) refresh(services []policy.ServiceTable) (err error) {
+	if l.sockets, err = l.listening(l.sockets[:0]); err != nil {
+		return err
 	}
 	wanted := map[uint32]bool{}
 	for _, s := range services {
@@ -87,11 +99,7 @@ func (l *locator) locate(services []policy.ServiceTable) ([]*whereabouts, error)
 			l.holders[inode] = append([]host.Holder{}, l.holders[inode]...)
 		}
 	}
-	all := make([]*whereabouts, len(services))
-	for i := range services {
-		all[i] = l.whereaboutsOf(&services[i])
-	}
-	return all, nil
+	return nil
 }
 
 // socketsOf returns the indexes of the listening sockets of a service.
@@ -117,19 +125,35 @@ func (l *locator) stale(wanted map[uint32]bool) bool {
 	return false
 }
 
-func (l *locator) whereaboutsOf(s *policy.ServiceTable) *whereabouts {
-	w := &whereabouts{}
-	var pids []int
+// processesOf returns the processes that have a listening socket of a service.
+func (l *locator) processesOf(s *policy.ServiceTable) (pids []int) {
 	for _, i := range l.socketsOf(s) {
-		socket := &l.sockets[i]
-		w.add(socket)
-		for _, h := range l.holders[socket.Inode] {
+		for _, h := range l.holders[l.sockets[i].Inode] {
 			if !slices.Contains(pids, h.PID) {
 				pids = append(pids, h.PID)
 			}
 		}
 	}
-	if len(pids) > 0 {
+	return pids
+}
+
+// cgroups returns the cgroup of each service whose processes are in one, by its name.
+func (l *locator) cgroups(services []policy.ServiceTable) map[string]string {
+	groups := map[string]string{}
+	for i := range services {
+		if group := l.finder.Group(l.processesOf(&services[i])); group != "" {
+			groups[services[i].Name] = group
+		}
+	}
+	return groups
+}
+
+func (l *locator) whereaboutsOf(s *policy.ServiceTable) *whereabouts {
+	w := &whereabouts{}
+	for _, i := range l.socketsOf(s) {
+		w.add(&l.sockets[i])
+	}
+	if pids := l.processesOf(s); len(pids) > 0 {
 		w.Place = l.finder.Place(pids)
 	}
 	return w
@@ -148,6 +172,7 @@ func (w *whereabouts) add(s *netif.Listening) {
 func (a *agent) locate(ctx context.Context, l *locator) {
 	for {
 		a.place(l)
+		a.findCgroups(l)
 		select {
 		case <-ctx.Done():
 			return
@@ -183,6 +208,57 @@ func (a *agent) place(l *locator) {
 		}
 		a.services[at].move(w)
 	}
+}
+
+// findCgroups finds the cgroups of the processes that serve, of all services that are looked into.
+func (a *agent) findCgroups(l *locator) {
+	a.mu.Lock()
+	looked := a.looked
+	a.mu.Unlock()
+	if len(looked) == 0 {
+		return
+	}
+	err := l.refresh(looked)
+	groups := l.cgroups(looked)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.report("find out where servers listen", err)
+		return
+	}
+	a.cgroups = groups
+}
+
+// cpu returns what the processes of a service have used, nil where that is not known.
+func (a *agent) cpu(service string) *api.CPUStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	group := a.cgroups[service]
+	if group == "" {
+		return nil
+	}
+	used := a.usage(group)
+	if used == host.Unknown {
+		return nil
+	}
+	return &api.CPUStatus{Cgroup: group, Seconds: used.Seconds()}
+}
+
+// cpuOf adds up what the cgroups of services have used, each of them once.
+func cpuOf(indexes []int, services []api.ServiceStatus) (sum *float64) {
+	counted := map[string]bool{}
+	for _, i := range indexes {
+		c := services[i].CPU
+		if c == nil || counted[c.Cgroup] {
+			continue
+		}
+		counted[c.Cgroup] = true
+		if sum == nil {
+			sum = new(float64)
+		}
+		*sum += c.Seconds
+	}
+	return sum
 }
 
 // move takes new whereabouts over. If what the processes may use is as it was, the old

@@ -8,7 +8,9 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
+	"narthex/internal/api"
 	"narthex/internal/host"
 	"narthex/internal/netif"
 	"narthex/internal/policy"
@@ -108,5 +110,31 @@ func TestMove(t *testing.T) {
 	other := w(1)
 	if s.move(other); s.place != other {
 		t.Errorf("at %+v, want %+v", s.place, other)
+	}
+}
+
+// TestProcessorTime counts a cgroup once for a pool, however many of its services it serves.
+func TestProcessorTime(t *testing.T) {
+	a := &agent{
+		cgroups: map[string]string{"http": "/nginx", "https": "/nginx", "app": "/app", "gone": "/gone"},
+		usage: func(group string) time.Duration {
+			return map[string]time.Duration{"/nginx": 3 * time.Second, "/app": 500 * time.Millisecond, "/gone": host.Unknown}[group]
+		},
+	}
+	var services []api.ServiceStatus
+	for _, name := range []string{"http", "https", "app", "gone", "nowhere"} {
+		services = append(services, api.ServiceStatus{Name: name, CPU: a.cpu(name)})
+	}
+	if c := services[1].CPU; c == nil || *c != (api.CPUStatus{Cgroup: "/nginx", Seconds: 3}) {
+		t.Errorf("https: %+v", c)
+	}
+	if services[3].CPU != nil || services[4].CPU != nil {
+		t.Errorf("gone %+v, nowhere %+v", services[3].CPU, services[4].CPU)
+	}
+	if sum := cpuOf([]int{0, 1, 2, 3}, services); sum == nil || *sum != 3.5 {
+		t.Errorf("the pool: %v, want 3.5", sum)
+	}
+	if sum := cpuOf([]int{3, 4}, services); sum != nil {
+		t.Errorf("a pool of which nothing is known: %v", *sum)
 	}
 }

@@ -48,7 +48,7 @@ type narthexBriefFlow struct {
 	Flags          uint8
 	Watched        uint8
 	AskedAt        uint32
-	Pad            uint32
+	Got            uint32
 }
 
 type narthexClassRoom struct {
@@ -97,6 +97,8 @@ type narthexClassRoom struct {
 		ServiceSum uint64
 		Service    [32]uint64
 	}
+	BytesIn  uint64
+	BytesOut uint64
 }
 
 type narthexClassSlot struct {
@@ -199,6 +201,7 @@ type narthexFlow struct {
 	Body           uint32
 	Answer         uint32
 	Sent           uint32
+	Got            uint32
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
@@ -222,7 +225,6 @@ type narthexFlow struct {
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64

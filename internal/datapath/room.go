@@ -39,6 +39,8 @@ type RoomClass struct {
 	Served    uint64    // requests that left service
 	Lost      uint64    // of these, the ones whose end was not seen
 	Paused    uint64    // times that a request left service because its body did not come
+	BytesIn   uint64    // of requests, as far as the server has acknowledged them
+	BytesOut  uint64    // that the server has sent, without those that it sent again
 	Wait      Histogram // how long those that were released had waited
 	Service   Histogram // how long requests were in service
 }
@@ -134,6 +136,7 @@ func roomClass(from *narthexClassRoom) RoomClass {
 		InService: int(from.InService), Waiting: int(from.Waiting),
 		Arrived: from.Arrived, Admitted: from.Admitted, Held: from.Held, WouldHold: from.WouldHold,
 		Released: from.Released, Ahead: from.Ahead, GaveUp: from.GaveUp, Served: from.Served, Lost: from.Lost, Paused: from.Paused,
+		BytesIn: from.BytesIn, BytesOut: from.BytesOut,
 		Wait:    Histogram{from.Wait, time.Duration(from.WaitSum)},
 		Service: Histogram{from.Service, time.Duration(from.ServiceSum)},
 	}

@@ -87,6 +87,7 @@ func (c *RoomClass) add(o *RoomClass) {
 	}{
 		{&c.Arrived, o.Arrived}, {&c.Admitted, o.Admitted}, {&c.Held, o.Held}, {&c.WouldHold, o.WouldHold}, {&c.Released, o.Released}, {&c.Ahead, o.Ahead},
 		{&c.GaveUp, o.GaveUp}, {&c.Served, o.Served}, {&c.Lost, o.Lost}, {&c.Paused, o.Paused},
+		{&c.BytesIn, o.BytesIn}, {&c.BytesOut, o.BytesOut},
 	} {
 		*of.to += of.more
 	}

@@ -42,8 +42,11 @@ type Group struct {
 }
 
 // Usage returns the CPU time that the cgroup has used, or Unknown.
-func (g *Group) Usage(buffer []byte) time.Duration {
-	us := number(g.usage.read(buffer), "usage_usec ")
+func (g *Group) Usage(buffer []byte) time.Duration { return usage(g.usage.read(buffer)) }
+
+// usage reads the form of cpu.stat.
+func usage(text []byte) time.Duration {
+	us := number(text, "usage_usec ")
 	if us < 0 {
 		return Unknown
 	}
@@ -224,6 +227,25 @@ func (f *Finder) groupOf(pid int) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// Group returns the cgroup of the first of the processes that is in one but the root, or "".
+func (f *Finder) Group(pids []int) string {
+	for _, pid := range pids {
+		if group, ok := f.groupOf(pid); ok && group != "/" {
+			return group
+		}
+	}
+	return ""
+}
+
+// Usage returns the CPU time that a cgroup has used, or Unknown.
+func (f *Finder) Usage(group string) time.Duration {
+	text, err := os.ReadFile(filepath.Join(f.cgroups, group, "cpu.stat"))
+	if err != nil {
+		return Unknown
+	}
+	return usage(text)
 }
 
 // quota returns how many cores a cgroup may use at once: the least of its own cpu.max and

@@ -117,6 +117,30 @@ func TestGroupReads(t *testing.T) {
 	}
 }
 
+// TestGroupOfProcesses takes the cgroup of the first process that is in one but the root, and reads what it has used.
+func TestGroupOfProcesses(t *testing.T) {
+	proc, groups := t.TempDir(), t.TempDir()
+	write(t, proc, map[string]string{
+		"self/mountinfo": "1 0 0:1 / " + groups + " rw - cgroup2 cgroup2 rw\n",
+		"7/cgroup":       "0::/\n", "8/cgroup": "1:cpu:/old\n0::/system.slice/nginx.service\n", "9/cgroup": "0::/other\n",
+	})
+	write(t, groups, map[string]string{"system.slice/nginx.service/cpu.stat": "usage_usec 1500000\nuser_usec 1\n"})
+	f := NewFinder(proc)
+	group := f.Group([]int{6, 7, 8, 9})
+	if group != "/system.slice/nginx.service" {
+		t.Errorf("cgroup %q", group)
+	}
+	if got := f.Usage(group); got != 1500*time.Millisecond {
+		t.Errorf("used %v, want 1.5s", got)
+	}
+	if got := f.Group([]int{6, 7}); got != "" {
+		t.Errorf("cgroup %q of processes that are in the root, or gone", got)
+	}
+	if got := f.Usage("/gone"); got != Unknown {
+		t.Errorf("used %v by a cgroup that is gone", got)
+	}
+}
+
 // TestTogether has no quota where one of several processes has none.
 func TestTogether(t *testing.T) {
 	if got := together(map[string]float64{"/a": 1, "/b": 0.5}); got != 1.5 {

@@ -58,6 +58,8 @@ func (d difference) services(s api.Status) []Service {
 			out.Served += c.Served
 			out.Held += c.Held
 			out.Rejected += c.Rejected
+			out.BytesIn += c.BytesIn
+			out.BytesOut += c.BytesOut
 		}
 	}
 	return list
@@ -73,6 +75,8 @@ func (d difference) class(of *Service, now *api.RoomClassStatus) Class {
 	c.Arrived = d.rate(now.Arrived, was.Arrived)
 	c.Served = d.rate(now.Served, was.Served)
 	c.Held = d.rate(now.Held, was.Held)
+	c.BytesIn = d.rate(now.BytesIn, was.BytesIn)
+	c.BytesOut = d.rate(now.BytesOut, was.BytesOut)
 	for reason, n := range now.Rejected {
 		if rate := d.rate(n, was.Rejected[reason]); rate > 0 {
 			c.Rejected += rate

@@ -42,6 +42,8 @@ type Service struct {
 	Served     float64            `json:"served_per_second"`
 	Held       float64            `json:"held_per_second"`
 	Rejected   float64            `json:"rejected_per_second"`
+	BytesIn    float64            `json:"bytes_in_per_second"` // as in api.RoomClassStatus
+	BytesOut   float64            `json:"bytes_out_per_second"`
 	RejectedBy map[string]float64 `json:"rejected_by"` // by reason; of those above 0
 	Classes    []Class            `json:"classes"`     // in the order of RoomStatus.Classes
 }
@@ -68,6 +70,8 @@ type Class struct {
 	Served    float64   `json:"served_per_second"`
 	Held      float64   `json:"held_per_second"`
 	Rejected  float64   `json:"rejected_per_second"`
+	BytesIn   float64   `json:"bytes_in_per_second"` // as in api.RoomClassStatus
+	BytesOut  float64   `json:"bytes_out_per_second"`
 	Wait      Quantiles `json:"wait"`    // how long those that were released had waited
 	Service   Quantiles `json:"service"` // how long requests were in service
 }

@@ -146,7 +146,7 @@ narthex_unruled_packets_total{narthex_instance="a",reason="fragment",verdict="wo
 func TestExpositionOfWaitingRooms(t *testing.T) {
 	status := api.Status{Services: []api.ServiceStatus{
 		{Name: "shop", Limit: "8", RoomStatus: &api.RoomStatus{InService: 8, Waiting: 92, Gathering: 7, QueueSize: 100, Classes: []api.RoomClassStatus{{
-			Name: "gold", Max: 6, InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, Ahead: 5, GaveUp: 3, Served: 84, Lost: 2, Paused: 4,
+			Name: "gold", Max: 6, InService: 2, Waiting: 90, Arrived: 100, Admitted: 50, Held: 40, WouldHold: 1, Released: 30, Ahead: 5, GaveUp: 3, Served: 84, Lost: 2, Paused: 4, BytesIn: 7, BytesOut: 8,
 			Rejected: map[string]uint64{"queue_full": 5},
 			Wait: api.Durations{Count: 6, Sum: 1.5, Buckets: []api.Bucket{
 				{From: 0, To: 0.000002, Count: 1}, {From: 0.000128, To: 0.000256, Count: 2}, {From: 1.048576, To: 2.097152, Count: 2}, {From: 2147.483648, Count: 1},
@@ -187,6 +187,7 @@ func TestExpositionOfWaitingRooms(t *testing.T) {
 	}
 	want := `class_concurrency_limit 6
 concurrency_limit{instance=""} 8
+request_bytes_total 7
 ` + zero("request_service_seconds", bounds...) + wait + `request_wait_seconds_sum 1.5
 request_wait_seconds_count 6
 requests_admitted_total 50

@@ -64,7 +64,8 @@ func TestEveryMetricIsExposed(t *testing.T) {
 		}},
 	}
 	due := 1.5
-	status.Pools = []api.ServicePool{{Name: "p", Limit: "8", Members: []api.PoolMember{{Name: "web", Due: &due}}, Classes: []api.PoolClass{{Name: "gold"}}}}
+	status.Services[0].CPU = &api.CPUStatus{Cgroup: "/web", Seconds: due}
+	status.Pools = []api.ServicePool{{Name: "p", Limit: "8", CPU: &due, Members: []api.PoolMember{{Name: "web", Due: &due}}, Classes: []api.PoolClass{{Name: "gold"}}}}
 	status.Reasons = map[string]datapath.Counts{"fragment": {}}
 	body := scrape(t, status)
 	types := map[string]string{}

@@ -55,6 +55,9 @@ var (
 	served      = counter("requests_served_total", "Requests that left service.", "service", "class")
 	lost        = counter("requests_lost_total", "Requests that left service without their end being seen.", "service", "class")
 	paused      = counter("requests_paused_total", "Times that a request left service because its body did not come, or the kernel had dropped it.", "service", "class")
+	bytesIn     = counter("request_bytes_total", "Bytes of requests, as far as the server has acknowledged them, without headers of TCP and below.", "service", "class")
+	bytesOut    = counter("answer_bytes_total", "Bytes that the server has sent, likewise, without those that it sent again.", "service", "class")
+	cpuTime     = counter("service_cgroup_cpu_seconds_total", "Processor time of the cgroup of the processes that serve. Absent: that is not known.", "service", "cgroup")
 	waitTime    = histogram("request_wait_seconds", "How long requests that were let in had waited.", "service", "class")
 	serviceTime = histogram("request_service_seconds", "How long requests were in service.", "service", "class")
 	slots       = gauge("slots", "Requests that can wait at once, in all services.")
@@ -78,6 +81,9 @@ func (s sink) rooms(status api.Status) {
 		s.limit(service)
 		s.put(gathering, float64(service.Gathering), service.Name)
 		s.put(queueSize, float64(service.QueueSize), service.Name)
+		if c := service.CPU; c != nil {
+			s.put(cpuTime, c.Seconds, service.Name, c.Cgroup)
+		}
 		for _, class := range service.Classes {
 			if class.Arrived > 0 || classes <= manyClasses {
 				s.class(service.Name, class)
@@ -139,6 +145,8 @@ func (s sink) class(service string, c api.RoomClassStatus) {
 	s.put(served, float64(c.Served), service, c.Name)
 	s.put(lost, float64(c.Lost), service, c.Name)
 	s.put(paused, float64(c.Paused), service, c.Name)
+	s.put(bytesIn, float64(c.BytesIn), service, c.Name)
+	s.put(bytesOut, float64(c.BytesOut), service, c.Name)
 	for reason := range datapath.Reject(datapath.RejectLen) {
 		s.put(rejected, float64(c.Rejected[reason.String()]), service, c.Name, reason.String())
 	}

@@ -66,7 +66,7 @@ func TestExpositionOfPools(t *testing.T) {
 	due := 7.5
 	body := scrape(t, api.Status{Pools: []api.ServicePool{
 		{
-			Name: "tenants", Between: "shares", Limit: "10", Classes: []api.PoolClass{{Name: "gold", InService: 9, Waiting: 44, Served: 12, Service: 1.5}},
+			Name: "tenants", Between: "shares", Limit: "10", Classes: []api.PoolClass{{Name: "gold", InService: 9, Waiting: 44, Served: 12, Service: 1.5, BytesIn: 7, BytesOut: 8}},
 			Members: []api.PoolMember{{Name: "bread", Share: 3, InService: 8, Waiting: 40, Used: 3600.5, Wanted: 48, Due: &due}},
 		},
 		{Name: "nginx", Between: "classes", Limit: "7 (auto)", Adaptation: &api.AdaptationStatus{Auto: true, Limit: 7}, Members: []api.PoolMember{{Name: "web", Share: 1}}},
@@ -79,7 +79,8 @@ func TestExpositionOfPools(t *testing.T) {
 		}
 	}
 	got = strings.NewReplacer(`narthex_instance="",`, "").Replace(got)
-	want := `narthex_pool_concurrency_limit{pool="nginx"} 7
+	want := `narthex_pool_answer_bytes_total{class="gold",pool="tenants"} 8
+narthex_pool_concurrency_limit{pool="nginx"} 7
 narthex_pool_concurrency_limit{pool="tenants"} 10
 narthex_pool_member_place_seconds_total{member="bread",pool="tenants"} 3600.5
 narthex_pool_member_place_seconds_total{member="web",pool="nginx"} 0
@@ -89,6 +90,7 @@ narthex_pool_member_places_wanted{member="web",pool="nginx"} 0
 narthex_pool_member_requests_waiting{member="bread",pool="tenants"} 40
 narthex_pool_member_requests_waiting{member="web",pool="nginx"} 0
 narthex_pool_member_share{member="bread",pool="tenants"} 3
+narthex_pool_request_bytes_total{class="gold",pool="tenants"} 7
 narthex_pool_request_service_seconds_total{class="gold",pool="tenants"} 1.5
 narthex_pool_requests_in_service{class="gold",pool="tenants"} 9
 narthex_pool_requests_served_total{class="gold",pool="tenants"} 12

@@ -15,8 +15,11 @@ import (
 	"narthex/internal/policy"
 )
 
-// withHeld is from how many columns on there is room for how many were held.
-const withHeld = 88
+// From how many columns on there is room for how many were held, and for bytes.
+const (
+	withHeld  = 88
+	withBytes = 102
+)
 
 // serviceTable is the main table, without rows.
 func serviceTable(width int) *table {
@@ -26,7 +29,11 @@ func serviceTable(width int) *table {
 	if width >= withHeld {
 		columns = append(columns, column{"HELD/s", 6, true})
 	}
-	columns = append(columns, column{"REJECT/s", 8, true}, column{"WAIT p50/99", 11, true}, column{"SERV p50/99", 11, true})
+	columns = append(columns, column{"REJECT/s", 8, true})
+	if width >= withBytes {
+		columns = append(columns, column{"B IN/s", 6, true}, column{"B OUT/s", 7, true})
+	}
+	columns = append(columns, column{"WAIT p50/99", 11, true}, column{"SERV p50/99", 11, true})
 	return newTable(width, columns)
 }
 
@@ -88,7 +95,8 @@ func serviceRow(s service, name string, columns int) []cell {
 		limit = n
 	}
 	cells = append(cells, as(good, of(s.status.InService, limit)), as(waits, strconv.Itoa(s.status.Waiting)))
-	cells = append(cells, rates(s.live.Arrived, s.live.Served, s.live.Held, s.live.Rejected, columns)...)
+	l := &s.live
+	cells = append(cells, rates(perSecond{l.Arrived, l.Served, l.Held, l.Rejected, l.BytesIn, l.BytesOut}, columns)...)
 	return append(cells, cell{}, cell{})
 }
 
@@ -115,18 +123,25 @@ func warn(row []cell, s api.ServiceStatus) {
 
 func classRow(c class, columns int) []cell {
 	cells := []cell{{"  " + c.live.Name, plain}, as(good, of(c.live.InService, c.status.Max)), as(waits, strconv.Itoa(c.live.Waiting))}
-	cells = append(cells, rates(c.live.Arrived, c.live.Served, c.live.Held, c.live.Rejected, columns)...)
+	l := &c.live
+	cells = append(cells, rates(perSecond{l.Arrived, l.Served, l.Held, l.Rejected, l.BytesIn, l.BytesOut}, columns)...)
 	return append(cells, as(waits, quantileText(c.live.Wait)), as(plain, quantileText(c.live.Service)))
 }
 
-// rates are the cells of a row that are per second.
-func rates(arrived, served, held, rejected float64, columns int) []cell {
-	const withoutHeld = 8
-	cells := []cell{as(plain, figures.Rate(arrived)), as(good, figures.Rate(served))}
+type perSecond struct{ arrived, served, held, rejected, bytesIn, bytesOut float64 }
+
+// rates are the cells of a row that are per second, of a table with so many columns.
+func rates(r perSecond, columns int) []cell {
+	const withoutHeld, withoutBytes = 8, 9
+	cells := []cell{as(plain, figures.Rate(r.arrived)), as(good, figures.Rate(r.served))}
 	if columns > withoutHeld {
-		cells = append(cells, as(waits, figures.Rate(held)))
+		cells = append(cells, as(waits, figures.Rate(r.held)))
 	}
-	return append(cells, as(bad, figures.Rate(rejected)))
+	cells = append(cells, as(bad, figures.Rate(r.rejected)))
+	if columns > withoutBytes {
+		cells = append(cells, as(plain, figures.Rate(r.bytesIn)), as(plain, figures.Rate(r.bytesOut)))
+	}
+	return cells
 }
 
 // of returns how many of how many, without the second if there is no bound or no room.

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "09c478dea18db2c325a130750d4f04f7"
+const compiled = "17b004de2fb141ffa6d4a7edaca664ac"

@@ -29,6 +29,8 @@ __noinline int on_brief_out(struct __sk_buff *skb, struct work *w, struct brief_
   w->flow.room = b->room;
   if (b->socket_priority)
     skb->priority = b->socket_priority;
+  if (r && w->s.length && before(b->sent, end))
+    count_bytes(class_of(r, b->class), &b->got, w->s.ack, end - b->sent);
   if (before(b->sent, end_of(&w->s))) /* nobody else writes that, as in note_sent() */
     b->sent = end_of(&w->s);
   if (since == BRIEF_GONE || !r)

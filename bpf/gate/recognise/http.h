@@ -301,6 +301,7 @@ __noinline int leave_behind(struct __sk_buff *skb, struct work *w) {
     return 0;
   bpf_spin_lock(&sc.room->lock);
   if (f->id == w->flow.id && f->start == start) {
+    count_bytes(class_of(sc.room, f->class), &f->got, has, 0);
     f->start = has - 1;
     if (before(f->body, has))
       f->body = has;

@@ -303,11 +303,15 @@ static __always_inline bool concerns_answer(const struct flow *f) {
   return f->id && (f->state != FLOW_IDLE || is_read_on(&f->reply));
 }
 
-/* Notes how far the server has sent. Without the lock, as nobody else writes that but at the connection's
- * first request. */
+/* Notes how far the server has sent, and counts it. Without the lock, as nobody else writes that but at the
+ * connection's first request. */
 static __always_inline void note_sent(struct flow *f, struct work *w) {
+  __u32 end = w->s.seq + w->s.length;
   if (!f->id || !before(f->sent, end_of(&w->s)))
     return;
+  struct room *r = room_of(f->room);
+  if (r && w->s.length)
+    count_bytes(class_of(r, f->class), &f->got, w->s.ack, before(f->sent, end) ? end - f->sent : 0);
   f->sent = end_of(&w->s);
   w->says = 1;
 }

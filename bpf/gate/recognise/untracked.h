@@ -18,7 +18,7 @@ __noinline int on_first_request(struct __sk_buff *skb, struct work *w) {
   w->flow.id = w->now;
   w->flow.ifindex = skb->ifindex;
   w->flow.answer = w->flow.sent = w->s.ack;
-  w->flow.start = w->s.seq;
+  w->flow.start = w->flow.got = w->s.seq;
   w->flow.unread_since = is_lenient(&sc) ? unread_time() : 0;
   w->began = (struct http_head){};
   if (w->flow.protocol == PROTOCOL_TLS && (w->flow.flags & FLOW_NEW || w->socket.silent))
@@ -240,7 +240,7 @@ __noinline int on_underway(struct __sk_buff *skb, struct work *w) {
   f->id = f->since = w->now;
   f->ifindex = skb->ifindex;
   f->flags |= FLOW_LOST;
-  f->body = w->socket.sequence;
+  f->body = f->got = w->socket.sequence;
   f->start = f->body - 1;
   f->next = w->s.seq == f->body ? f->body + w->s.length : f->body;
   f->answer = f->sent = w->socket.answer;

@@ -75,13 +75,13 @@ export function classes(view, chosen, order) {
         { text: several ? `${s.name} ${c.name}` : c.name, swatch: `--c${Math.min(order.indexOf(c.name), 7)}` },
         c.max ? `${count(c.in_service)} of ${count(c.max)}` : count(c.in_service), { text: count(c.waiting), level: c.waiting > 0 ? 'busy' : '' },
         rate(live.arrived_per_second), rate(live.served_per_second), away(live.rejected_per_second),
-        pair(live.wait), pair(live.service), count(c.served), count(Object.values(c.rejected).reduce((a, b) => a + b, 0)),
+        rate(live.bytes_in_per_second), rate(live.bytes_out_per_second), pair(live.wait), pair(live.service), count(c.served), count(Object.values(c.rejected).reduce((a, b) => a + b, 0)),
       ]);
     });
   });
   table($('classes'), {
     label: 'Classes',
-    columns: ['class', 'in service', 'waiting', 'arrived/s', 'served/s', 'turned away/s', 'wait p50 / p99', 'service p50 / p99', 'served in all', 'turned away in all'],
+    columns: ['class', 'in service', 'waiting', 'arrived/s', 'served/s', 'turned away/s', 'bytes in/s', 'bytes out/s', 'wait p50 / p99', 'service p50 / p99', 'served in all', 'turned away in all'],
     rows, none: 'No class has had a request.',
   });
 }

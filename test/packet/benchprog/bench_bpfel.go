@@ -37,7 +37,7 @@ type BenchBriefFlow struct {
 	Flags          uint8
 	Watched        uint8
 	AskedAt        uint32
-	Pad            uint32
+	Got            uint32
 }
 
 type BenchClassSlot struct {
@@ -91,6 +91,7 @@ type BenchFlow struct {
 	Body           uint32
 	Answer         uint32
 	Sent           uint32
+	Got            uint32
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
@@ -114,7 +115,6 @@ type BenchFlow struct {
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
@@ -585,6 +585,8 @@ type BenchRoom struct {
 			ServiceSum uint64
 			Service    [32]uint64
 		}
+		BytesIn  uint64
+		BytesOut uint64
 	}
 }
 

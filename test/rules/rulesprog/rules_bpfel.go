@@ -53,6 +53,7 @@ type RulesFlow struct {
 	Body           uint32
 	Answer         uint32
 	Sent           uint32
+	Got            uint32
 	Node           uint32
 	Epoch          uint32
 	Room           uint16
@@ -76,7 +77,6 @@ type RulesFlow struct {
 	Seat           uint32
 	UnreadSince    uint32
 	Rule           uint32
-	_              [4]byte
 	Client         struct {
 		_    structs.HostLayout
 		Word [2]uint64
@@ -451,6 +451,8 @@ type RulesRoom struct {
 			ServiceSum uint64
 			Service    [32]uint64
 		}
+		BytesIn  uint64
+		BytesOut uint64
 	}
 }
 
@@ -775,7 +777,7 @@ type RulesWork struct {
 		Flags          uint8
 		Watched        uint8
 		AskedAt        uint32
-		Pad            uint32
+		Got            uint32
 	}
 }
 
