@@ -72,7 +72,11 @@ func TestHAProxyStacks(t *testing.T) {
 		{"something else", HAProxy, by("base32+src"), []string{`it counts by "base32+src"`}, []string{"rate: 20"}},
 		{"at once", HAProxy, frontend + "http-request deny deny_status 429 if { sc_conn_cur(0) ge 9 }", []string{"limits: [{at_once: 8, per: source}]"}, []string{"goes on refusing"}},
 		{"connections at once", HAProxy, frontend + "tcp-request connection reject if { src_conn_cur(t) gt 9 }\n tcp-request connection reject if { src_conn_rate(t) gt 7 }",
-			[]string{"to: f, limits: [{at_once: 9, per: source}, {rate: 7/s, burst: 7, per: source}]"}, nil},
+			[]string{"to: f, limits: [{at_once: 10, per: source}, {rate: 8/s, burst: 8, per: source}]"}, nil},
+		{"connections at once, counted before", HAProxy, table + "frontend f\n bind :80\n tcp-request connection track-sc1 src table t\n tcp-request connection reject if { src_conn_cur(t) ge 9 }\n",
+			[]string{"to: f, limits: [{at_once: 8, per: source}]"}, nil},
+		{"connections at once, counted behind", HAProxy, table + "frontend f\n bind :80\n tcp-request connection reject if { src_conn_cur(t) ge 9 }\n tcp-request connection track-sc1 src table t\n",
+			[]string{"to: f, limits: [{at_once: 9, per: source}]"}, nil},
 		{"several", HAProxy, frontend + "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 30 }\n http-request deny deny_status 429 if { sc_conn_cur(0) gt 9 }\n" +
 			" http-request deny deny_status 429 if { path_beg /a } { sc_http_req_rate(0) gt 20 }",
 			[]string{"limits: [{rate: 30/s, burst: 30, per: source}, {at_once: 9, per: source}]", `path: "/a*"`, "limits: [{rate: 20/s, burst: 20, per: source}, {rate: 30/s, burst: 30, per: source}, {at_once: 9, per: source}]"}, nil},

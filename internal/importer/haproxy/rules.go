@@ -157,16 +157,46 @@ func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*lim
 		return nil, err
 	}
 	period, stored := t.periods[r.counter]
+	most := r.most
+	if r.track == "" && r.counter != "http_req_rate" && p.tracksLater(l) {
+		most++ // the connection that it decides on is not counted yet
+	}
 	switch {
 	case !stored || period == 0 && r.counter != atOnce:
 		return nil, fmt.Errorf("the table does not store %s", r.counter)
 	case r.counter == atOnce:
-		out.AtOnce = r.most
+		out.AtOnce = most
 		return out, nil
 	}
-	out.Burst = min(r.most, policy.MaxBurst)
-	out.Rate, out.note, err = draft.Rate(r.most, period)
+	out.Burst = min(most, policy.MaxBurst)
+	out.Rate, out.note, err = draft.Rate(most, period)
 	return out, err
+}
+
+// tracksLater reports whether a connection's client is tracked only behind a line that decides on it: in the order of
+// HAProxy, which does what is said of the connection before what is said of its content and of requests.
+func (p *proxy) tracksLater(l line) bool {
+	later := false
+	for i, other := range p.lines {
+		if !slices.ContainsFunc(other.words, func(w string) bool { return strings.HasPrefix(w, "track-sc") }) {
+			continue
+		}
+		at, mine := other.phase(), l.phase()
+		if at < mine || at == mine && i < slices.IndexFunc(p.lines, func(x line) bool { return x.Origin == l.Origin }) {
+			return false
+		}
+		later = true
+	}
+	return later
+}
+
+// phase orders what HAProxy does with a connection and its requests.
+func (l line) phase() int {
+	phases := []string{"connection", "session", "content"}
+	if l.begins("tcp-request") && len(l.words) > 1 && slices.Contains(phases, l.words[1]) {
+		return slices.Index(phases, l.words[1])
+	}
+	return len(phases)
 }
 
 // keyed has a limit count by what is tracked, of requests that say it. HAProxy tracks no others.
