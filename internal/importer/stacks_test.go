@@ -75,6 +75,9 @@ func TestHAProxyStacks(t *testing.T) {
 			[]string{"to: f, limits: [{at_once: 10, per: source}, {rate: 8/s, burst: 8, per: source}]"}, nil},
 		{"connections at once, counted before", HAProxy, table + "frontend f\n bind :80\n tcp-request connection track-sc1 src table t\n tcp-request connection reject if { src_conn_cur(t) ge 9 }\n",
 			[]string{"to: f, limits: [{at_once: 8, per: source}]"}, nil},
+		{"connections, refused by their content", HAProxy, table + "frontend f\n bind :80\n tcp-request connection track-sc1 src table t\n tcp-request content reject if { sc1_conn_rate gt 20 }\n" +
+			" tcp-request content reject if { sc1_http_req_rate gt 30 }\n tcp-request content accept if { req_ssl_hello_type 1 }\n",
+			[]string{"to: f, rate: 20/s, burst: 20, per: source", "sc1_http_req_rate gt 30 }: counters are carried over"}, []string{"rate: 30"}},
 		{"connections at once, counted behind", HAProxy, table + "frontend f\n bind :80\n tcp-request connection reject if { src_conn_cur(t) ge 9 }\n tcp-request connection track-sc1 src table t\n",
 			[]string{"to: f, limits: [{at_once: 9, per: source}]"}, nil},
 		{"several", HAProxy, frontend + "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 30 }\n http-request deny deny_status 429 if { sc_conn_cur(0) gt 9 }\n" +

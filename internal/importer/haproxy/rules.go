@@ -269,14 +269,23 @@ func (c *config) windows(l *limit) {
 		"a client gets the rate, and no more, however long it goes on; block: keeps it away for a time")
 }
 
+// countsConnections reports whether each term asks how many connections there are or were.
+func (c condition) countsConnections() bool {
+	counts := func(t literal) bool { return t.rate != nil && strings.HasPrefix(t.rate.counter, "conn_") }
+	return len(c) > 0 && !slices.ContainsFunc(c, func(term []literal) bool { return !slices.ContainsFunc(term, counts) })
+}
+
 // connections makes connection rules of what is decided before a request.
 func (c *config) connections(p *proxy) {
 	for _, l := range p.lines {
-		if len(l.words) < 3 || l.words[0] != "tcp-request" || (l.words[1] != "connection" && l.words[1] != "session") || (l.words[2] != "reject" && l.words[2] != "accept") {
+		if len(l.words) < 3 || l.words[0] != "tcp-request" || l.words[2] != "reject" && l.words[2] != "accept" {
 			continue
 		}
-		c.seen[l.Origin] = true
 		cond, err := p.condition(l.words[3:])
+		if l.words[1] == "content" && (l.words[2] == "accept" || err != nil || !cond.countsConnections()) {
+			continue // it is about what a connection carries
+		}
+		c.seen[l.Origin] = true
 		if err == nil && len(cond) == 0 {
 			err = errors.New("it has no condition")
 		}
