@@ -4,11 +4,13 @@ package e2e
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,10 +86,15 @@ func (s *scene) overhears(c tlsClient) string {
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false) // whose port is free some time after Close only
 	var l net.Listener
-	nettest.Check(s.t, s.server.Do(func() (err error) {
-		l, err = plain.Listen(s.t.Context(), "tcp", s.to.String())
-		return err
-	}))
+	var failed error
+	within(patience, func() bool { // what another test has just begun to run has the last listener until it is executed
+		failed = s.server.Do(func() (err error) {
+			l, err = plain.Listen(s.t.Context(), "tcp", s.to.String())
+			return err
+		})
+		return !errors.Is(failed, syscall.EADDRINUSE)
+	})
+	nettest.Check(s.t, failed)
 	defer l.Close()
 	said := make(chan string, 1)
 	go func() {
