@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "17b004de2fb141ffa6d4a7edaca664ac"
+const compiled = "14029fc40a0a1283e303f4005dd6f9c3"

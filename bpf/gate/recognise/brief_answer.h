@@ -29,12 +29,13 @@ __noinline int on_brief_out(struct __sk_buff *skb, struct work *w, struct brief_
   w->flow.room = b->room;
   if (b->socket_priority)
     skb->priority = b->socket_priority;
-  if (r && w->s.length && before(b->sent, end))
-    count_bytes(class_of(r, b->class), &b->got, w->s.ack, end - b->sent);
+  __u32 more = before(b->sent, end) ? end - b->sent : 0;
   if (before(b->sent, end_of(&w->s))) /* nobody else writes that, as in note_sent() */
     b->sent = end_of(&w->s);
-  if (since == BRIEF_GONE || !r)
+  if (since == BRIEF_GONE || !r) /* who has the long form counts it */
     return 0;
+  if (more)
+    count_bytes(class_of(r, b->class), &b->got, w->s.ack, more);
   if (!since || !w->s.length || !before(b->answer, end))
     return 1; /* of the socket's end sockops tells */
   if (!(b->flags & BRIEF_ANSWERED)) {
