@@ -56,14 +56,6 @@ __noinline int fingerprint(struct __sk_buff *skb, struct work *w) {
   return 0;
 }
 
-/* Goes on in narthex_gate_fingerprint. Returns only if that program is missing: rules are then asked without
- * a fingerprint, and the request keeps its slot and its turn. */
-static __always_inline void try_fingerprint(struct __sk_buff *skb, struct work *w, int step) {
-  w->step = step;
-  bpf_tail_call(skb, &next_programs, NEXT_FINGERPRINT);
-  let_pass(REASON_NO_PROGRAM);
-}
-
 /* Goes on with the run that narthex_gate_in has begun. */
 static __always_inline int gate_fingerprint(struct __sk_buff *skb) {
   struct work *w = current_run();

@@ -275,8 +275,13 @@ static __always_inline int gate_ingress(struct __sk_buff *skb) {
     step = recognise_segment(skb, w);
   if (step < STEP_UNTRACKED)
     return finish(skb, w, step);
-  if (asks_fingerprint(w, step))
-    try_fingerprint(skb, w, step);
+  if (asks_fingerprint(w, step)) {
+    w->step = step;
+    bpf_tail_call(skb, &next_programs, NEXT_FINGERPRINT);
+    /* That program is missing: rules are asked without a fingerprint, and the request keeps its slot and
+     * turn. */
+    let_pass(REASON_NO_PROGRAM);
+  }
   return go_on(skb, w, NEXT_DECIDE, step, TCX_NEXT);
 }
 

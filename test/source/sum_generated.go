@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "14029fc40a0a1283e303f4005dd6f9c3"
+const compiled = "3ae74d35b84e1438c88552d9de49b316"
