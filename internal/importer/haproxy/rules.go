@@ -176,13 +176,13 @@ func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*lim
 // tracksLater reports whether a connection's client is tracked only behind a line that decides on it: in the order of
 // HAProxy, which does what is said of the connection before what is said of its content and of requests.
 func (p *proxy) tracksLater(l line) bool {
-	later := false
+	later, own := false, slices.IndexFunc(p.lines, func(x line) bool { return x.Origin == l.Origin })
 	for i, other := range p.lines {
 		if !slices.ContainsFunc(other.words, func(w string) bool { return strings.HasPrefix(w, "track-sc") }) {
 			continue
 		}
 		at, mine := other.phase(), l.phase()
-		if at < mine || at == mine && i < slices.IndexFunc(p.lines, func(x line) bool { return x.Origin == l.Origin }) {
+		if at < mine || at == mine && i < own {
 			return false
 		}
 		later = true
