@@ -61,8 +61,8 @@ type agent struct {
 
 	mu       sync.Mutex // may be taken while engine.mu or engine.acting is held
 	services []*steered // those to steer
-	looked   []policy.ServiceTable
-	cgroups  map[string]string // of the processes that serve them, by their names
+	followed []policy.ServiceTable
+	cgroups  map[string]string // of the processes that serve those that are followed, by service
 	fixed    map[string]int    // limits of the others by service, if they have one
 	leaders  map[string]string // pools by service that are steered in its place
 	paced    map[policy.AutoRuleName]pacedAt

@@ -51,7 +51,7 @@ func (a *agent) follow(before, now *policy.Tables, adopted bool) {
 	defer a.mu.Unlock()
 	was := a.services
 	a.services, a.fixed = nil, map[string]int{}
-	a.looked = slices.DeleteFunc(slices.Clone(now.Services), func(s policy.ServiceTable) bool { return !s.Room.Followed })
+	a.followed = slices.DeleteFunc(slices.Clone(now.Services), func(s policy.ServiceTable) bool { return !s.Room.Followed })
 	clear(a.paced) // rules may have other slots
 	defer a.forget(was)
 	a.leaders = map[string]string{}

@@ -70,25 +70,13 @@ type locator struct {
 	holders   map[uint32][]host.Holder
 }
 
-// locate returns the whereabouts of each service.
-func (l *locator) locate(services []policy.ServiceTable) ([]*whereabouts, error) {
-	if err := l.refresh(services); err != nil {
-		return nil, err
-	}
-	all := make([]*whereabouts, len(services))
-	for i := range services {
-		all[i] = l.whereaboutsOf(&services[i])
-	}
-	return all, nil
-}
-
-// refresh finds out who holds the sockets on which the services listen.
-func (l *locator) refresh(services []policy.ServiceTable) (err error) {
+// locate returns the whereabouts of each service that is steered, and the cgroups of all that are followed.
+func (l *locator) locate(steered, followed []policy.ServiceTable) (all []*whereabouts, cgroups map[string]string, err error) {
 	if l.sockets, err = l.listening(l.sockets[:0]); err != nil {
-		return err
+		return nil, nil, err
 	}
 	wanted := map[uint32]bool{}
-	for _, s := range services {
+	for _, s := range slices.Concat(steered, followed) {
 		for _, i := range l.socketsOf(&s) {
 			wanted[l.sockets[i].Inode] = true
 		}
@@ -99,7 +87,11 @@ func (l *locator) refresh(services []policy.ServiceTable) (err error) {
 			l.holders[inode] = append([]host.Holder{}, l.holders[inode]...)
 		}
 	}
-	return nil
+	all = make([]*whereabouts, len(steered))
+	for i := range steered {
+		all[i] = l.whereaboutsOf(&steered[i])
+	}
+	return all, l.cgroups(followed), nil
 }
 
 // socketsOf returns the indexes of the listening sockets of a service.
@@ -172,7 +164,6 @@ func (w *whereabouts) add(s *netif.Listening) {
 func (a *agent) locate(ctx context.Context, l *locator) {
 	for {
 		a.place(l)
-		a.findCgroups(l)
 		select {
 		case <-ctx.Done():
 			return
@@ -189,17 +180,19 @@ func (a *agent) place(l *locator) {
 	for _, s := range a.services {
 		tables = append(tables, s.table)
 	}
+	followed := a.followed
 	a.mu.Unlock()
-	if len(tables) == 0 {
+	if len(tables)+len(followed) == 0 {
 		return
 	}
-	all, err := l.locate(tables)
+	all, cgroups, err := l.locate(tables, followed)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
 		a.report("find out where servers listen", err)
 		return
 	}
+	a.cgroups = cgroups
 	for i, w := range all {
 		at := slices.IndexFunc(a.services, func(s *steered) bool { return s.table.Name == tables[i].Name })
 		if at < 0 {
@@ -208,25 +201,6 @@ func (a *agent) place(l *locator) {
 		}
 		a.services[at].move(w)
 	}
-}
-
-// findCgroups finds the cgroups of the processes that serve, of all services that are looked into.
-func (a *agent) findCgroups(l *locator) {
-	a.mu.Lock()
-	looked := a.looked
-	a.mu.Unlock()
-	if len(looked) == 0 {
-		return
-	}
-	err := l.refresh(looked)
-	groups := l.cgroups(looked)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil {
-		a.report("find out where servers listen", err)
-		return
-	}
-	a.cgroups = groups
 }
 
 // cpu returns what the processes of a service have used, nil where that is not known.

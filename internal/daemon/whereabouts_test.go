@@ -35,12 +35,15 @@ func TestLocate(t *testing.T) {
 		{Name: "nowhere", Listen: []policy.Listen{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 1}}},
 	}
 	for range 2 { // the second time what was found is asked whether it is there yet
-		all, err := l.locate(services)
+		all, cgroups, err := l.locate(services, services)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w := all[0]; w.Place == nil || len(w.CPUs) == 0 || len(w.accept) != 1 || w.accept[0].at != at || w.accept[0].sockets != 1 {
 			t.Fatalf("here: %+v", w)
+		}
+		if own := l.finder.Group([]int{os.Getpid()}); cgroups["here"] != own || cgroups["nowhere"] != "" {
+			t.Errorf("cgroups %v, want %q for here alone", cgroups, own)
 		}
 		if w := all[1]; w.Place != nil || len(w.accept) != 0 {
 			t.Fatalf("nowhere: %+v", w)
