@@ -124,10 +124,16 @@ var heldOut = []kind{
 	}}, gold: 10, target: 4 * time.Millisecond, total: 0.95, limits: []int{4, 8, 10}, clients: []int{16, 64, 200, 1000}},
 	{server: server{name: "front", what: "nginx, and behind it gunicorn with 8 processes, 2 ms of work and 20 ms of waiting", start: (*stage).front},
 		gold: 10, target: 22 * time.Millisecond, total: 0.95, limits: []int{7, 8, 10}, clients: []int{16, 64, 200, 1000}},
+	{server: server{name: "puma", what: "Puma, 2 processes of 5 threads, 2 ms of work and 10 ms of waiting; threads stay with a connection", start: func(st *stage) (*lab.Server, error) {
+		return st.rig.Server.StartPuma(lab.PumaConfig{Listen: bench.Web(st.rig), Workers: 2, Threads: 5, Answer: rubyAnswer, Backlog: backlog, CPUs: st.ServerCPUs})
+	}}, kept: true, gold: 10, target: 12 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64, 200}},
 	{server: server{name: "new", what: "nginx, 8 KB, new connections", path: lab.NginxFile, start: func(st *stage) (*lab.Server, error) {
 		return st.Nginx(st.rig)
 	}}, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},
 }
+
+// rubyAnswer computes and waits.
+const rubyAnswer = `time = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }; till = time.() + 0.002; nil while time.() < till; sleep 0.01`
 
 // perlScript computes for 5 ms.
 const perlScript = `#!/usr/bin/perl

@@ -56,6 +56,7 @@ const (
 	SignalCPU        = "cpu"        // overloaded: processors busy, but no longer than needed
 	SignalThroughput = "throughput" // overloaded: completions do not grow with the limit
 	SignalMemory     = "memory"     // overloaded: the server pages
+	SignalHarm       = "harm"       // overloaded: the server has stopped while requests were held
 	SignalFloor      = "floor"      // Config.Floor
 	SignalCeiling    = "ceiling"    // Config.Ceiling
 )
@@ -68,6 +69,7 @@ type Controller struct {
 	est      estimator
 	inside   inside
 	bound    binding
+	harm     harm
 	search   search
 	overload overload
 	wait     waiter
@@ -140,7 +142,7 @@ func (c *Controller) Step(s Sample) Decision {
 // waits tells whether requests wait for more than a moment: for the limit or, where nothing is held, inside
 // the server.
 func (c *Controller) waits(s *Sample) bool {
-	if c.config.Unlimited {
+	if c.config.Unlimited || c.harm.free > 0 {
 		return c.wait.wait > c.wait.target/2
 	}
 	return c.bound.active && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0)
@@ -157,6 +159,10 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 			c.est.step(s)
 		}
 		return 0, SignalIdle
+	}
+	if c.harm.step(s, &c.inside, c.bound.active && c.search.paged == 0, c.bound.active && c.search.trial > 0) {
+		c.bound.end()
+		return 0, SignalHarm
 	}
 	c.bound.step(s, &c.est, &c.inside, &c.search)
 	if !c.bound.active {

@@ -140,7 +140,7 @@ func (w *world) served(j *job) {
 	if j.class == gold {
 		w.latencies = append(w.latencies, w.now-j.arrived)
 	}
-	w.done()
+	w.done(j)
 	w.release()
 	if j.client >= 0 {
 		w.sendClosed(j.client)

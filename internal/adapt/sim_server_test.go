@@ -50,6 +50,8 @@ type server struct {
 	slow    float64             // factor of all times, 1 at first
 	spin    float64             // seconds for which processors look for work when there is none
 	others  int                 // that always compute, on the same processors
+	sticks  float64             // seconds for which a worker waits for the next request of a connection that is kept
+	most    int                 // requests after which it does not, if others wait
 	request func(*rand.Rand) []stage
 
 	inService int
@@ -65,6 +67,14 @@ type server struct {
 	backlog   []*job  // that no worker has taken
 	ready     []*job  // that no thread of the loop works on
 	turn      int     // how many are left until it accepts one
+	with      map[int]*attached
+}
+
+// attached is a worker and the connection that it stays with.
+type attached struct {
+	answered int // requests
+	waits    int // how often it has waited for the next one
+	idle     bool
 }
 
 // unread is how many requests the server has accepted and not read.
@@ -151,6 +161,13 @@ func lognormal(r *rand.Rand, mean, cv float64) float64 {
 func (w *world) accept(j *job) {
 	v := w.server
 	j.fresh = true
+	if a := v.with[j.client]; a != nil && a.idle {
+		a.idle = false
+		if !w.next(j) {
+			w.served(j)
+		}
+		return
+	}
 	if v.workers > 0 && v.taken >= v.workers || v.turns > 0 && !j.kept && len(v.running) > 0 {
 		v.backlog = append(v.backlog, j)
 		return
@@ -161,8 +178,45 @@ func (w *world) accept(j *job) {
 	}
 }
 
-// done has a worker take the next request.
-func (w *world) done() {
+// stays tells whether a worker stays with the connection of a request that it has answered.
+func (w *world) stays(j *job) bool {
+	v := w.server
+	if v.sticks == 0 || j.client < 0 {
+		return false
+	}
+	if v.with == nil {
+		v.with = map[int]*attached{}
+	}
+	a := v.with[j.client]
+	if a == nil {
+		a = &attached{}
+		v.with[j.client] = a
+	}
+	if a.answered++; a.answered >= v.most && len(v.backlog) > 0 {
+		delete(v.with, j.client)
+		return false
+	}
+	a.idle = true
+	a.waits++
+	turn := a.waits
+	w.after(v.sticks, func() {
+		if a.idle && a.waits == turn {
+			delete(v.with, j.client)
+			w.free()
+		}
+	})
+	return true
+}
+
+// done has a worker that has answered a request take the next one.
+func (w *world) done(j *job) {
+	if !w.stays(j) {
+		w.free()
+	}
+}
+
+// free has a worker take the next request.
+func (w *world) free() {
 	v := w.server
 	v.taken--
 	if v.turn--; v.turns > 0 && v.turn <= 0 && len(v.backlog) > 0 {

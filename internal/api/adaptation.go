@@ -25,7 +25,7 @@ type AdaptationStatus struct {
 	Safe     int          `json:"safe"`     // the same soon after nobody adapts it any more; 0: unlimited
 	Floor    int          `json:"floor"`    // what the limit never falls below
 	Ceiling  int          `json:"ceiling"`  // what it never rises above; 0: no bound
-	Signal   string       `json:"signal"`   // what set the limit: idle, headroom, model, taken, cpu, throughput, memory, floor, ceiling or policy
+	Signal   string       `json:"signal"`   // what set the limit: idle, headroom, model, taken, cpu, throughput, memory, harm, floor, ceiling or policy
 	Overload bool         `json:"overload"` // rules with `when: overload` are enforced
 	Level    string       `json:"level"`    // of overload: calm, overload, rejecting or flooded; rules that ask for it or one before are enforced
 	Degree   float64      `json:"degree"`   // of overload: 0 none, to 1 by how full the queue is, beyond 1 by how many are refused

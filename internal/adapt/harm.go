@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import "math"
+
+const (
+	harmSpan  = 0.4   // seconds over which completions are averaged, at least
+	harmCount = 20.0  // completions over which they are, where there are few
+	harmMost  = 4.0   // seconds of it at the most
+	harmShare = 0.5   // of the completions before, below which a limit may do harm
+	harmShows = 1.0   // seconds without a limit after which the server must do more
+	harmBack  = 1.5   // how many times as much
+	harmFirst = 8.0   // seconds without a limit, the first time
+	harmLast  = 120.0 // the same, at the most
+	harmGrows = 8.0   // factor from one time to the next
+)
+
+// harm tells whether holding requests stops the server. Workers that stay with a kept connection do nothing while its
+// next request is held, and what was let in waits in the accept queue for one of them. Then most of what is in
+// service has not been taken, the processors are idle, and clearly less is completed than before. If that is over when
+// nothing is held any more, nothing is for a while, and longer the next time.
+type harm struct {
+	now, most tally   // of late, and where most was completed of late
+	untaken   float64 // requests in service that the server has not taken, times seconds
+	held      float64 // completions per second before the limit was given up
+	free      float64 // seconds for which nothing is held yet
+	since     float64 // seconds since the limit was given up
+	pause     float64 // how long it will be given up the next time, seconds
+	due       float64 // seconds until then at least
+}
+
+// step takes a sample, and whether another limit than the one that is held to be right is in force. It returns whether
+// nothing is to be held.
+func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
+	t := s.Span.Seconds()
+	h.due -= t
+	h.free -= t
+	h.since += t
+	if tries {
+		h.now, h.untaken = tally{}, 0
+		return false
+	}
+	span := min(max(harmSpan, harmCount/max(h.most.rate(), h.now.rate(), 1)), harmMost)
+	h.now.forget(t, span)
+	h.now.add(s)
+	h.untaken = h.untaken*math.Exp(-t/span) + float64(min(q.left(s), s.InService))*t
+	if h.most.served *= math.Exp(-t / peakSpan); h.now.t > span/2 && h.now.served > harmCount/2 && h.now.rate() > h.most.rate() {
+		h.most = h.now
+	}
+	switch {
+	case h.free > 0 && h.since > harmShows && h.now.rate() < harmBack*h.held: // it was something else
+		h.free, h.due, h.most = 0, h.pause, h.now
+	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && h.now.t > span/2 && h.stops(s):
+		h.held, h.since = h.now.rate(), 0
+		h.pause = min(max(harmGrows*h.pause, harmFirst), harmLast)
+		h.free = h.pause
+	}
+	return h.free > 0
+}
+
+// stops tells whether the server has nearly stopped, with most of what was let in before it.
+func (h *harm) stops(s *Sample) bool {
+	want := harmShare * h.most.rate() * h.now.t
+	if h.now.served+2*math.Sqrt(want) > want || h.untaken < h.now.in/2 || paging(s) {
+		return false
+	}
+	return s.Cores <= 0 || h.now.utilisation(s) < idleShare*h.most.utilisation(s)
+}
