@@ -72,8 +72,7 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 	switch x.Tables.Services[service].Room.Protocol {
 	case policy.TLS:
 		d.SNI, d.JA4 = serverName(q.request), q.request.JA4
-		v = policy.RequestView{SNI: d.SNI, HasSNI: d.SNI != "", JA4: d.JA4, HasJA4: d.JA4 != "", From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from)}
-		return v, v.HasSNI || v.HasJA4
+		return x.placed(policy.ViewOfHello(d.SNI, nil, d.JA4), service, q), d.SNI+d.JA4 != ""
 	case policy.TCP:
 		return v, false
 	}
@@ -90,15 +89,13 @@ func (x Explainer) view(d *api.RequestDecision, service int, q question) (v poli
 		d.Refused = string(head.Query.Refused)
 	}
 	d.Method, d.Path, d.Host = head.Method, head.Path, head.Host
-	v = policy.RequestView{
-		Method: head.Method, HasMethod: true,
-		Path: head.Path, HasPath: head.Path != "",
-		Host: head.Host, HasHost: head.Host != "",
-		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
-		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
-		From: q.from, To: x.destination(service, q), Lists: x.Tables.ListsOf(q.from),
-	}
-	return v, true
+	return x.placed(policy.ViewOf(head), service, q), true
+}
+
+// placed returns a request with who has sent it, and where to.
+func (x Explainer) placed(v *policy.RequestView, service int, q question) policy.RequestView {
+	v.From, v.To, v.Lists = q.from, x.destination(service, q), x.Tables.ListsOf(q.from)
+	return *v
 }
 
 // destination is where the connection is to, or may be to if the question does not say.
@@ -116,14 +113,6 @@ func (x Explainer) destination(service int, q question) netip.AddrPort {
 		}
 	}
 	return netip.AddrPort{}
-}
-
-func nameValues(fields []httphead.Field) []policy.NameValue {
-	var out []policy.NameValue
-	for _, f := range fields {
-		out = append(out, policy.NameValue(f))
-	}
-	return out
 }
 
 // ruling decides about a request on a connection that was let in.

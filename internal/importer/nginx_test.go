@@ -143,7 +143,10 @@ http {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := rules.MatchRequest(&policy.RequestView{Host: strings.ToLower(host), HasHost: true, Path: path, HasPath: true})
+			asked := &policy.RequestView{}
+			asked.Say(policy.FieldHost, strings.ToLower(host))
+			asked.Say(policy.FieldPath, path)
+			got := rules.MatchRequest(asked)
 			name := "none"
 			if got >= 0 {
 				name, _, _ = strings.Cut(rules.Requests[got].Name, "-")

@@ -105,11 +105,11 @@ func (q *Request) seenIn(p Protocol) bool {
 }
 
 // asksTLS reports whether a rule asks for something that is seen in TLS alone.
-func (q *Request) asksTLS() bool { return len(q.SNI)+len(q.ALPN)+len(q.JA4) > 0 }
+func (q *Request) asksTLS() bool { return q.asksText(true) }
 
 // asksHTTP reports whether a rule asks for something that is seen in HTTP alone.
 func (q *Request) asksHTTP() bool {
-	return len(q.Path)+len(q.Host)+len(q.Method)+len(q.Cookie)+len(q.Header)+len(q.Query)+q.Parameters > 0 || !q.Without.empty()
+	return q.asksText(false) || len(q.Cookie)+len(q.Header)+len(q.Query)+q.Parameters > 0 || !q.Without.empty()
 }
 
 // socketPriority returns the SO_PRIORITY of the i-th of n classes. The kernel's priorities

@@ -34,7 +34,7 @@ func (p Per) Word() string {
 // Value returns what a request has of the key, "" for nothing: the first value that is not empty.
 func (k PerKey) Value(v *RequestView) string {
 	if k.Kind == "host" {
-		return v.Host
+		return v.Text(FieldHost)
 	}
 	lists := [][]NameValue{v.Headers, v.Cookies, v.Query}
 	for kind, list := range lists {

@@ -199,21 +199,14 @@ func (q *Request) isOfPages() bool {
 
 // matches decodes the keys that say which requests a rule is for.
 func (d *decoder) matches(key string, n *yaml.Node, r *Request) {
+	if at := textFieldOf(key); at >= 0 {
+		f := &textFields[at]
+		*f.of(r), d.newer = d.patterns(n, key, f.parse), d.newer || f.newer
+		return
+	}
 	switch key {
 	case "name":
 		scalar(d, n, key, &r.Name, parseName)
-	case "path":
-		r.Path = d.patterns(n, key, parsePath)
-	case "host":
-		r.Host = d.patterns(n, key, parseHost)
-	case "method":
-		r.Method = d.patterns(n, key, parseMethod)
-	case "sni":
-		r.SNI = d.patterns(n, key, parseHost)
-	case "alpn":
-		r.ALPN = d.patterns(n, key, parseGlob)
-	case "ja4":
-		r.JA4, d.newer = d.patterns(n, key, parseJA4), true
 	case "cookie":
 		r.Cookie = d.pairs(n, key, parseToken)
 	case "header":
@@ -249,8 +242,11 @@ func (d *decoder) outcome(key string, n *yaml.Node, r *Request) {
 	}
 }
 
-// keysOfTLS are what is seen of a TLS connection.
-var keysOfTLS = []string{"sni", "alpn", "ja4"}
+// keysOfTLS are what is seen of a TLS connection, keysOfHTTP what is seen of a request.
+var (
+	keysOfTLS  = keysSeenIn(true)
+	keysOfHTTP = append(keysSeenIn(false), "cookie", "header", "query", "parameters", "without")
+)
 
 // requestFits reports keys of a request rule that do not go together.
 func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
@@ -271,7 +267,7 @@ func (d *decoder) requestFits(seen map[string]*yaml.Node, r *Request) {
 		if slices.ContainsFunc(keysOfTLS[:i], func(before string) bool { return seen[before] != nil }) {
 			break
 		}
-		for _, key := range []string{"path", "host", "method", "cookie", "header", "query", "parameters", "without"} {
+		for _, key := range keysOfHTTP {
 			if seen[tls] != nil && seen[key] != nil {
 				d.errorAt(seen[key], `%q is seen in TLS and %q in HTTP, so no request can match both; make it two rules`, tls, key)
 			}

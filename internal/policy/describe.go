@@ -4,6 +4,7 @@ package policy
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -236,12 +237,10 @@ func (p *Policy) describeRequest(r *Request) string {
 	}
 	ask("from", p.fromNames(r.From, r.FromLists))
 	ask("to", p.ToNames(r))
-	ask("path", r.Path)
-	ask("host", r.Host)
-	ask("method", r.Method)
-	ask("server name", r.SNI)
-	ask("application protocol", r.ALPN)
-	ask("JA4 fingerprint", r.JA4)
+	for _, field := range shownFields {
+		f := &textFields[field]
+		ask(cmp.Or(f.what, f.key.name), r.texts(field))
+	}
 	for kind, pairs := range [][]Pair{r.Cookie, r.Header, r.Query} {
 		what := []string{"cookie ", "header ", "parameter "}[kind]
 		for _, p := range pairs {

@@ -92,12 +92,9 @@ func (d *differ) requestItems(p *Policy) []item {
 		var r ruleItem
 		r.list("from", p.fromNames(q.From, q.FromLists))
 		r.list("to", append(d.serviceNames(p, q.To), words(q.ToAddrs)...))
-		r.list("path", q.Path)
-		r.list("host", q.Host)
-		r.list("method", q.Method)
-		r.list("sni", q.SNI)
-		r.list("alpn", q.ALPN)
-		r.list("ja4", q.JA4)
+		for _, field := range shownFields {
+			r.list(textFields[field].key.name, q.texts(field))
+		}
 		r.pairs("cookie", q.Cookie)
 		r.pairs("header", q.Header)
 		r.pairs("query", q.Query)

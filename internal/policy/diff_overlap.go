@@ -29,9 +29,12 @@ func (c *Connection) overlaps(o *Connection) bool {
 // overlap reports whether a request may match both rules, as far as that is seen by what it has
 // but one of: a request may have many headers and cookies of one name.
 func (p *Policy) overlap(q, o *Request) bool {
-	return (len(q.FromLists)+len(o.FromLists) > 0 || meet(q.From, o.From, Range.overlaps)) && meet(p.to(q), p.to(o), Destination.overlaps) &&
-		meet(q.Path, o.Path, globsMeet) && meet(q.Host, o.Host, globsMeet) &&
-		meet(q.Method, o.Method, globsMeet) && meet(q.SNI, o.SNI, globsMeet) && meet(q.JA4, o.JA4, globsMeet)
+	for field := range textFields {
+		if !textFields[field].many && !meet(q.texts(field), o.texts(field), globsMeet) {
+			return false
+		}
+	}
+	return (len(q.FromLists)+len(o.FromLists) > 0 || meet(q.From, o.From, Range.overlaps)) && meet(p.to(q), p.to(o), Destination.overlaps)
 }
 
 // mostGlob bounds the patterns that are compared, in bytes of both multiplied.

@@ -49,7 +49,7 @@ var requestForm = form{
 	doc: "A rule on requests. All its keys must match; a list matches if one entry does. It needs an action, a rate or a class. Patterns are globs: " +
 		"* stands for any run of characters, / among them, [2-9] for one of a class, \\[ for a bracket; one that begins with * or [ is written in quotes.",
 	beside: map[string][]string{"burst": {"rate"}, "per": {"rate"}, "learn": {"class"}},
-	keys: []key{
+	keys: slices.Concat([]key{
 		{name: "name", required: true, value: nameValue(), doc: "A name of your choice, by which `narthex status` counts what the rule did."},
 		{
 			name: "from", value: distinctOf(fromValue()), defText: "anybody", examples: []any{"198.51.100.0/24", "@crawlers"},
@@ -59,15 +59,7 @@ var requestForm = form{
 			name: "to", value: distinctOf(anyOf(nameValue(), destinationValue())), defText: "all services", examples: []any{"web", "192.0.2.0/24:8080"},
 			doc: "Services, by name, or where the connection is to: addresses, prefixes or FIRST-LAST, with a port behind a colon or without; * with a port is any address.",
 		},
-		{
-			name: "path", value: listOf(pathValue()), defText: "any", examples: []any{"/search*", "*.php"},
-			doc: "Patterns of paths, / or * first; compared after decoding and cleaning, without query and fragment.",
-		},
-		{name: "host", value: listOf(hostValue()), defText: "any", examples: []any{"*.example.com"}, doc: "Patterns of the Host header, without case."},
-		{name: "method", value: listOf(methodValue()), defText: "any", examples: []any{"POST"}, doc: "Patterns of methods, in capital letters."},
-		{name: "sni", value: listOf(hostValue()), defText: "any", examples: []any{"*.example.com"}, doc: "Patterns of the server name in the ClientHello, of tls services. Goes with none of the keys that are seen in HTTP."},
-		{name: "alpn", value: listOf(globValue()), defText: "any", examples: []any{"h2"}, doc: "Patterns, one of which matches a protocol that the client offers in its ClientHello, of tls services."},
-		{name: "ja4", value: listOf(ja4Value()), defText: "any", examples: []any{"t13d1516h2_8daaf6152771_*"}, doc: "Patterns of the JA4 fingerprint of the ClientHello, of tls services: which TLS library a client has. Anybody can copy one."},
+	}, textKeys(), []key{
 		{
 			name: "cookie", value: pairsOf(tokenForm.String()), defText: "any", examples: []any{map[string]string{"session": "*"}},
 			doc: "Cookies by name, with patterns of their values; all must be there. What anybody can write is no proof of who they are.",
@@ -109,7 +101,7 @@ var requestForm = form{
 			name: "learn", value: durationValue(), defText: "none", examples: []any{"10m"},
 			doc: "For so long, 1s to 720h, the client's address is remembered in the rule's class, for connection rules with learned.",
 		},
-	},
+	}),
 }
 
 var perForm = form{what: "per", filled: true, keys: prefixKeys}

@@ -293,10 +293,13 @@ func (p *Policy) requestMeaning(r *Request) RequestMeaning {
 		return pairMap(pairs, func(p *Pair) []string { return p.Folded })
 	}
 	m := RequestMeaning{
-		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), To: p.ToNames(r), Path: r.Path, Host: r.Host, Method: r.Method, SNI: r.SNI, ALPN: r.ALPN, JA4: r.JA4,
+		Name: r.Name, Line: r.Pos.Line, From: p.fromNames(r.From, r.FromLists), To: p.ToNames(r),
 		Cookie: plain(r.Cookie), Header: plain(r.Header), Query: plain(r.Query), Parameters: r.Parameters,
 		CookieFolded: folded(r.Cookie), HeaderFolded: folded(r.Header), QueryFolded: folded(r.Query), Action: r.Action.String(),
 		Bucket: bucketMeaning(r.Rate, r.Burst), Over: r.Over, Block: r.Block.Seconds(), Learn: r.Learn.Seconds(), When: r.When.meaning(),
+	}
+	for field := range textFields {
+		*textFields[field].meant(&m) = r.texts(field)
 	}
 	if !r.Without.empty() {
 		m.Without = (*WithoutMeaning)(&r.Without)

@@ -201,40 +201,6 @@ type Bound struct {
 	burstAt, perAt Pos // of the keys, if they are there
 }
 
-// Request is a request rule: it acts on what a request says.
-type Request struct {
-	Pos    Pos
-	Name   string
-	Path   []string // patterns, as are the others; empty: not asked
-	Host   []string // lower case
-	Method []string
-	SNI    []string // lower case
-	ALPN   []string
-	JA4    []string // lower case in its hashes, as fingerprints are
-	Cookie []Pair   // all must match
-	Header []Pair   // names in lower case, with hyphens for underscores; all must match
-	Query  []Pair   // parameters of the query; all must match
-	// Parameters is how many the query must have at least; 0: not asked.
-	Parameters int
-	Without    Without
-	From       []Range       // whom the request is from, with FromLists; both empty: anybody
-	FromLists  []int         // indexes into Policy.Lists, ascending
-	To         []int         // indexes into Policy.Services, ascending
-	ToAddrs    []Destination // beside To: where else it is to; both empty: anywhere
-	Action     Action
-	Rate       Limit // zero unless Action is ActionPolice, and where there are only Limits
-	Burst      int   // tokens; 0 unless there is a rate, and where it sets itself
-	Per        Per
-	Limits     []Bound // every one must let it pass, and the rate
-	When       When
-	Over       Over
-	Block      time.Duration // 0: none
-	Class      int           // index into Policy.Classes, or -1
-	Learn      time.Duration // 0: none
-	Answer     *Answer       // what is said to who is rejected; nil: what the service says
-	BurstSet   bool          // Burst was given; else it follows from Rate
-}
-
 // When says when a rule is enforced. It matches and gives its class in any case.
 type When uint8
 

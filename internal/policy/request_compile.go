@@ -61,8 +61,8 @@ func newRequestCompiler(p *Policy, d *diagnostics) *requestCompiler {
 		policy: p, report: d, tables: &RequestTables{},
 		names: [3]map[string]int{{}, {}, {}}, words: map[string]*spot{},
 	}
-	for _, name := range []string{FieldHost: "host", FieldPath: "path", FieldMethod: "method", FieldSNI: "sni", FieldALPN: "alpn", FieldJA4: "ja4"} {
-		c.addField(name, 0, "")
+	for _, f := range textFields {
+		c.addField(f.key.name, 0, "")
 	}
 	return c
 }
@@ -137,12 +137,9 @@ func (c *requestCompiler) asks(rule int, r *Request) []ask {
 			out = append(out, ask{field: field, spots: c.spotsOf(rule, field, patterns)})
 		}
 	}
-	add(FieldHost, r.Host)
-	add(FieldPath, r.Path)
-	add(FieldMethod, r.Method)
-	add(FieldSNI, r.SNI)
-	add(FieldALPN, r.ALPN)
-	add(FieldJA4, r.JA4)
+	for field := range textFields {
+		add(field, r.texts(field))
+	}
 	for kind, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
 		for _, p := range pairs {
 			out = append(out, c.askPair(rule, MatchHeader+MatchKind(kind), &p))

@@ -2,34 +2,7 @@
 
 package policy
 
-import (
-	"net/netip"
-	"slices"
-)
-
-// RequestView is what rules see of a request, or of a TLS connection, after it has been
-// decoded and cleaned as the data path does it.
-type RequestView struct {
-	Method, Path, Host, SNI, JA4                string
-	HasMethod, HasPath, HasHost, HasSNI, HasJA4 bool
-	ALPN                                        []string
-	Headers, Cookies                            []NameValue    // names of headers in lower case, with hyphens for underscores
-	Query                                       []NameValue    // parameters
-	Parameters                                  int            // pieces of the query that are not empty
-	From                                        netip.Addr     // the client; invalid: not known
-	Lists                                       uint64         // bits of the lists that the client is in
-	To                                          netip.AddrPort // where the connection is to; invalid: not known
-	// Cut says that the head goes on: a header or cookie that is not there may follow.
-	Cut bool
-
-	onlyAbsent *Without // of an example: what is absent; of what else there is nothing nobody knows
-	placed     *placed  // of an example, in place of From and To
-}
-
-// NameValue is a header, a cookie or a parameter of a request.
-type NameValue struct {
-	Name, Value string
-}
+import "slices"
 
 // MatchRequest returns the index of the first request rule that matches, or -1. It compares
 // rule by rule: the plain form of what the tables decide.
@@ -46,13 +19,13 @@ func (p *Policy) matchesPlace(q *Request, v *RequestView) bool {
 
 // matches reports whether the request has all that the rule asks for.
 func (q *Request) matches(v *RequestView) bool {
-	for field, patterns := range [][]string{FieldHost: q.Host, FieldPath: q.Path, FieldMethod: q.Method, FieldSNI: q.SNI, FieldALPN: q.ALPN, FieldJA4: q.JA4} {
-		if len(patterns) > 0 && !anyMatches(patterns, v.fixed(field)) {
+	for field := range textFields {
+		if patterns := q.texts(field); len(patterns) > 0 && !anyMatches(patterns, v.Texts[field]) {
 			return false
 		}
 	}
 	return q.Parameters <= v.Parameters && pairsMatch(q.Header, v.Headers) && pairsMatch(q.Cookie, v.Cookies) &&
-		pairsMatch(q.Query, v.Query) && (q.Without.empty() || v.HasMethod && v.lacks(&q.Without))
+		pairsMatch(q.Query, v.Query) && (q.Without.empty() || v.isHTTP() && v.lacks(&q.Without))
 }
 
 // pairsMatch reports whether all of the pairs match what there is.
@@ -78,29 +51,6 @@ func (q *RequestView) lacks(w *Without) bool {
 		}
 	}
 	return true
-}
-
-// fixed returns the values of a field that is neither a header nor a cookie.
-func (q *RequestView) fixed(field int) []string {
-	one := func(value string, has bool) []string {
-		if has {
-			return []string{value}
-		}
-		return nil
-	}
-	switch field {
-	case FieldHost:
-		return one(q.Host, q.HasHost)
-	case FieldPath:
-		return one(q.Path, q.HasPath)
-	case FieldMethod:
-		return one(q.Method, q.HasMethod)
-	case FieldSNI:
-		return one(q.SNI, q.HasSNI)
-	case FieldJA4:
-		return one(q.JA4, q.HasJA4)
-	}
-	return q.ALPN
 }
 
 // named returns the values that come under a name.

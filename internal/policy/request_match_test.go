@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// view makes a request of words: METHOD, /path, host:H, sni:S, alpn:P, header:N=V, cookie:N=V, query:N=V.
+// view makes a request of words: METHOD, /path, host:H and so on, header:N=V, cookie:N=V, query:N=V.
 func view(words ...string) *RequestView {
 	v := &RequestView{}
 	for _, w := range words {
@@ -15,17 +15,11 @@ func view(words ...string) *RequestView {
 		name, pair, _ := strings.Cut(value, "=")
 		switch {
 		case strings.HasPrefix(w, "/"):
-			v.Path, v.HasPath = w, true
+			v.Texts[FieldPath] = []string{w}
 		case !ok:
-			v.Method, v.HasMethod = w, true
-		case key == "host":
-			v.Host, v.HasHost = value, true
-		case key == "ja4":
-			v.JA4, v.HasJA4 = value, true
-		case key == "sni":
-			v.SNI, v.HasSNI = value, true
-		case key == "alpn":
-			v.ALPN = append(v.ALPN, value)
+			v.Texts[FieldMethod] = []string{w}
+		case textFieldOf(key) >= 0:
+			v.Texts[textFieldOf(key)] = append(v.Texts[textFieldOf(key)], value)
 		case key == "header":
 			v.Headers = append(v.Headers, NameValue{name, pair})
 		case key == "query":

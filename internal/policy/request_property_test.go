@@ -48,9 +48,9 @@ func drawRequests(t *rapid.T) *Policy {
 	often := rapid.IntRange(1, 6).Draw(t, "fields are rare")
 	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
 		r := Request{Name: fmt.Sprint("r", i), Pos: Pos{i + 1, 1}, Per: PerRule, Class: 0}
-		for _, to := range []*[]string{&r.Path, &r.Host, &r.Method, &r.SNI, &r.ALPN, &r.JA4} {
+		for field := range textFields {
 			if rapid.IntRange(0, often).Draw(t, "asks") == 0 {
-				*to = drawGlobs(t)
+				*textFields[field].of(&r) = drawGlobs(t)
 			}
 		}
 		for kind, to := range []*[]Pair{&r.Header, &r.Cookie, &r.Query} {
@@ -86,8 +86,8 @@ func drawValue(t *rapid.T, p *Policy) string {
 	var all []string
 	for i := range p.Requests {
 		r := &p.Requests[i]
-		for _, list := range [][]string{r.Path, r.Host, r.Method, r.SNI, r.ALPN, r.JA4} {
-			all = append(all, list...)
+		for field := range textFields {
+			all = append(all, r.texts(field)...)
 		}
 		for _, pair := range slices.Concat(r.Header, r.Cookie, r.Query) {
 			all = append(append(all, pair.Values...), pair.Folded...)
@@ -149,18 +149,14 @@ func drawAddr(t *rapid.T) netip.Addr {
 
 func drawView(t *rapid.T, p *Policy) *RequestView {
 	q := &RequestView{Lists: rapid.Uint64Range(0, 7).Draw(t, "in lists"), From: drawAddr(t), To: netip.AddrPortFrom(drawAddr(t), rapid.SampledFrom([]uint16{80, 81, 8080}).Draw(t, "port"))}
-	one := func(value *string, has *bool) {
-		if *has = rapid.IntRange(0, 4).Draw(t, "has") > 0; *has {
-			*value = drawValue(t, p)
+	for field := range textFields {
+		n := min(rapid.IntRange(0, 4).Draw(t, "has"), 1)
+		if textFields[field].many {
+			n = rapid.IntRange(0, 2).Draw(t, "several")
 		}
-	}
-	one(&q.Path, &q.HasPath)
-	one(&q.Host, &q.HasHost)
-	one(&q.Method, &q.HasMethod)
-	one(&q.SNI, &q.HasSNI)
-	one(&q.JA4, &q.HasJA4)
-	for range rapid.IntRange(0, 2).Draw(t, "protocols") {
-		q.ALPN = append(q.ALPN, drawValue(t, p))
+		for range n {
+			q.Texts[field] = append(q.Texts[field], drawValue(t, p))
+		}
 	}
 	for _, to := range []*[]NameValue{&q.Headers, &q.Cookies, &q.Query} {
 		for range rapid.IntRange(0, 3).Draw(t, "pairs") {
@@ -174,22 +170,26 @@ func drawView(t *rapid.T, p *Policy) *RequestView {
 
 // possible makes a view one that there can be: what is HTTP has a method, and a path but for CONNECT.
 func possible(q *RequestView) *RequestView {
-	http := q.HasPath || q.HasHost || q.HasMethod || len(q.Headers)+len(q.Cookies)+len(q.Query)+q.Parameters > 0
+	http := len(q.Headers)+len(q.Cookies)+len(q.Query)+q.Parameters > 0
+	for field := range textFields {
+		http = http || !textFields[field].tls && len(q.Texts[field]) > 0
+	}
 	if !http {
 		return q
 	}
-	q.HasMethod = true
-	if len(q.Query)+q.Parameters > 0 && !strings.HasPrefix(q.Path, "/") {
-		q.Path, q.HasPath = "/"+q.Path, true
+	path, method := q.Texts[FieldPath], q.Texts[FieldMethod]
+	if len(path) > 0 && path[0] != "*" || len(q.Query)+q.Parameters > 0 {
+		path = []string{"/" + strings.TrimPrefix(q.Text(FieldPath), "/")}
 	}
 	switch {
-	case !q.HasPath:
-		q.Method = "CONNECT"
-	case q.Path == "*":
-		q.Method = "OPTIONS"
-	case !strings.HasPrefix(q.Path, "/"):
-		q.Path = "/" + q.Path
+	case len(path) == 0:
+		method = []string{"CONNECT"}
+	case path[0] == "*":
+		method = []string{"OPTIONS"}
+	case len(method) == 0:
+		method = []string{""}
 	}
+	q.Texts[FieldPath], q.Texts[FieldMethod] = path, method
 	return q
 }
 
@@ -256,13 +256,9 @@ func rulesOf(text string) []Request {
 					*r.Without.list(at) = append(*r.Without.list(at), name)
 				}
 			}
-			for _, f := range []struct {
-				to    *[]string
-				value string
-			}{{&r.Path, one.Path}, {&r.Host, one.Host}, {&r.Method, one.Method}, {&r.SNI, one.SNI}, {&r.JA4, one.JA4}, {&r.ALPN, strings.Join(one.ALPN, "")}} {
-				if f.value != "" {
-					*f.to = append(*f.to, f.value)
-				}
+			for field := range textFields {
+				to := textFields[field].of(&r)
+				*to = append(*to, one.Texts[field]...)
 			}
 		}
 		r.Header, r.Cookie, r.Query = lists(v.Headers), lists(v.Cookies), lists(v.Query)

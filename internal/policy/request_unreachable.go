@@ -53,8 +53,8 @@ type example struct {
 
 func newExample(r *Request) *example {
 	e := &example{rule: r}
-	for _, patterns := range [][]string{FieldHost: r.Host, FieldPath: r.Path, FieldMethod: r.Method, FieldSNI: r.SNI, FieldALPN: r.ALPN, FieldJA4: r.JA4} {
-		e.lists = append(e.lists, examplesOf(patterns))
+	for field := range textFields {
+		e.lists = append(e.lists, examplesOf(r.texts(field)))
 	}
 	for _, pairs := range [][]Pair{r.Header, r.Cookie, r.Query} {
 		for _, p := range pairs {
@@ -108,13 +108,10 @@ func (e *example) view() *RequestView {
 			}
 		}
 	}
-	v.Host, v.HasHost = e.value(FieldHost)
-	v.Path, v.HasPath = e.value(FieldPath)
-	v.Method, v.HasMethod = e.value(FieldMethod)
-	v.SNI, v.HasSNI = e.value(FieldSNI)
-	v.JA4, v.HasJA4 = e.value(FieldJA4)
-	if protocol, ok := e.value(FieldALPN); ok {
-		v.ALPN = []string{protocol}
+	for field := range textFields {
+		if text, ok := e.value(field); ok {
+			v.Texts[field] = []string{text}
+		}
 	}
 	list := FieldNamed
 	for _, part := range []struct {
@@ -138,18 +135,18 @@ func (e *example) view() *RequestView {
 // complete adds what every request has of which the rule does not ask: a method, and a path unless the method may be
 // CONNECT, to which there is no query. Another path than one that begins with a slash is that of OPTIONS alone.
 func (e *example) complete(v *RequestView) {
-	if !v.HasMethod {
-		v.Method, v.HasMethod = star, true
+	if !v.isHTTP() {
+		v.Texts[FieldMethod] = []string{star}
 	}
 	may := func(method string) bool {
 		return v.Parameters == 0 && (len(e.rule.Method) == 0 || anyMatches(e.rule.Method, []string{method}))
 	}
 	switch {
-	case v.HasPath || may("CONNECT"):
+	case len(v.Texts[FieldPath]) > 0 || may("CONNECT"):
 	case may("OPTIONS"):
-		v.Path, v.HasPath = star, true
+		v.Texts[FieldPath] = []string{star}
 	default:
-		v.Path, v.HasPath = "/"+star, true
+		v.Texts[FieldPath] = []string{"/" + star}
 	}
 }
 

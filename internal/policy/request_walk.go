@@ -27,7 +27,7 @@ func (t *RequestTables) Complex(q *RequestView) bool { return t.walk(q).complex 
 func (t *RequestTables) walk(q *RequestView) *requestWalk {
 	w := &requestWalk{t: t, rule: NoMatch, hits: make([][]uint32, len(t.Fields))}
 	for field := range FieldNamed {
-		for _, v := range q.fixed(field) {
+		for _, v := range q.Texts[field] {
 			w.value(field, v)
 		}
 	}
@@ -43,7 +43,7 @@ func (t *RequestTables) walk(q *RequestView) *requestWalk {
 	if t.Parameters > 0 {
 		w.value(t.Parameters, strings.Repeat(piece, min(q.Parameters, MaxPieces)))
 	}
-	if t.Pairs > 0 && q.HasMethod {
+	if t.Pairs > 0 && q.isHTTP() {
 		w.absent(q)
 	}
 	w.places(q)

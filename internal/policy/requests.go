@@ -26,20 +26,6 @@ const (
 // NoMatch stands for no rule in request tables.
 const NoMatch = ^uint32(0)
 
-// The fields of every policy. The headers, cookies and parameters that rules name follow from
-// FieldNamed on: from FieldPairs on first those that a rule wants absent, of which each is a
-// pair of fields, that of its values and that of its absence.
-const (
-	FieldHost = iota
-	FieldPath
-	FieldMethod
-	FieldSNI
-	FieldALPN
-	FieldJA4
-	FieldNamed
-	FieldPairs = FieldNamed
-)
-
 // MatchKind says what a key of the hash table is of.
 type MatchKind uint8
 

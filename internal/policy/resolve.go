@@ -216,13 +216,10 @@ func (d *decoder) checkProtocols(p *Policy) {
 		speaks[s.Protocol] = true
 	}
 	for _, q := range p.Requests {
+		of := slices.IndexFunc(shownFields[:], func(field int) bool { return textFields[field].tls && len(q.texts(field)) > 0 })
 		switch {
-		case len(q.SNI) > 0 && !speaks[TLS]:
-			d.warnf(q.Pos, `request rule %q can never match: "sni" is seen by services with "protocol: tls", and there is none`, q.Name)
-		case len(q.ALPN) > 0 && !speaks[TLS]:
-			d.warnf(q.Pos, `request rule %q can never match: "alpn" is seen by services with "protocol: tls", and there is none`, q.Name)
-		case len(q.JA4) > 0 && !speaks[TLS]:
-			d.warnf(q.Pos, `request rule %q can never match: "ja4" is seen by services with "protocol: tls", and there is none`, q.Name)
+		case of >= 0 && !speaks[TLS]:
+			d.warnf(q.Pos, `request rule %q can never match: %q is seen by services with "protocol: tls", and there is none`, q.Name, textFields[shownFields[of]].key.name)
 		case q.asksHTTP() && !speaks[HTTP]:
 			d.warnf(q.Pos, `request rule %q can never match: it asks for what services with "protocol: http" see, and there is none`, q.Name)
 		}

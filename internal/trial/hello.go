@@ -51,7 +51,8 @@ func readHello(text []byte) *policy.RequestView {
 	message.vector(1)        // session
 	message.vector(2)        // cipher suites
 	message.vector(1)        // compressions
-	v := &policy.RequestView{}
+	var name string
+	var offered []string
 	message.next(2)
 	for len(message) > 0 {
 		kind := message.number(2)
@@ -60,18 +61,17 @@ func readHello(text []byte) *policy.RequestView {
 		case serverName:
 			names := extension.vector(2)
 			if names.number(1) == 0 {
-				v.SNI = httphead.ServerName(string(names.vector(2)))
-				v.HasSNI = v.SNI != ""
+				name = httphead.ServerName(string(names.vector(2)))
 			}
 		case protocols:
 			for list := extension.vector(2); len(list) > 0; {
-				v.ALPN = append(v.ALPN, string(list.vector(1)))
+				offered = append(offered, string(list.vector(1)))
 			}
 		}
 	}
-	v.JA4, v.HasJA4 = ja4.Of(text)
-	if !v.HasSNI && !v.HasJA4 && len(v.ALPN) == 0 {
+	print, ok := ja4.Of(text)
+	if name == "" && !ok && len(offered) == 0 {
 		return nil
 	}
-	return v
+	return policy.ViewOfHello(name, offered, print)
 }

@@ -77,27 +77,13 @@ func (s *said) readHTTP() {
 		s.refused = !isOpen(err)
 		return
 	}
-	s.http = &policy.RequestView{
-		Method: head.Method, HasMethod: true,
-		Path: head.Path, HasPath: head.Path != "",
-		Host: head.Host, HasHost: head.Host != "",
-		Headers: nameValues(head.Headers), Cookies: nameValues(head.Cookies),
-		Query: nameValues(head.Query.Parameters), Parameters: len(head.Query.Parameters),
-		Cut: s.truncated,
-	}
+	s.http = policy.ViewOf(head)
+	s.http.Cut = s.truncated
 	s.query = head.Query.Refused != ""
 }
 
 // isOpen reports whether a head could not be read because it does not end.
 func isOpen(err error) bool { return err != nil && !errors.As(err, new(httphead.Refused)) }
-
-func nameValues(fields []httphead.Field) []policy.NameValue {
-	var out []policy.NameValue
-	for _, f := range fields {
-		out = append(out, policy.NameValue(f))
-	}
-	return out
-}
 
 // whose says whose request it is.
 type whose struct {
@@ -146,7 +132,7 @@ func (s *said) line() string {
 	line, _, _ := bytes.Cut(s.bytes, []byte("\n"))
 	text := strings.TrimSuffix(string(line), "\r")
 	if s.isHello && s.tls != nil {
-		text = "TLS " + s.tls.SNI
+		text = "TLS " + s.tls.Text(policy.FieldSNI)
 	}
 	const longest = 120
 	quoted := strconv.QuoteToASCII(text[:min(len(text), longest)])

@@ -152,7 +152,7 @@ func (c *Checker) checkRule(head []byte, slot bool, e ends, want *httphead.Reque
 	case got.complex:
 		return Complex, nil
 	}
-	v := view(want)
+	v := policy.ViewOf(want)
 	v.From, v.To = e.from, e.to
 	rule := c.policy.MatchRequest(v)
 	if got.rule != rule {
@@ -161,7 +161,7 @@ func (c *Checker) checkRule(head []byte, slot bool, e ends, want *httphead.Reque
 	if rule == noRule {
 		return Unmatched, nil
 	}
-	value := c.policy.Requests[rule].Per.Key.Value(view(want))
+	value := c.policy.Requests[rule].Per.Key.Value(policy.ViewOf(want))
 	if key := c.r.key(c.rules[rule].Key); key != keyHash(value) {
 		return 0, fmt.Errorf("found a bucket by %#x, want that of %q, %#x", key, value, keyHash(value))
 	}
@@ -177,23 +177,6 @@ func withoutHost(head []byte) []byte {
 		}
 	}
 	return out
-}
-
-func view(q *httphead.Request) *policy.RequestView {
-	v := &policy.RequestView{
-		Method: q.Method, HasMethod: true, Path: q.Path, HasPath: q.Path != "", Host: q.Host, HasHost: q.Host != "",
-	}
-	for _, f := range q.Headers {
-		v.Headers = append(v.Headers, policy.NameValue(f))
-	}
-	for _, f := range q.Query.Parameters {
-		v.Query = append(v.Query, policy.NameValue(f))
-	}
-	v.Parameters = len(v.Query)
-	for _, f := range q.Cookies {
-		v.Cookies = append(v.Cookies, policy.NameValue(f))
-	}
-	return v
 }
 
 // CheckServer compares what is read with what net/http makes of the same bytes: whatever it accepts
