@@ -121,7 +121,7 @@ static __always_inline void reading_pairs(struct reading *r, __u32 end) {
   for (__u32 i = 0; i < MAX_FIELDS / 64; i++) {
     __u32 from = i ? 0 : FIELD_PAIRS, to = end < 64 * i ? 0 : end - 64 * i;
     __u64 below = to < 64 ? (1ULL << (to & 63)) - 1 : ~0ULL;
-    r->absent[i] = HTTP_EACH(0xaa) & below & ~0ULL << from;
+    r->absent[i] = HTTP_EACH(FIELD_PAIRS % 2 ? 0x55 : 0xaa) & below & ~0ULL << from;
   }
 }
 

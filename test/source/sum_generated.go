@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "3ae74d35b84e1438c88552d9de49b316"
+const compiled = "aed63ee6b43e23d1d7655312c334a915"
