@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type kind struct {
 	total   float64       // of the best total, what auto must bring
 	limits  []int
 	clients []int
+	learns  time.Duration // what it takes until there is a limit; 2 s if 0
 }
 
 // pythonApp is what gunicorn serves: what the answer does is put in.
@@ -127,6 +129,9 @@ var heldOut = []kind{
 	{server: server{name: "puma", what: "Puma, 2 processes of 5 threads, 2 ms of work and 10 ms of waiting; threads stay with a connection", start: func(st *stage) (*lab.Server, error) {
 		return st.rig.Server.StartPuma(lab.PumaConfig{Listen: bench.Web(st.rig), Workers: 2, Threads: 5, Answer: rubyAnswer, Backlog: backlog, CPUs: st.ServerCPUs})
 	}}, kept: true, gold: 10, target: 12 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64, 200}},
+	{server: server{name: "model", what: "Node, which writes as a language model does, 8 answers of 0.6 s at once", ends: "last_byte", start: func(st *stage) (*lab.Server, error) {
+		return st.rig.Server.StartNode(lab.NodeConfig{Listen: bench.Web(st.rig), Head: modelHead, Answer: modelAnswer, Backlog: backlog, CPUs: st.ServerCPUs})
+	}}, kept: true, gold: 2, target: 600 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64}, learns: 20 * time.Second},
 	{server: server{name: "new", what: "nginx, 8 KB, new connections", path: lab.NginxFile, start: func(st *stage) (*lab.Server, error) {
 		return st.Nginx(st.rig)
 	}}, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},
@@ -134,6 +139,21 @@ var heldOut = []kind{
 
 // rubyAnswer computes and waits.
 const rubyAnswer = `time = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }; till = time.() + 0.002; nil while time.() < till; sleep 0.01`
+
+// A language model takes a step for all answers that it has, 20 ms for up to 8 of them and in proportion for more.
+const (
+	modelHead = `
+const token = 'data: ' + JSON.stringify({object: 'chat.completion.chunk', choices: [{index: 0, delta: {content: ' token'}}], padding: 'x'.repeat(80)}) + '\n\n';
+let answers = [];
+const step = () => setTimeout(() => {
+  for (const a of answers) { a.response.write(token); if (--a.left == 0) a.response.end(); }
+  answers = answers.filter((a) => a.left > 0 && !a.response.destroyed);
+  step();
+}, 20 * Math.max(1, answers.length / 8));
+step();
+`
+	modelAnswer = `const left = 15 + Math.floor(Math.random() * 30); response.setHeader('Content-Length', left * token.length); answers.push({response, left})`
+)
 
 // perlScript computes for 5 ms.
 const perlScript = `#!/usr/bin/perl
@@ -245,7 +265,7 @@ func (st *stage) serveKind(ctx context.Context, k kind, l limit, clients int) (p
 		return p, err
 	}
 	defer func() { c.End(); err = errors.Join(err, st.rest(ctx)) }()
-	const protected = 2 * time.Second
+	protected := cmp.Or(k.learns, 2*time.Second)
 	w := st.watch(ctx, 100*time.Millisecond, fmt.Sprintf("%s %d %s", k.name, clients, l))
 	defer func() { err = errors.Join(err, w.end()) }()
 	got, err := st.measure(ctx, c, protected, length())

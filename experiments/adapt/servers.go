@@ -23,6 +23,7 @@ type server struct {
 	// the limit is afterwards.
 	batches int
 	start   func(*stage) (*lab.Server, error)
+	ends    string // service_ends; auto if empty
 }
 
 // settle is what the server gets until it is measured, once all clients are there.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type stage struct {
 	rig    *lab.Lab
 	others []netip.Addr // everybody else's
 	path   string       // what all clients ask for
+	ends   string       // service_ends
 	daemon *bench.Narthex
 	server *lab.Server
 }
@@ -42,7 +44,7 @@ func (b suite) stage(purpose string) (st *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st = &stage{suite: b, rig: rig, path: "/"}
+	st = &stage{suite: b, rig: rig, path: "/", ends: "auto"}
 	if err := st.build(); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -74,9 +76,7 @@ func (b suite) prepare(ctx context.Context, s server) (st *stage, err error) {
 
 // serve starts the server.
 func (st *stage) serve(s server) (err error) {
-	if s.path != "" {
-		st.path = s.path
-	}
+	st.path, st.ends = cmp.Or(s.path, st.path), cmp.Or(s.ends, st.ends)
 	st.server, err = s.start(st)
 	return err
 }
@@ -85,14 +85,14 @@ func (st *stage) serve(s server) (err error) {
 func (st *stage) enforce(ctx context.Context) (err error) {
 	text := fmt.Sprintf(`version: 1
 services:
-  - {name: %s, listen: ["%s"], xdp: off, concurrency: auto}
+  - {name: %s, listen: ["%s"], xdp: off, concurrency: auto, service_ends: %s}
 classes:
   - {name: gold, priority: 1}
   - {name: others, priority: 2}
 connections:
   - {name: gold, from: [10.77.1.0/24], class: gold}
   - {name: others, from: [%s], class: others}
-`, service, bench.Web(st.rig), othersNet)
+`, service, bench.Web(st.rig), st.ends, othersNet)
 	st.daemon, err = st.Enforce(ctx, st.rig.Server, text)
 	return err
 }

@@ -24,6 +24,8 @@ type Config struct {
 	Alike bool
 	// Cautious says that a server of which nothing is known yet has a limit all the same, a provisional one.
 	Cautious bool
+	// Streams says that a request is in service until the last byte of its answer.
+	Streams bool
 	// Unlimited says that nothing is held: only how overloaded the service is is asked for.
 	Unlimited bool
 	Thresholds
@@ -70,6 +72,7 @@ type Controller struct {
 	inside   inside
 	bound    binding
 	harm     harm
+	streams  streams
 	search   search
 	overload overload
 	wait     waiter
@@ -145,7 +148,7 @@ func (c *Controller) waits(s *Sample) bool {
 	if c.config.Unlimited || c.harm.free > 0 {
 		return c.wait.wait > c.wait.target/2
 	}
-	return c.bound.active && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0)
+	return (c.bound.active || c.streams.base > 0) && (s.Waiting > 0 || s.Held > 0 || s.Rejected > 0)
 }
 
 // limit returns the limit from now on, not clamped yet, and what set it.
@@ -159,6 +162,15 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 			c.est.step(s)
 		}
 		return 0, SignalIdle
+	}
+	if c.config.Streams {
+		if n, ok := c.streams.step(s); ok && n > 0 {
+			c.bound.end()
+			return n, SignalThroughput
+		} else if ok && c.streams.known {
+			c.bound.end()
+			return 0, SignalHeadroom
+		}
 	}
 	if c.harm.step(s, &c.inside, c.bound.active && c.search.paged == 0, c.bound.active && c.search.trial > 0) {
 		c.bound.end()

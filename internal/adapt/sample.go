@@ -19,6 +19,7 @@ type Sample struct {
 	Served    uint64        `json:"served"`   // requests that left service
 	Rejected  uint64        `json:"rejected"` // requests that were refused for want of room: queue_full, displaced, max_wait, target
 	Lost      uint64        `json:"lost"`     // requests that left service without their end being seen; part of Served
+	Sent      uint64        `json:"sent"`     // bytes of answers
 	InService int           `json:"in_service"`
 	// MeanInService is the mean over time of requests in service, where it is known. If it is
 	// 0 or less, the mean of InService here and in the sample before takes its place.

@@ -31,9 +31,12 @@ type world struct {
 	maxWait    float64
 	hop        float64 // seconds from a release until the server sees the request
 	controller *Controller
-	hideBusy   bool // processors cannot be seen
-	noTasks    bool // nor what the server's threads do
-	fakes      int  // connections that look unread, for their clients leave a part of a body
+	hideBusy   bool    // processors cannot be seen
+	noTasks    bool    // nor what the server's threads do
+	fakes      int     // connections that look unread, for their clients leave a part of a body
+	device     bool    // the server's cores are those of a device that nobody sees
+	sends      float64 // bytes per second of such a core, and of one that only waits
+	sentBusy   float64
 	keeps      bool // bronze clients use their connections again
 	accepted   map[int]bool
 	wantedRead float64
@@ -246,6 +249,12 @@ func (w *world) sample() {
 	if !w.hideBusy {
 		s.Cores, s.Busy = w.server.cores, min(max(busy-w.busyRead, 0)/period, w.server.cores)
 	}
+	if w.sends > 0 {
+		s.Sent = w.send(s.MeanInService)
+	}
+	if w.device {
+		s.Cores, s.Busy = 1, 0.02
+	}
 	wanted, ran := (w.server.wanted-w.wantedRead)/period, (w.server.ran-w.ranRead)/period
 	if !w.hideBusy && !w.noTasks && ran >= ownShare*s.Busy {
 		s.Wanted = min(wanted, w.server.cores)
@@ -270,6 +279,19 @@ func (w *world) sample() {
 		w.decided(&s, d)
 	}
 	w.release()
+}
+
+// send returns the bytes that were sent since it was last asked: a device takes a step for all answers that it has at
+// once, and each answer of a server without one has its own.
+func (w *world) send(inService float64) uint64 {
+	if w.server.pool < 0 {
+		return uint64(w.sends * inService * period)
+	}
+	step := 0.02 * max(1, float64(w.server.inService)/w.server.cores)
+	upTo := w.server.busy - math.Mod(w.now, step)*min(float64(w.server.inService), w.server.cores)
+	sent := max(upTo-w.sentBusy, 0)
+	w.sentBusy += sent
+	return uint64(w.sends * sent)
 }
 
 // measure forgets what was counted so far, runs for a while, and returns completions per

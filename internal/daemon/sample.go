@@ -103,6 +103,7 @@ func (s *steered) addClass(out *adapt.Sample, rank int, now, before *datapath.Ro
 	out.Rejected += rejected
 	out.Entered += entered
 	out.Served += since(now.Served, before.Served)
+	out.Sent += since(now.BytesOut, before.BytesOut)
 	out.Lost += since(now.Lost, before.Lost)
 	for i := range now.Service.Buckets {
 		out.Service.Buckets[i] += since(now.Service.Buckets[i], before.Service.Buckets[i])

@@ -16,7 +16,7 @@ import (
 // TestSample takes the difference of two readings.
 func TestSample(t *testing.T) {
 	class := func(n uint64) datapath.RoomClass {
-		c := datapath.RoomClass{Arrived: 10 * n, Admitted: 4 * n, Held: 5 * n, WouldHold: n, Released: 3 * n, Served: 6 * n, Lost: n, Waiting: int(n)}
+		c := datapath.RoomClass{Arrived: 10 * n, Admitted: 4 * n, Held: 5 * n, WouldHold: n, Released: 3 * n, Served: 6 * n, Lost: n, BytesOut: 50 * n, Waiting: int(n)}
 		for r := range c.Rejected {
 			c.Rejected[r] = n << r
 		}
@@ -39,7 +39,7 @@ func TestSample(t *testing.T) {
 	s.machine = unknown
 	want := adapt.Sample{
 		At: 1500 * time.Millisecond, Span: 500 * time.Millisecond, Limit: 9,
-		Arrived: 20, Entered: 14, Held: 10, Served: 12, Rejected: rejected, Lost: 2, InService: 7, Waiting: 6, Backlog: 4,
+		Arrived: 20, Entered: 14, Held: 10, Served: 12, Rejected: rejected, Lost: 2, Sent: 100, InService: 7, Waiting: 6, Backlog: 4,
 		Classes:  []adapt.ClassSample{{Arrived: 20, Held: 10, Rejected: rejected, Waiting: 3}, {Waiting: 1}},
 		Pressure: adapt.Pressure{CPU: -1, Memory: -1, IO: -1},
 	}

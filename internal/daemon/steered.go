@@ -127,6 +127,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s := &steered{index: i, table: table, adaptive: room.Adaptive}
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
 	s.config.Target, s.config.Alike = room.Target, len(t.Classes) < 2 && !asksForOverload(t)
+	s.config.Streams = room.Protocol == policy.HTTP && room.Ends == policy.EndLastByte
 	s.config.Cautious = room.Adaptive && room.Protocol == policy.HTTP && i < len(t.Services)
 	switch {
 	case room.Adaptive:

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adapt
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// answers writes slow answers that share a device, which does so many at once as quickly as one.
+func answers(seconds, atOnce float64) func() *server {
+	return func() *server {
+		return &server{cores: atOnce, request: func(r *rand.Rand) []stage { return []stage{{onCPU, seconds * (0.5 + r.Float64())}} }}
+	}
+}
+
+// streaming is a server behind auto, whose answers are gone by by their bytes.
+func streaming(v *server, limit int, c *Controller, clients int, goldRate, warm float64) *world {
+	w := newWorld(v, 5)
+	w.limit, w.controller, w.device, w.sends, w.maxWait = limit, c, true, 500, 300
+	w.decided = trace(w)
+	w.open(gold, func() float64 { return goldRate })
+	w.loop(clients)
+	w.run(3 + warm)
+	return w
+}
+
+func TestStreams(t *testing.T) {
+	auto := func() *Controller { return New(Config{QueueSize: 4096, Cautious: true, Streams: true}) }
+	for _, sc := range []struct {
+		name            string
+		seconds, atOnce float64
+		clients         int
+	}{
+		{"1 s, 8 at once, 64 clients", 1, 8, 64},
+		{"1 s, 8 at once, 16 clients", 1, 8, 16},
+		{"4 s, 4 at once, 32 clients", 4, 4, 32},
+		{"2 s, 32 at once, 200 clients", 2, 32, 200},
+	} {
+		t.Run(sc.name, func(t *testing.T) {
+			good, best := streaming(answers(sc.seconds, sc.atOnce)(), int(sc.atOnce), nil, sc.clients, 0.15*sc.atOnce/sc.seconds, 20+2*float64(sc.clients)*sc.seconds/sc.atOnce).measure(200)
+			w := streaming(answers(sc.seconds, sc.atOnce)(), 0, auto(), sc.clients, 0.15*sc.atOnce/sc.seconds, 20+2*float64(sc.clients)*sc.seconds/sc.atOnce)
+			got, p99 := w.measure(200)
+			t.Logf("limit %.0f: %.2f/s, p99 %.1f s; auto %d: %.2f/s, p99 %.1f s", sc.atOnce, good, best, w.limit, got, p99)
+			if got < 0.95*good {
+				t.Errorf("%.2f/s, want at least 0.95 of %.2f/s", got, good)
+			}
+			if p99 > 1.5*best {
+				t.Errorf("gold's p99 %.1f s, want at most 1.5 times %.1f s", p99, best)
+			}
+		})
+	}
+}
+
+// TestStreamsOfTheirOwn has answers that share nothing.
+func TestStreamsOfTheirOwn(t *testing.T) {
+	v := func() *server {
+		return &server{cores: 1, pool: -1, request: func(r *rand.Rand) []stage { return []stage{{delay, 4 + 2*r.Float64()}} }}
+	}
+	good, best := streaming(v(), 0, nil, 64, 1, 20).measure(200)
+	got, p99 := streaming(v(), 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 20).measure(200)
+	t.Logf("no limit: %.2f/s, p99 %.1f s; auto: %.2f/s, p99 %.1f s", good, best, got, p99)
+	if got < 0.97*good || p99 > 1.3*best {
+		t.Errorf("%.2f/s and %.1f s, want at least 0.97 of %.2f/s, and at most 1.3 times %.1f s", got, p99, good, best)
+	}
+}
