@@ -6,6 +6,7 @@ import "math"
 
 const (
 	streamSlow   = 0.5   // seconds that an answer takes, from which on it is gone by its bytes
+	streamQuick  = 0.03  // the same, while there is a limit
 	streamKnown  = 6.0   // answers, by the time of so many at least
 	streamMemory = 20.0  // seconds over which that is forgotten
 	streamSpan   = 1.0   // seconds over which bytes are averaged, at least
@@ -16,6 +17,7 @@ const (
 	streamLoss   = 0.04  // share of the bytes that a lower limit may cost
 	streamGain   = 0.3   // of what a higher limit would bring if nothing were shared, what it has to bring
 	streamFull   = 0.7   // the same, with which the next step is longer
+	streamLow    = 0.6   // of the most bytes, below which the places may be occupied
 	streamShared = 0.85  // of those in service, what a limit must be below to be worth it
 	streamSteady = 0.25  // share of those in service by which their number may change before a trial
 	streamRef    = 3.0   // the same, of what a trial is compared with
@@ -54,6 +56,7 @@ type streams struct {
 	since, tried   float64    // seconds of the trial, and since one more has left
 	fewest         int        // in service, of the trial
 	idle           float64    // seconds in which nobody has waited
+	best           float64    // bytes per second, the most with a limit of late
 	due, pause     [2]float64
 	further        float64 // what the next higher limit is, in multiples
 	known          bool    // a limit has been tried
@@ -65,10 +68,11 @@ func (f *streams) step(s *Sample) (limit int, ok bool) {
 	keep := math.Exp(-t / streamMemory)
 	f.answers = f.answers*keep + float64(s.Served)
 	f.spent = f.spent*keep + float64(s.InService)*t
+	f.best *= math.Exp(-t / streamLong)
 	f.due[down] -= t
 	f.due[up] -= t
-	if f.spent < streamSlow*max(f.answers, streamKnown) {
-		f.end()
+	if !f.slow() {
+		*f = streams{answers: f.answers, spent: f.spent}
 		return 0, false
 	}
 	f.now.add(s, streamSpan)
@@ -93,32 +97,37 @@ func (f *streams) limit() int {
 	return int(f.base)
 }
 
+// slow tells whether answers take long. With a limit they take less, and so little as to be gone by otherwise only if
+// they have become others.
+func (f *streams) slow() bool {
+	least := streamSlow
+	if f.base > 0 || f.trial > 0 {
+		least = streamQuick
+	}
+	return f.spent >= least*max(f.answers, streamKnown)
+}
+
 // doubt is how far the bytes of a second are from their mean by themselves, as a share.
 func (f *streams) doubt() float64 { return math.Sqrt(f.noise.mean()) }
 
-// end holds nothing any more.
-func (f *streams) end() { f.base, f.trial, f.idle, f.ref = 0, 0, 0, bytesTally{} }
-
 // consider begins a trial if one is due.
 func (f *streams) consider(s *Sample) {
-	if f.base > 0 {
-		if f.idle += s.Span.Seconds(); s.Waiting > 0 {
-			f.idle = 0
-		} else if f.idle > streamSpan && f.ref.mean() < 0.8*f.base {
-			f.end()
-			return
-		}
+	if f.idle += s.Span.Seconds(); s.Waiting > 0 || f.base == 0 {
+		f.idle = 0
+	} else if f.idle > streamSpan { // the limit stays, and holds nobody. A higher one is tried soon if that changes
+		f.due[up], f.pause[up] = 0, 0
+		return
 	}
 	if n := f.ref.mean(); math.Abs(float64(s.InService)-n) > streamSteady*n+1 {
 		f.ref, f.noise = bytesTally{}, sums{} // they come, or go
 		return
 	}
-	if f.ref.t < streamSpan || f.ref.rate() == 0 {
+	if f.occupied(s) || f.ref.t < streamSpan || f.ref.rate() == 0 {
 		return
 	}
 	t, far := s.Span.Seconds(), f.now.rate()/f.ref.rate()-1
 	f.noise.add(far*far*t, t, math.Exp(-t/streamRef))
-	if f.noise.count < streamSpan || f.noise.count < 2*streamSpan && f.base == 0 || f.doubt() > streamVague {
+	if f.noise.count < 2*streamSpan || f.doubt() > streamVague {
 		return
 	}
 	switch {
@@ -131,6 +140,17 @@ func (f *streams) consider(s *Sample) {
 	}
 }
 
+// occupied tries twice the limit if far fewer bytes are sent than were when it was found: its places may be those of
+// clients that do not read. If that brings nothing, the server has become slower.
+func (f *streams) occupied(s *Sample) bool {
+	if f.base == 0 || s.Waiting == 0 || f.ref.t < 2*streamSpan || f.now.rate() > streamLow*f.best {
+		return false
+	}
+	f.best = f.now.rate()
+	f.try(2 * f.base)
+	return true
+}
+
 func (f *streams) try(limit float64) {
 	f.trial, f.since, f.tried, f.fewest = limit, 0, 0, 0
 }
@@ -141,16 +161,16 @@ func (f *streams) judge(s *Sample) {
 		f.fewest, f.tried = s.InService, 0
 	}
 	there := f.since > 2*streamSpan && math.Abs(f.now.mean()-f.trial) < 0.05*f.trial+0.2
-	gain := math.Log(max(f.now.rate(), 1) / f.ref.rate())
+	gain := math.Log(max(f.now.rate(), 1) / max(f.ref.rate(), 1))
 	switch {
 	case f.base > 0 && f.trial > f.base:
 		f.judgeHigher(gain, there)
 	case gain < -streamLoss-2*f.doubt():
 		f.fell(math.Ceil(f.now.mean() * math.Exp(-gain)))
-	case there:
+	case there && gain > -streamLoss-f.doubt()/2:
 		f.accept(f.trial)
 		f.due[up] = max(f.due[up], streamPause)
-	case f.tried > streamMost:
+	case f.tried > streamMost || there && f.since > 2*streamMost:
 		f.reject(down)
 	}
 }
@@ -184,6 +204,7 @@ func (f *streams) judgeHigher(gain float64, known bool) {
 // accept makes a limit the base.
 func (f *streams) accept(limit float64) {
 	f.base, f.trial, f.known = limit, 0, true
+	f.best = max(f.best, f.ref.rate())
 	f.pause = [2]float64{}
 }
 

@@ -34,6 +34,7 @@ func TestStreams(t *testing.T) {
 	}{
 		{"1 s, 8 at once, 64 clients", 1, 8, 64},
 		{"1 s, 8 at once, 16 clients", 1, 8, 16},
+		{"0.1 s, 8 at once, 64 clients", 0.1, 8, 64},
 		{"4 s, 4 at once, 32 clients", 4, 4, 32},
 		{"2 s, 32 at once, 200 clients", 2, 32, 200},
 	} {
@@ -62,5 +63,41 @@ func TestStreamsOfTheirOwn(t *testing.T) {
 	t.Logf("no limit: %.2f/s, p99 %.1f s; auto: %.2f/s, p99 %.1f s", good, best, got, p99)
 	if got < 0.97*good || p99 > 1.3*best {
 		t.Errorf("%.2f/s and %.1f s, want at least 0.97 of %.2f/s, and at most 1.3 times %.1f s", got, p99, good, best)
+	}
+}
+
+// TestStreamsOccupied has clients that take nothing of what they ask for. They do not keep the others out.
+func TestStreamsOccupied(t *testing.T) {
+	v, hanging := answers(1, 8)(), 0
+	others := v.request
+	v.request = func(r *rand.Rand) []stage {
+		if hanging--; hanging >= 0 {
+			return []stage{{delay, 1e6}}
+		}
+		return others(r)
+	}
+	w := streaming(v, 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 30)
+	for _, n := range []int{4, 9, 20} {
+		hanging = n
+		w.run(w.now + 20)
+		got, _ := w.measure(30)
+		t.Logf("%d more: %.2f/s, limit %d", n, got, w.limit)
+		if got < 7 {
+			t.Errorf("%d more that take nothing: %.2f/s, want at least 7/s", n, got)
+		}
+	}
+}
+
+// TestStreamsComeAgain has the clients go for a while. The limit is still there when they come again.
+func TestStreamsComeAgain(t *testing.T) {
+	w := streaming(answers(1, 8)(), 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 30)
+	w.loop(0)
+	w.run(w.now + 60)
+	w.loop(64)
+	w.run(w.now + 2)
+	got, p99 := w.measure(60)
+	t.Logf("%.2f/s, p99 %.1f s, limit %d", got, p99, w.limit)
+	if got < 7.6 || p99 > 3 {
+		t.Errorf("%.2f/s and %.1f s, want at least 7.6/s, and at most 3 s", got, p99)
 	}
 }
