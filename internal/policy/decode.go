@@ -130,7 +130,10 @@ func (d *decoder) unknownKey(key *yaml.Node, f *form) string {
 	known := f.names()
 	meant := nearest(key.Value, known)
 	hint := didYouMean(meant)
-	if meant == "" {
+	if inside := f.inside(key.Value); inside != "" {
+		hint = fmt.Sprintf("; it is one of %[1]q: write \"%[1]s: {%[2]s: ...}\"", inside, key.Value)
+		meant = ""
+	} else if meant == "" {
 		hint = "; the keys are " + strings.Join(known, ", ")
 	}
 	d.errorAt(key, "unknown key %s in %s%s", quote(key.Value), f.what, hint)

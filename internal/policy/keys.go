@@ -2,6 +2,8 @@
 
 package policy
 
+import "slices"
+
 // form is a kind of mapping in a policy. The decoder knows a mapping's keys by it, and Schema
 // describes them by it, so that the two cannot differ.
 type form struct {
@@ -31,6 +33,18 @@ func (f *form) names() []string {
 		names[i] = f.keys[i].name
 	}
 	return names
+}
+
+// inside returns the key whose value is a mapping that has such a key, "" for none.
+func (f *form) inside(name string) string {
+	for i := range f.keys {
+		for _, v := range append([]*schema{f.keys[i].value}, f.keys[i].value.AnyOf...) {
+			if slices.ContainsFunc(v.Properties, func(p schemaKey) bool { return p.name == name }) {
+				return f.keys[i].name
+			}
+		}
+	}
+	return ""
 }
 
 // has reports whether there is such a key.
