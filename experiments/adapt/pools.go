@@ -131,7 +131,7 @@ var heldOut = []kind{
 	}}, kept: true, gold: 10, target: 12 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64, 200}},
 	{server: server{name: "model", what: "Node, which writes as a language model does, 8 answers of 0.6 s at once", ends: "last_byte", start: func(st *stage) (*lab.Server, error) {
 		return st.rig.Server.StartNode(lab.NodeConfig{Listen: bench.Web(st.rig), Head: modelHead, Answer: modelAnswer, Backlog: backlog, CPUs: st.ServerCPUs})
-	}}, kept: true, gold: 2, target: 600 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64}, learns: 20 * time.Second},
+	}}, kept: true, gold: 2, target: 600 * time.Millisecond, total: 0.95, limits: []int{6, 8, 10}, clients: []int{16, 64}, learns: 30 * time.Second},
 	{server: server{name: "new", what: "nginx, 8 KB, new connections", path: lab.NginxFile, start: func(st *stage) (*lab.Server, error) {
 		return st.Nginx(st.rig)
 	}}, gold: 50, target: time.Millisecond, total: 0.97, limits: []int{8, 64}, clients: []int{32, 100, 1000}},

@@ -12,7 +12,7 @@ const (
 	streamSpan   = 1.0   // seconds over which bytes are averaged, at least
 	streamLeast  = 4.0   // in service below which nobody would gain by a limit
 	streamStep   = 0.75  // what a limit is lowered to
-	streamDrain  = 0.85  // of those in service, how many may be while they become fewer
+	streamDrain  = 0.8   // of those in service, how many may be while they become fewer
 	streamUp     = 1.25  // what a limit is raised to
 	streamLoss   = 0.04  // share of the bytes that a lower limit may cost
 	streamGain   = 0.3   // of what a higher limit would bring if nothing were shared, what it has to bring
