@@ -24,7 +24,7 @@ type Config struct {
 	Alike bool
 	// Cautious says that a server of which nothing is known yet has a limit all the same, a provisional one.
 	Cautious bool
-	// Streams says that a request is in service until the last byte of its answer.
+	// Streams says that a request is in service until the last byte of its answer: slow ones are judged by their bytes.
 	Streams bool
 	// Unlimited says that nothing is held: only how overloaded the service is is asked for.
 	Unlimited bool

@@ -5,9 +5,9 @@ package adapt
 import "math"
 
 const (
-	streamSlow   = 0.5   // seconds that an answer takes, from which on it is gone by its bytes
+	streamSlow   = 0.5   // seconds that an answer takes, from which on answers are judged by their bytes
 	streamQuick  = 0.03  // the same, while there is a limit
-	streamKnown  = 6.0   // answers, by the time of so many at least
+	streamKnown  = 6.0   // answers: fewer do not tell how long one takes
 	streamMemory = 20.0  // seconds over which that is forgotten
 	streamSpan   = 1.0   // seconds over which bytes are averaged, at least
 	streamLeast  = 4.0   // in service below which nobody would gain by a limit
@@ -62,7 +62,7 @@ type streams struct {
 	known          bool    // a limit has been tried
 }
 
-// step takes a sample. It returns whether answers are gone by in this way, and the limit, 0 for none.
+// step takes a sample. It returns the limit, 0 for none, and whether answers are judged by their bytes.
 func (f *streams) step(s *Sample) (limit int, ok bool) {
 	t := s.Span.Seconds()
 	keep := math.Exp(-t / streamMemory)
@@ -97,8 +97,7 @@ func (f *streams) limit() int {
 	return int(f.base)
 }
 
-// slow tells whether answers take long. With a limit they take less, and so little as to be gone by otherwise only if
-// they have become others.
+// slow tells whether answers take long enough. With a limit they take less, so the bound is lower then.
 func (f *streams) slow() bool {
 	least := streamSlow
 	if f.base > 0 || f.trial > 0 {
@@ -141,15 +140,17 @@ func (f *streams) consider(s *Sample) {
 }
 
 // occupied tries twice the limit if far fewer bytes are sent than were when it was found: its places may be those of
-// clients that do not read. If that brings nothing, the server has become slower.
+// clients that do not read.
 func (f *streams) occupied(s *Sample) bool {
-	if f.base == 0 || s.Waiting == 0 || f.ref.t < 2*streamSpan || f.now.rate() > streamLow*f.best {
+	if f.base == 0 || s.Waiting == 0 || f.ref.t < 2*streamSpan || !f.low() {
 		return false
 	}
-	f.best = f.now.rate()
 	f.try(2 * f.base)
 	return true
 }
+
+// low tells whether far fewer bytes are sent than were when the limit was found.
+func (f *streams) low() bool { return f.best > 0 && f.now.rate() <= streamLow*f.best }
 
 func (f *streams) try(limit float64) {
 	f.trial, f.since, f.tried, f.fewest = limit, 0, 0, 0
@@ -192,6 +193,10 @@ func (f *streams) judgeHigher(gain float64, known bool) {
 	case !known && f.tried <= streamMost:
 	case !known || gain < streamGain*math.Log(f.trial/f.base):
 		f.reject(up)
+		if f.low() { // more places than that are occupied, or the server has become slower: nothing that is known holds
+			f.base, f.best = 0, 0
+			f.reject(down)
+		}
 	default:
 		if f.further = streamUp; gain > streamFull*math.Log(f.trial/f.base) {
 			f.further = 2 // each brings its part

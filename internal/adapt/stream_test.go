@@ -8,13 +8,16 @@ import (
 )
 
 // answers writes slow answers that share a device, which does so many at once as quickly as one.
-func answers(seconds, atOnce float64) func() *server {
-	return func() *server {
-		return &server{cores: atOnce, request: func(r *rand.Rand) []stage { return []stage{{onCPU, seconds * (0.5 + r.Float64())}} }}
-	}
+func answers(seconds, atOnce float64) *server {
+	return &server{cores: atOnce, request: func(r *rand.Rand) []stage { return []stage{{onCPU, seconds * (0.5 + r.Float64())}} }}
 }
 
-// streaming is a server behind auto, whose answers are gone by by their bytes.
+// judgedByBytes is auto at a service that ends with the last byte.
+func judgedByBytes() *Controller {
+	return New(Config{QueueSize: 4096, Cautious: true, Streams: true})
+}
+
+// streaming is a server with clients that have been there for some seconds.
 func streaming(v *server, limit int, c *Controller, clients int, goldRate, warm float64) *world {
 	w := newWorld(v, 5)
 	w.limit, w.controller, w.device, w.sends, w.maxWait = limit, c, true, 500, 300
@@ -26,7 +29,6 @@ func streaming(v *server, limit int, c *Controller, clients int, goldRate, warm 
 }
 
 func TestStreams(t *testing.T) {
-	auto := func() *Controller { return New(Config{QueueSize: 4096, Cautious: true, Streams: true}) }
 	for _, sc := range []struct {
 		name            string
 		seconds, atOnce float64
@@ -39,8 +41,12 @@ func TestStreams(t *testing.T) {
 		{"2 s, 32 at once, 200 clients", 2, 32, 200},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
-			good, best := streaming(answers(sc.seconds, sc.atOnce)(), int(sc.atOnce), nil, sc.clients, 0.15*sc.atOnce/sc.seconds, 20+2*float64(sc.clients)*sc.seconds/sc.atOnce).measure(200)
-			w := streaming(answers(sc.seconds, sc.atOnce)(), 0, auto(), sc.clients, 0.15*sc.atOnce/sc.seconds, 20+2*float64(sc.clients)*sc.seconds/sc.atOnce)
+			run := func(limit int, c *Controller) *world {
+				capacity := sc.atOnce / sc.seconds
+				return streaming(answers(sc.seconds, sc.atOnce), limit, c, sc.clients, 0.15*capacity, 20+2*float64(sc.clients)/capacity)
+			}
+			good, best := run(int(sc.atOnce), nil).measure(200)
+			w := run(0, judgedByBytes())
 			got, p99 := w.measure(200)
 			t.Logf("limit %.0f: %.2f/s, p99 %.1f s; auto %d: %.2f/s, p99 %.1f s", sc.atOnce, good, best, w.limit, got, p99)
 			if got < 0.95*good {
@@ -59,16 +65,23 @@ func TestStreamsOfTheirOwn(t *testing.T) {
 		return &server{cores: 1, pool: -1, request: func(r *rand.Rand) []stage { return []stage{{delay, 4 + 2*r.Float64()}} }}
 	}
 	good, best := streaming(v(), 0, nil, 64, 1, 20).measure(200)
-	got, p99 := streaming(v(), 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 20).measure(200)
+	got, p99 := streaming(v(), 0, judgedByBytes(), 64, 1, 20).measure(200)
 	t.Logf("no limit: %.2f/s, p99 %.1f s; auto: %.2f/s, p99 %.1f s", good, best, got, p99)
 	if got < 0.97*good || p99 > 1.3*best {
 		t.Errorf("%.2f/s and %.1f s, want at least 0.97 of %.2f/s, and at most 1.3 times %.1f s", got, p99, good, best)
 	}
 }
 
-// TestStreamsOccupied has clients that take nothing of what they ask for. They do not keep the others out.
+// TestStreamsOccupied has clients that take nothing of what they ask for. They do not keep the others out, a few at a
+// time or many times the limit at once.
 func TestStreamsOccupied(t *testing.T) {
-	v, hanging := answers(1, 8)(), 0
+	for _, come := range [][]int{{4, 9, 20}, {100}} {
+		occupied(t, come)
+	}
+}
+
+func occupied(t *testing.T, come []int) {
+	v, hanging := answers(1, 8), 0
 	others := v.request
 	v.request = func(r *rand.Rand) []stage {
 		if hanging--; hanging >= 0 {
@@ -76,9 +89,11 @@ func TestStreamsOccupied(t *testing.T) {
 		}
 		return others(r)
 	}
-	w := streaming(v, 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 30)
-	for _, n := range []int{4, 9, 20} {
-		hanging = n
+	w := streaming(v, 0, judgedByBytes(), 64, 1, 30)
+	for _, n := range come {
+		for hanging = n; hanging > 0; {
+			w.arrive(bronze, -1)
+		}
 		w.run(w.now + 20)
 		got, _ := w.measure(30)
 		t.Logf("%d more: %.2f/s, limit %d", n, got, w.limit)
@@ -90,7 +105,7 @@ func TestStreamsOccupied(t *testing.T) {
 
 // TestStreamsComeAgain has the clients go for a while. The limit is still there when they come again.
 func TestStreamsComeAgain(t *testing.T) {
-	w := streaming(answers(1, 8)(), 0, New(Config{QueueSize: 4096, Cautious: true, Streams: true}), 64, 1, 30)
+	w := streaming(answers(1, 8), 0, judgedByBytes(), 64, 1, 30)
 	w.loop(0)
 	w.run(w.now + 60)
 	w.loop(64)
