@@ -8,6 +8,7 @@ const struct page *const btf_page __attribute__((unused));
 const enum reason *const btf_reason __attribute__((unused));
 const enum action *const btf_action __attribute__((unused));
 const enum reject *const btf_reject __attribute__((unused));
+const enum h2c *const btf_h2c __attribute__((unused));
 const enum service_end *const btf_service_end __attribute__((unused));
 const enum label_way *const btf_label_way __attribute__((unused));
 const enum flow_named *const btf_flow_named __attribute__((unused));

@@ -230,6 +230,13 @@ enum service_end {
   SERVICE_END_LEN
 };
 
+/* What becomes of an offer to go on in HTTP/2 without TLS. */
+enum h2c {
+  H2C_IGNORE = 0, /* the server is not shown it; as H2C_REJECT where that cannot be, and to the preface */
+  H2C_PASS = 1,   /* it enters, and the preface too */
+  H2C_REJECT = 2,
+};
+
 enum protocol {
   PROTOCOL_HTTP = 0,
   PROTOCOL_TLS = 1, /* a connection waits with its ClientHello */
@@ -270,7 +277,7 @@ struct room_config {
   __u8 strict;   /* 1: requests may have to wait; else whatever is not understood passes, see is_strict() */
   __u8 reserves; /* 1: a class has a reserve */
   __u8 protocol; /* enum protocol */
-  __u8 h2c;      /* 1: HTTP/2 without TLS passes */
+  __u8 h2c;      /* enum h2c */
   __u8 proxies;  /* 1: there are proxies that are trusted to say who their clients are */
   __u8 adaptive; /* 1: the room's control has the limit */
   __u16 above;   /* slot + 1 of the room of the pool that it is in; 0: none */

@@ -59,6 +59,7 @@ enum reason {
       44,               /* the next program was missing: a segment passed undecided, or what was due waits */
   REASON_NO_JA4 = 45,   /* passed: a ClientHello without a fingerprint, where request rules ask for it */
   REASON_NO_CLASS = 46, /* passed: an answer that is labelled with a class that the policy does not have */
+  REASON_H2C_IGNORED = 47, /* passed: a request whose offer to go on in HTTP/2 its server is not shown */
   REASON_LEN
 };
 

@@ -27,18 +27,24 @@ struct http_chunk {
  * the head has ended, and `size` final, `length` once http_scan() says HTTP_END; the rest is its
  * own. */
 struct http_head {
-  __u64 length;  /* Content-Length, 0 without one; in a chunk what is left of it */
-  __u8 flags;    /* enum http_flag */
-  __u8 place;    /* enum http_place */
-  __u8 word;     /* enum http_word_id, what is being compared */
-  __u8 at;       /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
-  __u8 set;      /* enum http_set: words that are looked for */
-  __u8 labels;   /* 1: Narthex-Class is read; of an answer */
-  __u16 seen;    /* enum http_seen */
-  __u32 size;    /* bytes of the head, as far as they were read */
-  __u32 read_at; /* 2^20 ns: when it was; the gate's, in chunks alone */
+  __u64 length; /* Content-Length, 0 without one; in a chunk what is left of it */
+  __u8 flags;   /* enum http_flag */
+  __u8 place;   /* enum http_place */
+  __u8 word;    /* enum http_word_id, what is being compared */
+  __u8 at;      /* bytes of it that were there, digits of a chunk's size; in a target: 1 if it has begun */
+  __u8 set;     /* enum http_set: words that are looked for */
+  __u8 labels;  /* 1: Narthex-Class is read; of an answer */
+  __u16 seen;   /* enum http_seen */
+  __u32 size;   /* bytes of the head, as far as they were read */
+  union {
+    __u32 read_at;    /* 2^20 ns: when it was; the gate's, in chunks alone */
+    __u32 upgrade_at; /* until the head has ended: its bytes up to the value of Upgrade; UPGRADE_TWICE; 0:
+                         none */
+  };
   struct label label; /* what that says, once the head has ended; class 0: it is not there */
 };
+
+#define UPGRADE_TWICE (~0U)
 
 enum http_flag {
   HTTP_CLOSES = 1,       /* the connection ends with this request */
@@ -442,6 +448,8 @@ static __always_inline int http_compare(struct http_reader *r) {
     same = n;
   http_advance(r, same);
   h->at = at + same;
+  if (h->at >= w->size && w->seen & HTTP_SEEN_UPGRADE)
+    h->upgrade_at = h->upgrade_at ? UPGRADE_TWICE : h->size + r->pos;
   if (h->at >= w->size)
     return http_found(h, w);
   if (same == n || same == 8)

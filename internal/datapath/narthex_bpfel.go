@@ -298,6 +298,14 @@ type narthexGuard struct {
 	Pad  [3]uint8
 }
 
+type narthexH2c uint32
+
+const (
+	narthexH2cH2C_IGNORE narthexH2c = 0
+	narthexH2cH2C_PASS   narthexH2c = 1
+	narthexH2cH2C_REJECT narthexH2c = 2
+)
+
 type narthexHeader struct {
 	_           structs.HostLayout
 	ListenV4    uint32
@@ -870,7 +878,8 @@ const (
 	narthexReasonREASON_NO_PROGRAM    narthexReason = 44
 	narthexReasonREASON_NO_JA4        narthexReason = 45
 	narthexReasonREASON_NO_CLASS      narthexReason = 46
-	narthexReasonREASON_LEN           narthexReason = 47
+	narthexReasonREASON_H2C_IGNORED   narthexReason = 47
+	narthexReasonREASON_LEN           narthexReason = 48
 )
 
 type narthexRefusal struct {
@@ -1456,6 +1465,7 @@ const (
 	narthexVarBtfEventKind            = "btf_event_kind"
 	narthexVarBtfFair                 = "btf_fair"
 	narthexVarBtfFlowNamed            = "btf_flow_named"
+	narthexVarBtfH2c                  = "btf_h2c"
 	narthexVarBtfLabelWay             = "btf_label_way"
 	narthexVarBtfLimitBy              = "btf_limit_by"
 	narthexVarBtfListPage             = "btf_list_page"
@@ -1619,6 +1629,7 @@ type narthexVariableSpecs struct {
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
 	BtfFlowNamed    *ebpf.VariableSpec `ebpf:"btf_flow_named"`
+	BtfH2c          *ebpf.VariableSpec `ebpf:"btf_h2c"`
 	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
@@ -1794,6 +1805,7 @@ type narthexVariables struct {
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
 	BtfFlowNamed    *ebpf.Variable `ebpf:"btf_flow_named"`
+	BtfH2c          *ebpf.Variable `ebpf:"btf_h2c"`
 	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`

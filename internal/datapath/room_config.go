@@ -66,6 +66,12 @@ var serviceEnds = map[policy.ServiceEnd]narthexServiceEnd{
 	policy.EndLastByte:  narthexServiceEndEND_LAST_BYTE,
 }
 
+var offers = map[policy.H2C]narthexH2c{
+	policy.H2CIgnore: narthexH2cH2C_IGNORE,
+	policy.H2CPass:   narthexH2cH2C_PASS,
+	policy.H2CReject: narthexH2cH2C_REJECT,
+}
+
 var protocols = map[policy.Protocol]narthexProtocol{
 	policy.HTTP: narthexProtocolPROTOCOL_HTTP,
 	policy.TLS:  narthexProtocolPROTOCOL_TLS,
@@ -112,7 +118,7 @@ func roomConfig(t *policy.Tables, service int, s *slots) narthexRoomConfig {
 		Strict:      flag(isStrict(t, service)),
 		Proxies:     flag(t.Services[service].Trusted != (policy.Roots{})),
 		Protocol:    uint8(protocols[from.Protocol]),
-		H2c:         flag(from.H2C == policy.H2CPass),
+		H2c:         uint8(offers[from.H2C]),
 		Requests:    uint32(from.Requests),
 		Adaptive:    flag(from.Adaptive),
 		Reserves:    flag(hasReserve(t)),

@@ -37,7 +37,7 @@ const DefaultMaxService = 60 * time.Second
 
 func (d *decoder) service(n *yaml.Node) Service {
 	s := Service{
-		Pos: position(n), XDP: XDPAuto, Protocol: HTTP, ServiceEnds: EndAuto, H2C: H2CReject,
+		Pos: position(n), XDP: XDPAuto, Protocol: HTTP, ServiceEnds: EndAuto, H2C: H2CIgnore,
 		Queue: Queue{Size: defaultQueueSize, MaxWait: defaultMaxWait, MaxService: DefaultMaxService},
 	}
 	rejectAt := (*yaml.Node)(nil)

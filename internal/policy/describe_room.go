@@ -64,7 +64,10 @@ func (t *Tables) describeRate(b io.Writer, s *Service) {
 
 func (s *Service) describeH2C(b io.Writer) {
 	if s.Protocol == HTTP {
-		h2c := map[H2C]string{H2CReject: "is answered 400", H2CPass: "counts as one request until its connection closes"}[s.H2C]
+		h2c := map[H2C]string{
+			H2CIgnore: "is answered 400; an Upgrade to it is ignored",
+			H2CPass:   "counts as one request until its connection closes", H2CReject: "is answered 400",
+		}[s.H2C]
 		fmt.Fprintf(b, "  HTTP/2 without TLS %s\n", h2c)
 	}
 	if s.Requests > 0 {

@@ -62,7 +62,7 @@ var (
 	xdpModes       = []XDPMode{XDPAuto, XDPNative, XDPGeneric, XDPOff}
 	protocols      = []Protocol{HTTP, TLS, TCP}
 	serviceEnds    = []ServiceEnd{EndAuto, EndFirstByte, EndClose, EndLastByte}
-	h2cs           = []H2C{H2CReject, H2CPass}
+	h2cs           = []H2C{H2CIgnore, H2CPass, H2CReject}
 	labelWays      = []string{"header", "socket"} // in the order of Labels
 	modes          = []string{"enforce", "shadow"}
 	overs          = []Over{OverReject, OverDrop, OverDemote}

@@ -51,8 +51,8 @@ var serviceForm = form{
 			doc: "Proxies whose X-Forwarded-For and PROXY header say who a client is: addresses, prefixes or FIRST-LAST.",
 		},
 		{
-			name: "h2c", value: oneOf(h2cs), def: string(H2CReject),
-			doc: "HTTP/2 without TLS, of http services. reject: answered 400. pass: one request until its connection closes.",
+			name: "h2c", value: oneOf(h2cs), def: string(H2CIgnore),
+			doc: "HTTP/2 without TLS, of http services. ignore: who offers it is served in HTTP/1.1, who begins with it gets 400. pass: one request until its connection closes. reject: 400.",
 		},
 		{
 			name: "requests_per_connection", value: whole(1, mostRequests), defText: "as many as it likes", examples: []any{100},

@@ -50,8 +50,9 @@ type H2C string
 
 // The treatments of HTTP/2 without TLS.
 const (
-	H2CReject H2C = "reject"
+	H2CIgnore H2C = "ignore" // the server is not shown the offer; HTTP/2 that begins at once is rejected
 	H2CPass   H2C = "pass"
+	H2CReject H2C = "reject"
 )
 
 // Labels are the ways in which an application may say of what class a connection or client is.

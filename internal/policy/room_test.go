@@ -45,10 +45,10 @@ func compiled(t *testing.T, text string) *Tables {
 func TestRoomTables(t *testing.T) {
 	usual := Queue{4096, 5 * time.Second, time.Minute, 0}
 	want := []RoomTable{
-		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second, 0}, EndClose, Answer{Status: 429}, H2CReject, 0, 0x100, true, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
+		{HTTP, 64, Queue{100, 2 * time.Second, 30 * time.Second, 0}, EndClose, Answer{Status: 429}, H2CIgnore, 0, 0x100, true, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
 		{HTTP, 0, usual, EndAuto, Answer{Reset: true}, H2CPass, 0, 0, true, false, true, 1, 0, 0, Overload{}, 0, 0, Labels{}},
-		{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
-		{TLS, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
+		{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CIgnore, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
+		{TLS, 0, usual, EndAuto, Answer{Reset: true}, H2CIgnore, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}},
 	}
 	tables := compiled(t, roomy)
 	for i, s := range tables.Services {
@@ -173,9 +173,9 @@ func TestOverrideRoom(t *testing.T) {
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}}, shop, 0},
 		{sets{{"services.shop.concurrency", "8"}, {"services.shop.concurrency", "unlimited"}, {"services.shop.concurrency", "2"}}, shop, 2},
 		{sets{{"services.shop.concurrency", "auto"}}, shop, 0},
-		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, true, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
-		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
-		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute, 0}, EndAuto, Answer{Reset: true}, H2CReject, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
+		{sets{{"services.mail.concurrency", "8"}}, mail, RoomTable{TCP, 8, usual, EndAuto, Answer{Reset: true}, H2CIgnore, 0, 0, true, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
+		{sets{{"services.mail.concurrency", "8"}, {"services.mail.concurrency", "unlimited"}}, mail, RoomTable{TCP, 0, usual, EndAuto, Answer{Reset: true}, H2CIgnore, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
+		{sets{{"services.mail.queue.size", "8"}}, mail, RoomTable{TCP, 0, Queue{8, 5 * time.Second, time.Minute, 0}, EndAuto, Answer{Reset: true}, H2CIgnore, 0, 0, false, false, false, 0, 0, 0, Overload{}, 0, 0, Labels{}}},
 		{sets{{"classes.mob.stall", "250ms"}}, stall, 250 * time.Millisecond},
 		{sets{{"classes.mob.stall", "none"}}, stall, time.Duration(0)},
 		{sets{{"services.shop.queue.size", "0"}}, queue, Queue{0, 2 * time.Second, 30 * time.Second, 0}},

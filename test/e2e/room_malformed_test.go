@@ -136,7 +136,7 @@ func TestRoomH2C(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		situations(t, func(t *testing.T, kept, held bool) {
 			requests := []string{preface, h2c, strings.Replace(h2c, "Upgrade: h2c", "upgrade: foo, H2C", 1)}
-			r, all, unblock := in(t, kept, held, len(requests), roomPolicy{}, origin.Config{H2C: true})
+			r, all, unblock := in(t, kept, held, len(requests), roomPolicy{service: "h2c: reject"}, origin.Config{H2C: true})
 			for i, v := range all {
 				v.pieces(requests[i]+getRequest(v.host, "/after"), 3, len(requests[i])-1)
 				v.wants(http.StatusBadRequest)
@@ -148,6 +148,22 @@ func TestRoomH2C(t *testing.T) {
 			}
 			unblock()
 			r.wasNew()
+			r.calm()
+		})
+	})
+	// The server could go on in HTTP/2, and is not shown that its client could.
+	t.Run("upgrade ignored", func(t *testing.T) {
+		situations(t, func(t *testing.T, kept, held bool) {
+			r, all, unblock := in(t, kept, held, 1, roomPolicy{}, origin.Config{H2C: true})
+			all[0].pieces(h2c, 3, len(h2c)-5)
+			if held {
+				r.await(1, 1)
+			}
+			unblock()
+			all[0].wants(http.StatusOK)
+			all[0].get("/next")
+			all[0].wants(http.StatusOK)
+			r.wasNew("/h2c", "/next")
 			r.calm()
 		})
 	})

@@ -204,7 +204,7 @@ func TestGateRefusesPieces(t *testing.T) {
 	}{
 		{"malformed", "malformed", badRequest, []string{"POST / HTTP/1.1\r\nContent-Length: 3\r\n", "Content-Length: 4\r\n\r\nabc"}},
 		{"malformed in its last piece but one", "malformed", badRequest, []string{"GET / HT", "TP/1.1\r\nHo st: x\r\n"}},
-		{"h2c", "h2c", badRequest, []string{"GET / HTTP/1.1\r\nConnection: upgrade, http2-settings\r\nUpgrade: ", "h2c\r\n\r\n"}},
+		{"h2c", "h2c", badRequest, []string{"GET / HTTP/1.1\r\nUpgrade: x\r\nConnection: upgrade, http2-settings\r\nUpgrade: ", "h2c\r\n\r\n"}},
 		{"preface", "h2c", badRequest, []string{"PRI * HT", "TP/2.0\r\n\r\nSM\r\n\r\n"}},
 	} {
 		for _, base := range []string{lowBase, v6Base} {
@@ -231,7 +231,7 @@ var refused = []struct{ name, why, request string }{
 	{"HTTP/2", "malformed", "GET / HTTP/2.0\r\n\r\n"},
 	{"folded", "malformed", "GET / HTTP/1.1\r\nX: y\r\n z\r\n\r\n"},
 	{"preface", "h2c", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
-	{"upgrade to h2c", "h2c", "GET / HTTP/1.1\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\n\r\n"},
+	{"two upgrades", "h2c", "GET / HTTP/1.1\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nUpgrade: x\r\n\r\n"},
 }
 
 // What is none for the server is answered at once, on new connections and on others.

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "aed63ee6b43e23d1d7655312c334a915"
+const compiled = "b721cb798d4250f758f013c995b7f0f1"

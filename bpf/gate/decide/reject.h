@@ -3,6 +3,7 @@
 #pragma once
 #include "gate/decide/admission.h"
 #include "gate/decide/answer.h"
+#include "gate/decide/upgrade.h"
 #include "gate/socket.h"
 #include "gate/step.h"
 
@@ -67,12 +68,24 @@ __noinline int reject_unreadable(struct __sk_buff *skb, struct work *w, __u32 wh
   return reject_chosen(skb, w, has);
 }
 
+/* Whether the request, whose head is in the segment or in the node's slot, leads to HTTP/2. */
+static __always_inline bool leads_to_h2c(struct __sk_buff *skb, const struct scene *sc, __u32 node) {
+  struct flow *f = &sc->w->flow;
+  if (!(f->head.seen & HTTP_SEEN_H2C) || sc->config->h2c == H2C_PASS)
+    return false;
+  if (!(f->head.flags & HTTP_H2C) || sc->config->h2c == H2C_REJECT || !ignore_upgrade(skb, sc->w, node))
+    return true;
+  count_reason(REASON_H2C_IGNORED, false, false);
+  return false;
+}
+
 /* Why the request that has been read so far is none for the server; 0: it may be one. */
-static __always_inline __u32 why_unreadable(const struct scene *sc, int step) {
+static __always_inline __u32 why_unreadable(struct __sk_buff *skb, const struct scene *sc, int step,
+                                            __u32 node) {
   struct flow *f = &sc->w->flow;
   if (f->protocol != PROTOCOL_HTTP || step == HTTP_MORE)
     return 0;
-  if (f->head.seen & HTTP_SEEN_H2C && !sc->config->h2c)
+  if (leads_to_h2c(skb, sc, node))
     return REJECT_H2C;
   if (step != HTTP_LOST)
     return 0;

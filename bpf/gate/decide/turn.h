@@ -273,7 +273,7 @@ static __always_inline bool has_rules(const struct scene *sc, int step) {
 static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, int step) {
   struct work *w = sc->w;
   bool lenient = is_lenient(sc);
-  __u32 why = lenient ? 0 : why_unreadable(sc, step);
+  __u32 why = lenient ? 0 : why_unreadable(skb, sc, step, 0);
   if (why)
     return reject_unreadable(skb, w, why, w->s.seq);
   if (w->flow.flags & FLOW_HEAD)

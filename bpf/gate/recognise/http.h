@@ -218,7 +218,7 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   read_request(skb, w, w->flow.start);
   if (whole && w->flow.flags & FLOW_HEAD) /* less than before */
     return begin_anew(skb, sc);
-  if (whole && is_another(&w->flow, next, flags, chunked))
+  if (whole && (is_another(&w->flow, next, flags, chunked) || leads_to_h2c(skb, sc, 0)))
     return close_checked(skb, w, REASON_FORGED);
   int verdict = chunked ? check_place(w, w->flow.body, body) : TCX_NEXT;
   if (verdict != TCX_NEXT)

@@ -168,7 +168,7 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   refresh_slot(skb, w, w->flow.node);
   w->s.length = extended - length;
   int step = read_request(skb, w, w->s.seq);
-  __u32 why = why_unreadable(sc, step);
+  __u32 why = why_unreadable(skb, sc, step, w->flow.node);
   if (w->flow.flags & FLOW_HEAD && w->s.length < came)
     why = REJECT_TOO_LARGE;
   if (!why && !(w->flow.flags & FLOW_HEAD)) {

@@ -986,6 +986,7 @@ const (
 	BenchVarBtfEventKind            = "btf_event_kind"
 	BenchVarBtfFair                 = "btf_fair"
 	BenchVarBtfFlowNamed            = "btf_flow_named"
+	BenchVarBtfH2c                  = "btf_h2c"
 	BenchVarBtfLabelWay             = "btf_label_way"
 	BenchVarBtfLimitBy              = "btf_limit_by"
 	BenchVarBtfListPage             = "btf_list_page"
@@ -1166,6 +1167,7 @@ type BenchVariableSpecs struct {
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
 	BtfFlowNamed    *ebpf.VariableSpec `ebpf:"btf_flow_named"`
+	BtfH2c          *ebpf.VariableSpec `ebpf:"btf_h2c"`
 	BtfLabelWay     *ebpf.VariableSpec `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.VariableSpec `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.VariableSpec `ebpf:"btf_list_page"`
@@ -1344,6 +1346,7 @@ type BenchVariables struct {
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`
 	BtfFlowNamed    *ebpf.Variable `ebpf:"btf_flow_named"`
+	BtfH2c          *ebpf.Variable `ebpf:"btf_h2c"`
 	BtfLabelWay     *ebpf.Variable `ebpf:"btf_label_way"`
 	BtfLimitBy      *ebpf.Variable `ebpf:"btf_limit_by"`
 	BtfListPage     *ebpf.Variable `ebpf:"btf_list_page"`
