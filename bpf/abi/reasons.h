@@ -60,6 +60,7 @@ enum reason {
   REASON_NO_JA4 = 45,   /* passed: a ClientHello without a fingerprint, where request rules ask for it */
   REASON_NO_CLASS = 46, /* passed: an answer that is labelled with a class that the policy does not have */
   REASON_H2C_IGNORED = 47, /* passed: a request whose offer to go on in HTTP/2 its server is not shown */
+  REASON_RECALLED = 48,    /* beside other counts: bytes that had come too early come in their turn */
   REASON_LEN
 };
 

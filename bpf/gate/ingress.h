@@ -235,6 +235,8 @@ static __always_inline int first_step(struct __sk_buff *skb, struct work *w, str
   struct flow *f = *flow = find_by_key(&flows, &w->key);
   if (!f)
     return STEP_UNTRACKED;
+  if (f->early && recall_early(skb, w, f) != TCX_NEXT)
+    return TCX_DROP;
   if (!changes_anything(&w->s) && f->state != FLOW_HELD && f->state != FLOW_GATHERING)
     return bare_step(skb, w, f);
   w->flow = *f;

@@ -40,7 +40,8 @@ struct flow {
   __u8 lacks;    /* looks at which the stack lacked bytes that were read, one after the other */
   __u8 withheld; /* 1: the stack has bytes of the request that waits, or was taken back, but for the first */
   __u8 flights;  /* of tls and tcp: how often the client has spoken after the server, 255 at most */
-  __u8 spare[3]; /* 0 */
+  __u8 early;    /* 1: bytes behind `next` may be kept; see gate/early.h */
+  __u8 spare[2]; /* 0 */
   __u32 seen_priority; /* SO_PRIORITY and SO_MARK that its socket had, with LABELS_SOCKET */
   __u32 seen_mark;
   __u32 seat;         /* its number + 1; 0: none */

@@ -252,7 +252,7 @@ func (o *objects) byName() (map[string]*ebpf.Map, error) {
 	return all, nil
 }
 
-// pinnedMaps are all maps but scratch memory.
+// pinnedMaps are all maps but scratch memory, and copies of what clients still have.
 func (o *objects) pinnedMaps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		narthexMapInterfaceGroups:  o.InterfaceGroups,

@@ -132,6 +132,16 @@ type narthexCounts struct {
 	WouldDrop uint64
 }
 
+type narthexEarly struct {
+	_      structs.HostLayout
+	Flow   uint64
+	Start  uint32
+	Length uint32
+	Busy   uint32
+	Pad    uint32
+	Byte   [8192]uint8
+}
+
 type narthexEvent struct {
 	_       structs.HostLayout
 	Time    uint64
@@ -219,7 +229,8 @@ type narthexFlow struct {
 	Lacks          uint8
 	Withheld       uint8
 	Flights        uint8
-	Spare          [3]uint8
+	Early          uint8
+	Spare          [2]uint8
 	SeenPriority   uint32
 	SeenMark       uint32
 	Seat           uint32
@@ -879,7 +890,8 @@ const (
 	narthexReasonREASON_NO_JA4        narthexReason = 45
 	narthexReasonREASON_NO_CLASS      narthexReason = 46
 	narthexReasonREASON_H2C_IGNORED   narthexReason = 47
-	narthexReasonREASON_LEN           narthexReason = 48
+	narthexReasonREASON_RECALLED      narthexReason = 48
+	narthexReasonREASON_LEN           narthexReason = 49
 )
 
 type narthexRefusal struct {
@@ -1399,6 +1411,7 @@ const (
 	narthexMapChunkMarks              = "chunk_marks"
 	narthexMapClassSlots              = "class_slots"
 	narthexMapConnectionCounts        = "connection_counts"
+	narthexMapEarlyBytes              = "early_bytes"
 	narthexMapEventBudgets            = "event_budgets"
 	narthexMapEvents                  = "events"
 	narthexMapFarewells               = "farewells"
@@ -1574,6 +1587,7 @@ type narthexMapSpecs struct {
 	ChunkMarks       *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
 	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
+	EarlyBytes       *ebpf.MapSpec `ebpf:"early_bytes"`
 	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Farewells        *ebpf.MapSpec `ebpf:"farewells"`
@@ -1693,6 +1707,7 @@ type narthexMaps struct {
 	ChunkMarks       *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
 	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
+	EarlyBytes       *ebpf.Map `ebpf:"early_bytes"`
 	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Farewells        *ebpf.Map `ebpf:"farewells"`
@@ -1749,6 +1764,7 @@ func (m *narthexMaps) Close() error {
 		m.ChunkMarks,
 		m.ClassSlots,
 		m.ConnectionCounts,
+		m.EarlyBytes,
 		m.EventBudgets,
 		m.Events,
 		m.Farewells,

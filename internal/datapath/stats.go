@@ -72,6 +72,7 @@ var reasonNames = [narthexReasonREASON_LEN]string{
 	narthexReasonREASON_NO_JA4:        "no_ja4",
 	narthexReasonREASON_NO_CLASS:      "no_class",
 	narthexReasonREASON_H2C_IGNORED:   "h2c_ignored",
+	narthexReasonREASON_RECALLED:      "recalled",
 }
 
 // ReasonNames returns the names of all reasons, by number.
@@ -215,7 +216,7 @@ func (in *Instance) MapBytes() (uint64, error) {
 // segments that the gate answers for itself, or that are sent again.
 func IsUsual(reason string) bool {
 	switch reason {
-	case "handshake", "pipelined", "held", "farewell", "cut", "gathered", "parked", "h2c_ignored":
+	case "handshake", "pipelined", "held", "farewell", "cut", "gathered", "parked", "h2c_ignored", "recalled":
 		return true
 	}
 	return false

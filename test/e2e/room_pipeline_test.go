@@ -82,7 +82,7 @@ func TestRoomPipelinedSegments(t *testing.T) {
 	})
 }
 
-// A load generator that pipelines sees nothing but slower answers.
+// A load generator that pipelines has its answers one by one, and does not have to send its requests again.
 func TestRoomPipelinedUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := sharedScene(t, plain, false)
@@ -103,6 +103,9 @@ request = function() return together end
 	}
 	if got := r.read().sum(); got.Held == 0 || got.Arrived < 16 {
 		t.Errorf("%+v, want many that arrived and some held", got)
+	}
+	if got := r.status().Reasons["recalled"].Passed; got < 100 {
+		t.Errorf("%d requests had come too early and came in their turn, want 100 at least", got)
 	}
 	r.calm()
 }

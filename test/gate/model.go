@@ -39,6 +39,7 @@ type observation struct {
 	received int  // by the stack
 	socket   int
 	gap      bool // the stack has bytes beyond others that it has not
+	early    bool // bytes behind next may be kept
 }
 
 func (w *world) observe(c *conn) observation {
@@ -47,7 +48,7 @@ func (w *world) observe(c *conn) observation {
 		o.state, o.flags = int(k.state), int(k.flags)
 		o.next = int(int32(uint32(k.next) - c.isn - 1))
 		o.slotAt, o.slotEnd = int(int32(uint32(k.slot_start)-c.isn-1)), int(int32(uint32(k.slot_end)-c.isn-1))
-		o.withheld = k.withheld != 0
+		o.withheld, o.early = k.withheld != 0, k.early != 0
 	}
 	return o
 }
@@ -83,6 +84,12 @@ func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
 	may := c.outcomes(begin, end, was)
 	if may == nil {
 		return
+	}
+	if was.early && was.state == idle && (begin == end || begin > was.next) {
+		if !c.plain(was.next, c.sent) {
+			return
+		}
+		may = append(may, c.recalled(was.next)...)
 	}
 	is := w.observe(c)
 	if passes && is.withheld && from >= is.slotAt && from < is.slotAt+C.LEAST_WITHHELD {
@@ -165,6 +172,16 @@ func (c *conn) turn(s *span, end int) []outcome {
 		{redirect, answered, s.begin},
 		{next, []int{held, served, none}, most}, // what it acknowledges passes
 	}
+}
+
+// recalled is what may become of a segment with which bytes come that were kept, however far they go.
+func (c *conn) recalled(from int) (may []outcome) {
+	if s := c.spanAt(from); s != nil {
+		for _, end := range []int{s.begin + 1, s.end, s.end + 1} {
+			may = append(may, c.turn(s, end)...)
+		}
+	}
+	return may
 }
 
 // outcomes are all that may become of a segment.

@@ -419,6 +419,7 @@ static void open_maps(const struct sizes *s) {
   OPEN(pool, 1);
   OPEN(flows, s->flows);
   OPEN(brief_flows, s->flows);
+  OPEN(early_bytes, DECLARED(early_bytes, max_entries));
   OPEN(seats, seat_mask + 1);
   OPEN(farewells, s->farewells);
   OPEN(chunk_marks, 4096);
@@ -1440,7 +1441,8 @@ bool world_flow(const struct flow_key *k, struct known *to) {
                        .node = f->node,
                        .class = f->class,
                        .watched = f->watched,
-                       .withheld = f->withheld && f->state == FLOW_HELD};
+                       .withheld = f->withheld && f->state == FLOW_HELD,
+                       .early = f->early};
   if (s) {
     to->slot_start = s->sequence;
     to->slot_end = s->sequence + s->length - s->data;

@@ -114,6 +114,7 @@ struct known {
   __u32 slot_start; /* of what is in its slot; 0 without one */
   __u32 slot_end;
   __u32 withheld; /* 1: what is behind the first bytes is with the stack */
+  __u32 early;    /* 1: bytes behind `next` may be kept */
 };
 
 /* What the maps hold. */

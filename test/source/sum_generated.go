@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "b721cb798d4250f758f013c995b7f0f1"
+const compiled = "6c37f838a7c3c68a781e20069577c6c9"

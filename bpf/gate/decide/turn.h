@@ -2,6 +2,7 @@
 /* A request takes its turn: what becomes of the segment with which it begins or goes on. */
 #pragma once
 #include "gate/decide/reject.h"
+#include "gate/early.h"
 #include "gate/outdated.h"
 #include "policy/clients.h"
 
@@ -248,6 +249,12 @@ static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u
   return cut(skb, w, end - w->s.seq) ? drop(REASON_CHECKSUM) : let_pass(REASON_CUT);
 }
 
+/* Keeps what the segment has behind its request, if that was let in or waits. */
+static __always_inline void keep_behind(struct __sk_buff *skb, struct work *w, int fate) {
+  if (exceeds(w) && w->keep < w->s.length && fate <= FATE_HELD)
+    keep_early(skb, w, w->flow.next);
+}
+
 /* The request of w->flow, which is in the table, begins with this segment, or goes on. */
 __noinline int on_turn(struct __sk_buff *skb, struct work *w, struct flow *f) {
   struct scene sc;
@@ -256,6 +263,7 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w, struct flow *f) {
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->earns = known_source(w, sc.config->rank[w->flow.rank & (MAX_RANKS - 1)].known);
   int fate = admit(skb, &sc);
+  keep_behind(skb, w, fate);
   if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
     return pass_until(skb, w, w->s.seq + w->keep);
   return settle(skb, &sc, fate);

@@ -126,10 +126,10 @@ static __always_inline int on_early(struct __sk_buff *skb, struct scene *sc) {
   __u32 state = w->flow.reply.state;
   bool endless = state == ANSWER_LOST || state == ANSWER_UNKNOWN;
   if (!endless || !(w->flow.flags & FLOW_ANSWERED) || w->flow.flags & FLOW_CLOSES)
-    return drop(REASON_PIPELINED);
+    return drop_early(skb, w);
   find_socket(skb, &w->key, &w->socket);
   if (!takes_data(&w->socket) || before(w->s.ack, w->socket.written))
-    return drop(REASON_PIPELINED);
+    return drop_early(skb, w);
   return state == ANSWER_LOST ? STEP_UNFOLLOWED : on_missed(sc);
 }
 
@@ -389,11 +389,6 @@ __noinline int on_next_request(struct __sk_buff *skb, struct work *w, struct flo
   return on_request(skb, &sc, step);
 }
 
-/* Whether the server, which has sent up to a sequence number, still owes a part of the answer. */
-static __always_inline bool is_owed(const struct http_answer *a, __u32 sent) {
-  return is_read_on(a) || a->state == ANSWER_CLOSES || (a->state == ANSWER_ENDS && before(sent, a->read));
-}
-
 /* The next request of a connection, if it is one: who asks before he has the answer to what he asked before
  * has to ask again. A rejection could not be told from that answer, nor what the server has not said of it
  * from the next one. */
@@ -406,7 +401,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
   if ((known && before(sent, sock->written)) ||
       (is_in_answer(w) && (!known || before(w->s.ack, sock->answer))) ||
       (known && is_owed(&w->flow.reply, sent)))
-    return drop(REASON_PIPELINED);
+    return drop_early(skb, w);
   if (known && before(sent, w->s.ack))
     return drop(REASON_FORGED);
   if (is_outdated(skb, w))

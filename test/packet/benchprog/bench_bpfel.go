@@ -59,6 +59,16 @@ type BenchCounts struct {
 	WouldDrop uint64
 }
 
+type BenchEarly struct {
+	_      structs.HostLayout
+	Flow   uint64
+	Start  uint32
+	Length uint32
+	Busy   uint32
+	Pad    uint32
+	Byte   [8192]uint8
+}
+
 type BenchEventBudget struct {
 	_      structs.HostLayout
 	Since  uint64
@@ -109,7 +119,8 @@ type BenchFlow struct {
 	Lacks          uint8
 	Withheld       uint8
 	Flights        uint8
-	Spare          [3]uint8
+	Early          uint8
+	Spare          [2]uint8
 	SeenPriority   uint32
 	SeenMark       uint32
 	Seat           uint32
@@ -904,6 +915,7 @@ const (
 	BenchMapChunkMarks              = "chunk_marks"
 	BenchMapClassSlots              = "class_slots"
 	BenchMapConnectionCounts        = "connection_counts"
+	BenchMapEarlyBytes              = "early_bytes"
 	BenchMapEventBudgets            = "event_budgets"
 	BenchMapEvents                  = "events"
 	BenchMapFarewells               = "farewells"
@@ -1111,6 +1123,7 @@ type BenchMapSpecs struct {
 	ChunkMarks       *ebpf.MapSpec `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.MapSpec `ebpf:"class_slots"`
 	ConnectionCounts *ebpf.MapSpec `ebpf:"connection_counts"`
+	EarlyBytes       *ebpf.MapSpec `ebpf:"early_bytes"`
 	EventBudgets     *ebpf.MapSpec `ebpf:"event_budgets"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Farewells        *ebpf.MapSpec `ebpf:"farewells"`
@@ -1232,6 +1245,7 @@ type BenchMaps struct {
 	ChunkMarks       *ebpf.Map `ebpf:"chunk_marks"`
 	ClassSlots       *ebpf.Map `ebpf:"class_slots"`
 	ConnectionCounts *ebpf.Map `ebpf:"connection_counts"`
+	EarlyBytes       *ebpf.Map `ebpf:"early_bytes"`
 	EventBudgets     *ebpf.Map `ebpf:"event_budgets"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Farewells        *ebpf.Map `ebpf:"farewells"`
@@ -1289,6 +1303,7 @@ func (m *BenchMaps) Close() error {
 		m.ChunkMarks,
 		m.ClassSlots,
 		m.ConnectionCounts,
+		m.EarlyBytes,
 		m.EventBudgets,
 		m.Events,
 		m.Farewells,

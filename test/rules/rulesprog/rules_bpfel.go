@@ -71,7 +71,8 @@ type RulesFlow struct {
 	Lacks          uint8
 	Withheld       uint8
 	Flights        uint8
-	Spare          [3]uint8
+	Early          uint8
+	Spare          [2]uint8
 	SeenPriority   uint32
 	SeenMark       uint32
 	Seat           uint32
