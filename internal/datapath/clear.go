@@ -82,18 +82,25 @@ func (in *Instance) clearUntil(limit time.Duration, which func(slot int) bool) e
 	}
 }
 
-// publishOpen puts the policy in force without limits and request rules: nobody has to wait any more, and who
-// waits is released, or rejected after maxWait.
-func (in *Instance) publishOpen(maxWait time.Duration) error {
-	t := *in.applied.Tables
+// opened returns a policy without limits and request rules: nobody has to wait any more, and who waits is released,
+// or rejected after maxWait. Who comes while others still wait has to wait behind them, so the queue has its size.
+func opened(from *policy.Tables, maxWait time.Duration) policy.Tables {
+	t := *from
 	t.Services, t.Classes, t.Requests, t.Pools = slices.Clone(t.Services), slices.Clone(t.Classes), nil, nil
 	for i := range t.Services {
-		t.Services[i].Room.Limit, t.Services[i].Room.Ruled, t.Services[i].Room.Pool = 0, false, 0
-		t.Services[i].Room.Queue = policy.Queue{MaxWait: maxWait, MaxService: t.Services[i].Room.Queue.MaxService}
+		room := &t.Services[i].Room
+		room.Limit, room.Ruled, room.Pool = 0, false, 0
+		room.Queue.MaxWait, room.Queue.Target = maxWait, 0
 	}
 	for i := range t.Classes {
 		t.Classes[i].Max = 0
 	}
+	return t
+}
+
+// publishOpen puts that in force.
+func (in *Instance) publishOpen(maxWait time.Duration) error {
+	t := opened(in.applied.Tables, maxWait)
 	groups, err := groupServices(t.Services)
 	if err != nil {
 		return err
