@@ -56,8 +56,9 @@ requests:
 		if r.at(t, "other", v6).connects(gold) {
 			t.Error("not blocked at another service")
 		}
-		if n := r.status().Reasons["blocked"].Dropped; n != 2 {
-			t.Errorf("%d SYNs counted as blocked, want 2", n)
+		// A busy machine closes a socket late, and it has sent its SYN twice by then.
+		if n := r.status().Reasons["blocked"].Dropped; n < 2 || n > 4 {
+			t.Errorf("%d SYNs counted as blocked, want 2, or up to 4 if they were sent again", n)
 		}
 		// All addresses of the lab are of one IPv6 /64, which is one client.
 		if s.connects(bronze) == v6 || !r.at(t, "go", !v6).connects(gold) {
