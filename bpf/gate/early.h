@@ -133,8 +133,9 @@ __noinline int recall_early(struct __sk_buff *skb, struct work *w, struct flow *
   w->flow = *f;
   if (w->s.length && before(w->flow.next, w->s.seq))
     keep_early(skb, w, w->s.seq);
-  if (w->flow.state != FLOW_IDLE || w->flow.flags & FLOW_NEW || (w->s.length && w->s.seq == w->flow.next) ||
-      !may_recall(skb, w) || !checksum_holds(skb, w))
+  bool comes_again = w->flow.next - w->s.seq < w->s.length; /* from there on */
+  if (w->flow.state != FLOW_IDLE || w->flow.flags & FLOW_NEW || comes_again || !may_recall(skb, w) ||
+      !checksum_holds(skb, w))
     return TCX_NEXT;
   struct early *e = claim_early(w->flow.id);
   if (!e)

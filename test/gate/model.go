@@ -85,7 +85,7 @@ func (w *world) judge(c *conn, s *segment, was *observation, verdict int) {
 	if may == nil {
 		return
 	}
-	if was.early && was.state == idle && (begin == end || begin > was.next) {
+	if was.early && was.state == idle && (begin > was.next || end <= was.next) {
 		if !c.plain(was.next, c.sent) {
 			return
 		}
@@ -227,6 +227,9 @@ func (c *conn) outcomes(begin, end int, was *observation) []outcome {
 		}
 		if begin < was.next {
 			return may
+		}
+		if begin > was.next { // one that was given up after max_service is as good as over, and its client is told
+			return []outcome{{drop, dropped, 0}, {redirect, dropped, 0}}
 		}
 		return []outcome{{drop, dropped, 0}}
 	case idle:

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "6c37f838a7c3c68a781e20069577c6c9"
+const compiled = "ba95a8bd41dee20b62b53b04eaead1ba"
