@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "ba95a8bd41dee20b62b53b04eaead1ba"
+const compiled = "4aff404e8787957020509f6d5fd97bc8"

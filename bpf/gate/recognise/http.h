@@ -142,7 +142,8 @@ __noinline int on_served(struct __sk_buff *skb, struct work *w, struct flow *f) 
   bool gap = before(next, w->s.seq), lenient = is_lenient(&sc);
   bool forgotten = is_forgotten(sc.room, w->flow.epoch), begun = before(w->flow.answer, w->flow.sent);
   bool reading = flags & (FLOW_HEAD | FLOW_CHUNKS) && !(gap && lenient);
-  if (forgotten && (begun || (lenient && !reading))) /* but not over before it is answered */
+  /* But not over before it is answered; nor where the only copy of it is here, which the stack may lack. */
+  if (forgotten && (begun || (lenient && !reading && !w->flow.node)))
     return STEP_IDLE;
   if (reading)
     return read_on(skb, &sc);
