@@ -58,6 +58,10 @@ func (d *decoder) pair(name string, n *yaml.Node, what string) Pair {
 	p := Pair{Name: name}
 	if n.Kind == yaml.SequenceNode && slices.ContainsFunc(n.Content, isMapping) {
 		for _, e := range n.Content {
+			if e.Kind == yaml.SequenceNode {
+				d.errorAt(e, "%s: a list stands in a list; give its entries one by one", what)
+				continue
+			}
 			one := d.pair(name, e, what)
 			p.Values, p.Folded = append(p.Values, one.Values...), append(p.Folded, one.Folded...)
 		}
