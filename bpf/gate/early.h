@@ -8,8 +8,8 @@
 #include "gate/scene.h"
 
 #define EARLY_ROOM 4096 /* bytes of a connection */
-#define EARLY_ENTRIES 256
-#define EARLY_SHIFT 56 /* 64 less the bits of an entry's number */
+#define EARLY_ENTRIES 1024
+#define EARLY_SHIFT 54 /* 64 less the bits of an entry's number */
 
 /* Bytes behind flow.next. Host byte order. */
 struct early {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "4aff404e8787957020509f6d5fd97bc8"
+const compiled = "cb8be5690c4e7a1c9cb66a88ba54ff9d"
