@@ -101,3 +101,27 @@ func TestGateRecallsNothingElse(t *testing.T) {
 	}
 	c.takes(c.acks(len(get)), get, serves.and(recalls))
 }
+
+// Where nothing can wait all passes as it comes, and there is nothing to keep.
+func TestGateKeepsNothingThatPasses(t *testing.T) {
+	g := newGate(t)
+	flows := g.entries(t, "flows", "flow")
+	for _, room := range []string{"concurrency: 1", unlimited} {
+		r := g.room(t, room)
+		c := r.client(t)
+		s, want := c.says(get+get), serves.and(known)
+		next := c.Next + uint32(len(get))
+		strict := room != unlimited
+		if strict {
+			cut := c.says(get)
+			cut.PSH = false
+			c.passesAs(c.frame(s), c.frame(cut), want.and(passesFor("cut")))
+		} else {
+			c.passes(s, want)
+		}
+		_, value := flows.find("next", next)
+		if kept := value[flows.at["early"]] == 1; kept != strict {
+			t.Errorf("%s: bytes are kept: %v, want %v", room, kept, strict)
+		}
+	}
+}

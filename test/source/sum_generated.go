@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "cb8be5690c4e7a1c9cb66a88ba54ff9d"
+const compiled = "03a10c204f519541c03fc2effdec1c4d"

@@ -249,10 +249,10 @@ static __always_inline int pass_until(struct __sk_buff *skb, struct work *w, __u
   return cut(skb, w, end - w->s.seq) ? drop(REASON_CHECKSUM) : let_pass(REASON_CUT);
 }
 
-/* Keeps what the segment has behind its request, if that was let in or waits. */
-static __always_inline void keep_behind(struct __sk_buff *skb, struct work *w, int fate) {
-  if (exceeds(w) && w->keep < w->s.length && fate <= FATE_HELD)
-    keep_early(skb, w, w->flow.next);
+/* Keeps what the segment has behind its request, if that was let in or waits, and the rest is cut off. */
+static __always_inline void keep_behind(struct __sk_buff *skb, const struct scene *sc, int fate) {
+  if (exceeds(sc->w) && (fate == FATE_PASS || fate == FATE_HELD) && !is_lenient(sc))
+    keep_early(skb, sc->w, sc->w->flow.next);
 }
 
 /* The request of w->flow, which is in the table, begins with this segment, or goes on. */
@@ -263,7 +263,7 @@ __noinline int on_turn(struct __sk_buff *skb, struct work *w, struct flow *f) {
   w->keep = exceeds(w) ? w->flow.next - w->s.seq : w->s.length;
   w->earns = known_source(w, sc.config->rank[w->flow.rank & (MAX_RANKS - 1)].known);
   int fate = admit(skb, &sc);
-  keep_behind(skb, w, fate);
+  keep_behind(skb, &sc, fate);
   if (fate == FATE_PASS && w->keep < w->s.length && !is_lenient(&sc))
     return pass_until(skb, w, w->s.seq + w->keep);
   return settle(skb, &sc, fate);

@@ -138,7 +138,7 @@ __noinline int on_gathered(struct __sk_buff *skb, struct work *w, struct flow *f
   w->watch = 0;
   w->earns = known_source(w, sc.config->rank[w->flow.rank & (MAX_RANKS - 1)].known);
   int fate = take_turn(w, node, w->grown - (w->s.length - w->keep));
-  keep_behind(skb, w, fate);
+  keep_behind(skb, &sc, fate);
   if (fate == FATE_LOST) {
     unclaim(&sc);
     return drop(REASON_RACE);
