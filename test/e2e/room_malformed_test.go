@@ -151,38 +151,32 @@ func TestRoomH2C(t *testing.T) {
 			r.calm()
 		})
 	})
-	// The server could go on in HTTP/2, and is not shown that its client could.
-	t.Run("upgrade ignored", func(t *testing.T) {
-		situations(t, func(t *testing.T, kept, held bool) {
-			r, all, unblock := in(t, kept, held, 1, roomPolicy{}, origin.Config{H2C: true})
-			all[0].pieces(h2c, 3, len(h2c)-5)
-			if held {
-				r.await(1, 1)
-			}
-			unblock()
-			all[0].wants(http.StatusOK)
-			all[0].get("/next")
-			all[0].wants(http.StatusOK)
-			r.wasNew("/h2c", "/next")
-			r.calm()
+	for _, c := range []struct {
+		name, service string
+		server        origin.Config
+		cuts          []int
+	}{
+		// The server could go on in HTTP/2, and is not shown that its client could.
+		{"upgrade ignored", "", origin.Config{H2C: true}, []int{3, len(h2c) - 5}},
+		// The server does not know the upgrade, and answers as if it had not been asked for.
+		{"upgrade passes", "h2c: pass", origin.Config{}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			situations(t, func(t *testing.T, kept, held bool) {
+				r, all, unblock := in(t, kept, held, 1, roomPolicy{service: c.service}, c.server)
+				all[0].pieces(h2c, c.cuts...)
+				if held {
+					r.await(1, 1)
+				}
+				unblock()
+				all[0].wants(http.StatusOK)
+				all[0].get("/next")
+				all[0].wants(http.StatusOK)
+				r.wasNew("/h2c", "/next")
+				r.calm()
+			})
 		})
-	})
-	// The server does not know the upgrade, and answers as if it had not been asked for.
-	t.Run("upgrade passes", func(t *testing.T) {
-		situations(t, func(t *testing.T, kept, held bool) {
-			r, all, unblock := in(t, kept, held, 1, roomPolicy{service: "h2c: pass"}, origin.Config{})
-			all[0].send(h2c)
-			if held {
-				r.await(1, 1)
-			}
-			unblock()
-			all[0].wants(http.StatusOK)
-			all[0].get("/next")
-			all[0].wants(http.StatusOK)
-			r.wasNew("/h2c", "/next")
-			r.calm()
-		})
-	})
+	}
 	t.Run("prior knowledge", func(t *testing.T) {
 		for _, pass := range []bool{false, true} {
 			p, want := roomPolicy{}, ""
