@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "03a10c204f519541c03fc2effdec1c4d"
+const compiled = "28293e70741300a9378165ecaac06e99"

@@ -38,10 +38,11 @@ static __always_inline bool rename_in_slot(struct work *w, __u32 node) {
   __u32 at = BOUND(slot->data + before_upgrade(&w->flow), MAX_SLOT_SIZE - UPGRADE_SIZE);
   if (at + UPGRADE_SIZE > slot_size)
     return false;
-  __u8 *name = frame_of(slot) + at;
-  if ((name[0] | 0x20) != 'u' || name[UPGRADE_SIZE - 1] != ':')
+  __u64 name;
+  __builtin_memcpy(&name, frame_of(slot) + at, sizeof(name));
+  if (!is_upgrade(name))
     return false;
-  name[0] = 'X';
+  frame_of(slot)[at] = 'X';
   slot->sealed = 0;
   return true;
 }
