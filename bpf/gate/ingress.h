@@ -93,8 +93,9 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   bool known = gated && forget_old(skb, w);
   if (lenient && !h->bounds)
     return TCX_NEXT;
-  if (!lenient && would_end(skb, w, known))
-    return drop(REASON_FORGED);
+  int verdict = lenient ? TCX_NEXT : keep_waiting(skb, w, known);
+  if (verdict != TCX_NEXT)
+    return verdict;
   strip_syn(skb, w);
   return TCX_NEXT;
 }
@@ -215,7 +216,7 @@ static __always_inline int decide_request(struct __sk_buff *skb, struct work *w,
 static __always_inline int bare_step(struct __sk_buff *skb, struct work *w, struct flow *f) {
   w->flow.room = f->room;
   if (f->flags & FLOW_NEW) /* its first request is still to come: the server need not know it yet */
-    return drop(REASON_HANDSHAKE);
+    return w->s.flags & TCP_RST ? TCX_NEXT : drop(REASON_HANDSHAKE);
   if (w->s.flags & TCP_RST && f->state == FLOW_SERVED)
     return on_early_reset(skb, w, f);
   if (f->state == FLOW_SERVED && f->watched && !(f->flags & FLOW_ANSWERED))

@@ -154,13 +154,6 @@ static __always_inline struct tcp_sock *sender_of(struct __sk_buff *skb) {
   return sk ? bpf_skc_to_tcp_sock(sk) : NULL;
 }
 
-/* The sequence number of the SYN that a request socket was made for. */
-static __always_inline __u32 syn_of(struct bpf_sock *sk) {
-  bool direct = has_casts;
-  struct tcp_request_sock *r = KERNEL_OBJECT(direct, sk, struct tcp_request_sock);
-  return KERNEL_FIELD(direct, r, rcv_isn);
-}
-
 /* What both sides of a connection have agreed on, as read_agreed() has it. */
 __noinline int find_agreed(struct __sk_buff *skb, const struct flow_key *k) {
   if (!k)

@@ -41,8 +41,9 @@ type ending struct {
 	before, after                memory
 	calm                         time.Duration
 	inService, waiting, gathered int
-	slots, flows                 int // not free
-	sockets                      int // that the server still has
+	slots, flows                 int    // not free
+	sockets                      int    // that the server still has
+	open                         string // what they are
 	lost                         uint64
 	sums                         int // of counters that do not add up
 	unanswered                   int // services that did not answer the next request
@@ -247,6 +248,13 @@ func (w *world) forgotten(ctx context.Context, e *ending) error {
 		return err
 	}
 	w.Progress("  %d sockets are left", e.sockets)
+	if e.sockets > 0 {
+		open, err := w.rig.Server.Command("ss", "-Htanio").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ss: %w: %s", err, open)
+		}
+		e.open = string(open)
+	}
 	return w.until(ctx, sweepLimit, func() (bool, error) {
 		s, err := w.narthexStatus(ctx)
 		e.flows = s.WaitingRoom.UsedFlows
@@ -354,6 +362,8 @@ func (w *world) figures(e *ending) []bench.Figure {
 	if e == nil {
 		return all
 	}
+	left := figure("sockets left after the servers stopped", "", nil, float64(e.sockets))
+	left.Note = e.open
 	return append(all,
 		figure("in service at the end", "", none, float64(e.inService)),
 		figure("waiting at the end", "", none, float64(e.waiting)),
@@ -365,7 +375,7 @@ func (w *world) figures(e *ending) []bench.Figure {
 		figure("classes with more refusals than the gate knows of", "", none, float64(e.unknown)),
 		figure("services that did not answer the next request", "", none, float64(e.unanswered)),
 		figure("the next request took", "ms", nil, e.next...),
-		figure("sockets left after the servers stopped", "", nil, float64(e.sockets)),
+		left,
 		figure("flows left then", "", none, float64(e.flows)),
 		figure("maps, in the end / at first", "", bench.AtMost(1.01), e.after.maps/e.before.maps),
 		figure("daemon, grown by", "MiB", bench.AtMost(32), e.after.daemon-e.before.daemon),

@@ -18,11 +18,11 @@ import (
 // dial connects from the calling thread's namespace. Package net would do that on
 // whatever thread it likes.
 func dial(from netip.Addr, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
-	return dialProto(0, from, to, timeout)
+	return dialProto(0, netip.AddrPortFrom(from, 0), to, timeout)
 }
 
-// dialProto is dial with a protocol, such as MPTCP.
-func dialProto(proto int, from netip.Addr, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
+// dialProto is dial with a protocol, such as MPTCP, and from a port; 0 is any.
+func dialProto(proto int, from, to netip.AddrPort, timeout time.Duration) (net.Conn, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() {
 		family = unix.AF_INET
@@ -39,7 +39,7 @@ func dialProto(proto int, from netip.Addr, to netip.AddrPort, timeout time.Durat
 		return nil, err
 	}
 	if from.IsValid() {
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
+		if err := unix.Bind(fd, sockaddr(from)); err != nil {
 			return nil, fmt.Errorf("bind to %s: %w", from, err)
 		}
 	}

@@ -179,7 +179,7 @@ func (f *full) watch() func() int {
 // dials connects. Nil: nobody answers the SYN.
 func (f *full) dials(w who, timeout time.Duration) (conn net.Conn) {
 	_ = f.scene.client.Do(func() (err error) {
-		conn, err = dialProto(0, f.addr(w), f.to, timeout)
+		conn, err = dial(f.addr(w), f.to, timeout)
 		return err
 	})
 	return conn

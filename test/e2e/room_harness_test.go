@@ -471,19 +471,20 @@ func (s *scene) visit(w who) *visitor {
 // visitAs connects from the n-th address of a kind, which has to be there.
 func (s *scene) visitAs(w who, n byte) *visitor {
 	s.t.Helper()
-	v, err := s.dialFrom(w, n, 0)
+	v, err := s.dialFrom(w, n, 0, 0)
 	nettest.Check(s.t, err)
 	s.t.Cleanup(func() { v.conn.Close() })
 	return v
 }
 
 // tryVisit connects with a protocol; 0 is plain TCP.
-func (s *scene) tryVisit(w who, proto int) (*visitor, error) { return s.dialFrom(w, 1, proto) }
+func (s *scene) tryVisit(w who, proto int) (*visitor, error) { return s.dialFrom(w, 1, 0, proto) }
 
-func (s *scene) dialFrom(w who, n byte, proto int) (*visitor, error) {
+// dialFrom connects from a port of an address; 0 is any.
+func (s *scene) dialFrom(w who, n byte, port uint16, proto int) (*visitor, error) {
 	v := &visitor{t: s.t, who: w, host: s.to.String()}
 	err := s.client.Do(func() (err error) {
-		v.conn, err = dialProto(proto, s.numbered(w, n), s.to, patience)
+		v.conn, err = dialProto(proto, netip.AddrPortFrom(s.numbered(w, n), port), s.to, patience)
 		return err
 	})
 	if err != nil {

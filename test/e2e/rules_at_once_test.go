@@ -224,7 +224,7 @@ func TestRulesAtOnceOfHostileClients(t *testing.T) {
 		all.Go(func() {
 			dice := rand.New(rand.NewPCG(uint64(i), 1))
 			for range 40 {
-				v, err := c.dialFrom([]who{gold, bronze, free}[i%3], 1, 0)
+				v, err := c.dialFrom([]who{gold, bronze, free}[i%3], 1, 0, 0)
 				if err != nil {
 					continue
 				}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "28293e70741300a9378165ecaac06e99"
+const compiled = "ab8b6da3fbf9be76361e21ad068d8152"

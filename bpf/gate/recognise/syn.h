@@ -138,21 +138,42 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   return 1;
 }
 
-/* Whether the SYN would end a connection that waits: the kernel gives up a request socket for a
- * SYN within its window that is not its own, and a SYN cookie that is held, or on its way to the
- * listener, is worth nothing beside a new request socket. A client that has forgotten its connection says so
- * to the next SYN-ACK. */
-__noinline int would_end(struct __sk_buff *skb, struct work *w, __u32 known) {
-  if (!w)
-    return 0;
-  const struct flow *f = known ? find_by_key(&flows, &w->key) : NULL;
-  bool waits = f && f->flags & FLOW_COOKIE && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
-  if (waits || (f && is_arriving(f, bpf_ktime_get_ns())))
-    return 1;
+/* Answers a SYN as a stack does that has the connection (RFC 5961, 4). A client that has forgotten that
+ * resets it, and its next SYN begins another; any other client has heard it before. `sent`, `got`: the
+ * sequence numbers of what comes next from the server and from the client; `length`: of the frame in its
+ * slot. Returns a verdict. */
+static __always_inline int tell_expected(struct __sk_buff *skb, struct work *w, __u32 sent, __u32 got,
+                                         __u32 length) {
+  count_reason(REASON_FORGED, true, false);
+  w->s.ack = sent;
+  return acknowledge(skb, w, got, length);
+}
+
+/* Whether the connection has a request socket, which the kernel would give up for a SYN within its window
+ * that is not its own. w->socket is that then. */
+static __always_inline bool has_request_socket(struct __sk_buff *skb, struct work *w) {
   struct bpf_sock *sk = look_up(skb, &w->key);
   if (!sk)
-    return 0;
-  bool another = sk->state == BPF_TCP_NEW_SYN_RECV && w->s.seq != syn_of(sk);
+    return false;
+  bool has = sk->state == BPF_TCP_NEW_SYN_RECV;
   bpf_sk_release(sk);
-  return another;
+  return has && find_socket(skb, &w->key, &w->socket) == BPF_TCP_NEW_SYN_RECV;
+}
+
+/* Keeps a connection that waits from being ended by a SYN. Of a SYN cookie that is held, or on its way to the
+ * listener, nothing would be left beside a new request socket. Returns a verdict. */
+__noinline int keep_waiting(struct __sk_buff *skb, struct work *w, __u32 known) {
+  if (!w)
+    return TCX_NEXT;
+  const struct flow *f = known ? find_by_key(&flows, &w->key) : NULL;
+  bool waits = f && (f->state == FLOW_HELD || f->state == FLOW_GATHERING) && f->flags & FLOW_NEW;
+  const struct slot *slot = waits ? slot_of(f->node) : NULL;
+  if (f && !slot && is_arriving(f, bpf_ktime_get_ns()))
+    return drop(REASON_FORGED);
+  bool cookie = slot && f->flags & FLOW_COOKIE;
+  if (!cookie && (!has_request_socket(skb, w) || w->s.seq + 1 == w->socket.sequence))
+    return TCX_NEXT;
+  w->flow.flags = f ? f->flags : 0;
+  return slot ? tell_expected(skb, w, slot->acknowledged, slot->sequence, slot->length)
+              : tell_expected(skb, w, w->socket.answer, w->socket.sequence, w->s.data);
 }
