@@ -25,9 +25,9 @@ import (
 
 // How long the end may take, in steps.
 const (
-	calmLimit  = 10 * time.Second // until nobody is in service or waits: far less than max_service, which finds what was lost
-	closeLimit = 90 * time.Second // until the kernel has given up the last connection of clients that are gone
-	sweepLimit = 45 * time.Second // then until flows are forgotten whose end was not seen; the daemon looks every 30 s
+	calmLimit  = 10 * time.Second  // until nobody is in service or waits: far less than max_service, which finds what was lost
+	closeLimit = 130 * time.Second // until the kernel has given up the last connection of clients that are gone: it asks every 120 s
+	sweepLimit = 45 * time.Second  // then until flows are forgotten whose end was not seen; the daemon looks every 30 s
 )
 
 // memory is what Narthex has taken.

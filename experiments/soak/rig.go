@@ -92,12 +92,20 @@ func (l *rig) build() (err error) {
 			}
 		}
 	}
+	// Who comes has often a port of one that has vanished.
+	if err := l.Client.Sysctl("ipv4/ip_local_port_range", "40000 41999"); err != nil {
+		return err
+	}
 	// Servers hear soon of clients that have vanished. Apache, which would keep a process for
 	// each, has none left after a few seconds of them otherwise.
 	for _, set := range [][2]string{{"time", "1"}, {"intvl", "1"}, {"probes", "2"}} {
 		if err := l.Server.Sysctl("ipv4/tcp_keepalive_"+set[0], set[1]); err != nil {
 			return err
 		}
+	}
+	// And give up sooner who does not answer, where the kernel (6.15) can be told so.
+	if err := l.Server.Sysctl("ipv4/tcp_rto_max_ms", "20000"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	for _, c := range classes {
 		for i := range byte(addressesEach) {
