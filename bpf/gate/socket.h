@@ -148,6 +148,46 @@ __noinline int find_socket(struct __sk_buff *skb, const struct flow_key *k, stru
   return out->state;
 }
 
+/* How deep the tree may be of the segments that a socket keeps beyond others. */
+#define MAX_DEPTH 32
+
+/* The leftmost node of a tree. NULL: it is empty, or too deep. */
+static __always_inline struct rb_node *leftmost(struct rb_node *node) {
+  for (int i = 0; i < MAX_DEPTH && node; i++) {
+    struct rb_node *left = NULL;
+    bpf_probe_read_kernel(&left, sizeof(left), &node->rb_left);
+    if (!left)
+      return node;
+    node = left;
+  }
+  return NULL;
+}
+
+/* The sequence number of a segment that a socket keeps: the first field of struct tcp_skb_cb. */
+static __always_inline __u32 sequence_of(struct rb_node *node) {
+  __u32 seq = 0;
+  void *skb = (void *)node - bpf_core_field_offset(struct sk_buff, rbnode);
+  bpf_probe_read_kernel(&seq, sizeof(seq), skb + bpf_core_field_offset(struct sk_buff, cb));
+  return seq;
+}
+
+/* Finds where the bytes begin that the stack has beyond others: w->socket.beyond. Returns whether it is
+ * known: another CPU may change what is read here. */
+__noinline int find_beyond(struct __sk_buff *skb, struct work *w) {
+  struct bpf_sock *sk = w && w->socket.gap ? look_up(skb, &w->key) : NULL;
+  if (!sk)
+    return 0;
+  bool direct = has_casts;
+  struct tcp_sock *t = KERNEL_OBJECT(direct, sk, struct tcp_sock);
+  struct rb_node *node = NULL;
+  if (sk->state == BPF_TCP_ESTABLISHED || sk->state == BPF_TCP_CLOSE_WAIT)
+    node = leftmost(KERNEL_FIELD(direct, t, out_of_order_queue.rb_node));
+  __u32 seq = node ? sequence_of(node) : 0;
+  bpf_sk_release(sk);
+  w->socket.beyond = seq;
+  return node && before(w->socket.sequence, seq);
+}
+
 /* The socket that sends a segment; NULL where it is not known. */
 static __always_inline struct tcp_sock *sender_of(struct __sk_buff *skb) {
   struct bpf_sock *sk = (void *)skb->sk;

@@ -80,6 +80,7 @@ struct endpoint {
   __u32 written;  /* behind what the server has said */
   __u32 acked;    /* established: of the next byte that the client has not acknowledged */
   __u32 gap;      /* established: the stack has bytes of the client beyond others that it has not */
+  __u32 beyond;   /* gap: sequence number of the first of those; find_beyond() sets it */
   __u32 times;    /* segments have timestamps, and the stack drops those with: */
   __u32 recent;   /* a value before this */
   __u32 echoes;   /* an echo that is neither 0 nor one of so many */

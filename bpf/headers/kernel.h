@@ -394,6 +394,8 @@ struct bpf_iter__tcp {
 };
 
 struct sk_buff {
+  struct rb_node rbnode;
+  char cb[48];
   unsigned char *head;
   unsigned char *data;
   __u16 csum_start;

@@ -1297,6 +1297,7 @@ type narthexWork struct {
 		Written  uint32
 		Acked    uint32
 		Gap      uint32
+		Beyond   uint32
 		Times    uint32
 		Recent   uint32
 		Echoes   uint32
@@ -1304,7 +1305,6 @@ type narthexWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
-	_        [4]byte
 	Began    narthexHttpHead
 	Keep     uint32
 	Kept     uint32

@@ -92,6 +92,95 @@ func TestRoomChunksBehindGap(t *testing.T) {
 	}
 }
 
+// What is missing of a chunk's data comes in any pieces and in any order, and with bytes that have been read
+// already.
+func TestRoomChunksInAnyPieces(t *testing.T) {
+	t.Parallel()
+	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
+	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	end, size := len(chunks), strings.Index(chunks, "\n")+1
+	for name, pieces := range map[string][][2]int{
+		"the last first":             {{0, 100}, {300, end}, {200, 300}, {100, 200}},
+		"the middle first":           {{0, 100}, {400, end}, {200, 300}, {300, 400}, {100, 200}},
+		"over the end of the chunk":  {{0, 100}, {200, end}, {100, size + len(data) + 3}},
+		"over what is behind":        {{0, 100}, {200, 300}, {300, end}, {100, end - 2}},
+		"from the end of the middle": {{0, 100}, {400, end}, {200, 300}, {100, 200}, {300, size + len(data) + 1}},
+		"after the sizes":            {{0, 100}, {size + len(data), end - 3}, {size + len(data) - 20, end}, {100, size + len(data) + 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sharedScene(t, plain, false)
+			s.origin(origin.Config{})
+			r := s.enforce(roomPolicy{})
+			p := chunkedPeer(t, r)
+			for _, piece := range pieces {
+				nettest.Check(t, p.SendSegment(at(p, piece[0], chunks[piece[0]:piece[1]])))
+				time.Sleep(20 * time.Millisecond)
+			}
+			nettest.Check(t, p.SendSegment(at(p, end-3, chunks[end-3:])))
+			p.Next += uint32(end)
+			answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 || s.RST })
+			nettest.Check(t, err)
+			body := data + "hello"
+			if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
+				t.Errorf("answered %q, RST: %v; want %q", answer.Payload, answer.RST, want)
+			}
+			p.Ack = answer.End()
+			nettest.Check(t, p.SendFIN())
+			r.wasAsked("/sum")
+			r.calm()
+		})
+	}
+}
+
+// A request that has paused because bytes in its middle are missing goes on when they come.
+func TestRoomChunksPausedInGap(t *testing.T) {
+	t.Parallel()
+	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
+	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	end := len(chunks)
+	for name, until := range map[string]int{"in the data": 300, "behind it": end - 8, "at the end": end} {
+		for _, busy := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %v", name, busy), func(t *testing.T) {
+				t.Parallel()
+				s := sharedScene(t, plain, false)
+				s.origin(origin.Config{})
+				r := s.enforce(roomPolicy{})
+				p := chunkedPeer(t, r)
+				nettest.Check(t, p.SendSegment(at(p, 0, chunks[:100])))
+				nettest.Check(t, p.SendSegment(at(p, 200, chunks[200:until])))
+				r.await(0, 0)
+				var first *visitor
+				if busy {
+					first = r.visit(bronze)
+					first.get("/wait?for=first")
+					r.await(1, 0)
+				}
+				nettest.Check(t, p.SendSegment(at(p, 100, chunks[100:200])))
+				time.Sleep(20 * time.Millisecond)
+				if until < end {
+					nettest.Check(t, p.SendSegment(at(p, until, chunks[until:])))
+				}
+				if busy {
+					r.await(1, 1)
+					r.letGo("first")
+					first.wants(http.StatusOK)
+				}
+				p.Next += uint32(end)
+				answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 || s.RST })
+				nettest.Check(t, err)
+				body := data + "hello"
+				if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
+					t.Errorf("answered %q, RST: %v; want %q", answer.Payload, answer.RST, want)
+				}
+				p.Ack = answer.End()
+				nettest.Check(t, p.SendFIN())
+				r.calm()
+			})
+		}
+	}
+}
+
 // Chunks that come again because the stack has dropped them cannot change what chunks behind them say that the
 // stack has already.
 func TestRoomChunksThatChange(t *testing.T) {

@@ -39,6 +39,7 @@ enum core_type { CORE_SOCK = 1, CORE_INET_SOCK, CORE_CONNECTION_SOCK, CORE_TCP_S
       struct tcp_sock *: CORE_TCP_SOCK,                                                                      \
       struct tcp_request_sock *: CORE_REQUEST_SOCK)
 #define bpf_core_field_exists(field) 0
+#define bpf_core_field_offset(type, field) offsetof(type, field)
 #define BPF_CORE_READ_BITFIELD(s, field) ((s)->field)
 #define BPF_CORE_READ_BITFIELD_PROBED(s, field) ((s)->field)
 
@@ -832,6 +833,7 @@ struct kernel_socket {
   struct tcp_sock tcp;
   struct tcp_request_sock request;
   struct net net;
+  struct sk_buff kept; /* the first of the segments beyond rcv_nxt */
 };
 
 static struct kernel_socket kernel_sockets[MOST_SOCKETS];
@@ -871,7 +873,8 @@ static struct kernel_socket *kernel_socket(__u32 number) {
   k->tcp.rcv_nxt = s->rcv_nxt;
   k->tcp.snd_nxt = k->tcp.write_seq = s->snd_nxt;
   k->tcp.snd_una = s->snd_una;
-  k->tcp.out_of_order_queue.rb_node = s->gap ? (void *)1 : NULL;
+  memcpy(k->kept.cb, &s->beyond, sizeof(s->beyond));
+  k->tcp.out_of_order_queue.rb_node = s->gap ? &k->kept.rbnode : NULL;
   k->tcp.rcv_wup = s->rcv_nxt;
   k->tcp.rcv_wnd = s->window;
   k->tcp.bytes_received = s->received;
@@ -895,10 +898,18 @@ static struct tcp_sock *k_skc_to_tcp_sock(void *sk) {
   return &kernel_socket(number)->tcp;
 }
 
-/* Copies what is in a slot. The world has casts, so that nobody asks for copies of the kernel's objects. */
+/* Copies what is in a slot, or in a segment that a socket keeps. The world has casts, so that nobody asks for
+ * copies of the kernel's other objects. */
 static long k_probe_read_kernel(void *to, __u32 size, const void *from) {
   struct content *c = content_of(&slots);
   const __u8 *at = from;
+  for (int i = 0; i < MOST_SOCKETS; i++) {
+    const __u8 *kept = (const __u8 *)&kernel_sockets[i].kept;
+    if (at >= kept && at < kept + sizeof(struct sk_buff)) {
+      memcpy(to, from, size);
+      return 0;
+    }
+  }
   if (at >= value_of(c, 0) && at < value_of(c, c->most)) {
     memcpy(to, from, size);
     return 0;

@@ -61,6 +61,7 @@ struct socket {
   __u32 snd_una;
   __u32 window;
   __u32 gap;      /* it has bytes beyond rcv_nxt */
+  __u32 beyond;   /* where the first of those are */
   __u32 received; /* bytes of the client */
   __u32 heard;    /* when the client's last came */
   __u32 said;     /* when the server's last went */

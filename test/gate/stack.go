@@ -41,6 +41,11 @@ func (w *world) show(c *conn) {
 	s.rcv_nxt, s.snd_nxt, s.snd_una = u32(c.next), u32(c.nxt), u32(c.una)
 	s.window = window
 	s.gap = boolean(len(c.pieces) > 0)
+	for i, p := range c.pieces {
+		if i == 0 || before(p.seq, uint32(s.beyond)) {
+			s.beyond = u32(p.seq)
+		}
+	}
 	s.received = u32(len(c.got))
 	s.heard, s.said = u32(c.came), u32(c.went)
 }

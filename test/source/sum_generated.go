@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "ab8b6da3fbf9be76361e21ad068d8152"
+const compiled = "7d36293fdf80d88caf4affcd63ae7992"

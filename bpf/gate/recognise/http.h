@@ -237,6 +237,8 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
 static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc, __u32 read) {
   struct work *w = sc->w;
   __u32 seq = w->s.seq, flags = w->flow.flags;
+  if (find_beyond(skb, w) && before(w->socket.beyond, read)) /* what is there it has, and not others */
+    read = w->socket.beyond;
   w->began = w->flow.head;
   if (!get_mark(w, seq)) {
     /* A request that was just released may not have got there. */
@@ -258,6 +260,41 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
   return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
 }
 
+/* Makes w->flow.head what is known to hold before the segment, of which the bytes up to a sequence number are
+ * data of one chunk. False: that is not known. */
+static __always_inline bool is_in_data(struct work *w, __u32 from, __u32 read) {
+  return get_mark(w, from) && w->flow.head.place == HTTP_AT_DATA && w->flow.head.length >= read - from;
+}
+
+/* Chunks again behind others that the stack lacks. Data of a chunk frame nothing, and the stack may have them
+ * before. Returns a verdict or step. */
+static __always_inline int chunks_beyond(struct __sk_buff *skb, struct work *w, __u32 has, __u32 read) {
+  const struct endpoint *sock = &w->socket;
+  __u32 from = w->s.seq;
+  w->began = w->flow.head;
+  if (sock->state != BPF_TCP_ESTABLISHED || before(has + sock->window, read))
+    return drop(REASON_RACE);
+  if (!is_in_data(w, from, read)) {
+    from = has;
+    if (!is_in_data(w, from, read))
+      return drop(REASON_RACE);
+  }
+  http_skip(&w->flow.head, read - from);
+  if (read == w->flow.body && !is_same_place(&w->flow.head, &w->began))
+    return STEP_UNFOLLOWED;
+  set_gap(w, read);
+  return before(read, w->s.seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
+}
+
+/* The request that has paused takes its turn again. Returns a step. */
+static __always_inline int resume(struct scene *sc) {
+  struct work *w = sc->w;
+  forget_slot(sc);
+  w->now = bpf_ktime_get_ns();
+  w->flow.flags &= ~FLOW_ACKED;
+  return STEP_TURN;
+}
+
 /* Bytes again that were read: of a head, or the chunks behind it. If the stack has not got them
  * before, for whatever reason, these are what the server will read, and must say the same. */
 __noinline int on_again(struct __sk_buff *skb, struct work *w, struct flow *f) {
@@ -275,14 +312,17 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w, struct flow *f) {
   bool whole = w->s.seq == start && has == start;
   if (!whole && !(w->flow.head.flags & HTTP_CHUNKED))
     return !before(has, w->s.seq) && sc.flow->unread_since ? STEP_UNFOLLOWED : drop(REASON_FORGED);
-  if (before(has, w->s.seq)) /* what is before them comes first */
-    return drop(REASON_RACE);
   int step;
-  if (whole)
+  if (before(has, w->s.seq))
+    step = chunks_beyond(skb, w, has, read);
+  else if (whole)
     step = read_again(skb, &sc);
   else
     step = has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
-  return step == TCX_NEXT ? STEP_BODY_ALONE : step;
+  if (step != TCX_NEXT || w->flow.state != FLOW_PAUSED || w->flags & FLOW_CHUNKS)
+    return step == TCX_NEXT ? STEP_BODY_ALONE : step;
+  w->flow.head = w->began; /* all that is missing of the request comes now */
+  return resume(&sc);
 }
 
 /* Whether a body has gone on so far that its beginning could be taken for what comes: sequence numbers come
@@ -462,20 +502,18 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w, struct flow *f) 
     return drop(REASON_GAP);
   if (before(seq, has))
     return pass_until(skb, w, has);
-  if (before(has, w->flow.body)) /* the stack has dropped what was read: what it says now is another thing */
-    return STEP_UNFOLLOWED;
-  forget_slot(&sc);
-  w->now = bpf_ktime_get_ns();
+  if (before(has, w->flow.body)) /* something is missing of what was read */
+    return before(w->flow.start, has) ? STEP_AGAIN : STEP_UNFOLLOWED;
+  int turn = resume(&sc);
   w->began = w->flow.head;
-  w->flow.flags &= ~FLOW_ACKED;
   if (w->flow.flags & FLOW_LOST)
     w->flow.next = end;
   if (!(w->flow.flags & FLOW_CHUNKS))
-    return STEP_TURN;
+    return turn;
   if (w->flow.next != seq)
     return STEP_UNFOLLOWED;
   set_mark(w, seq);
   int step = read_request(skb, w, seq);
   w->flow.head.read_at = unread_time();
-  return step == HTTP_LOST && !is_lenient(&sc) ? reject_unreadable(skb, w, REJECT_MALFORMED, seq) : STEP_TURN;
+  return step == HTTP_LOST && !is_lenient(&sc) ? reject_unreadable(skb, w, REJECT_MALFORMED, seq) : turn;
 }

@@ -785,6 +785,7 @@ type BenchWork struct {
 		Written  uint32
 		Acked    uint32
 		Gap      uint32
+		Beyond   uint32
 		Times    uint32
 		Recent   uint32
 		Echoes   uint32
@@ -792,7 +793,6 @@ type BenchWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
-	_        [4]byte
 	Began    BenchHttpHead
 	Keep     uint32
 	Kept     uint32

@@ -614,6 +614,7 @@ type RulesWork struct {
 		Written  uint32
 		Acked    uint32
 		Gap      uint32
+		Beyond   uint32
 		Times    uint32
 		Recent   uint32
 		Echoes   uint32
@@ -621,7 +622,6 @@ type RulesWork struct {
 		Owes     uint32
 		Ending   uint32
 	}
-	_     [4]byte
 	Began struct {
 		_      structs.HostLayout
 		Length uint64
