@@ -44,7 +44,7 @@ static __always_inline __u32 slot_room(void) { return slot_size - SLOT_OVERHEAD;
 /* The sequence number behind what is in a slot. */
 static __always_inline __u32 end_of_slot(const struct slot *s) { return s->sequence + s->length - s->data; }
 
-/* Shortens a segment to its headers and so many bytes of data. */
+/* Shortens the segment to its headers and so many bytes of data. w->s.length is those then. */
 __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   if (!w)
     return -1;
@@ -54,6 +54,7 @@ __noinline int cut(struct __sk_buff *skb, struct work *w, __u32 keep) {
   if (!checksum_holds(skb, w) || bpf_skb_change_tail(skb, end, 0) ||
       bpf_skb_store_bytes(skb, s->l4 + 13, &flags, 1, BPF_F_RECOMPUTE_CSUM))
     return -1;
+  s->length = keep;
   struct extent x = {.l3 = s->l3, .l4 = s->l4, .end = end};
   return seal(skb, &x, &w->key, w);
 }

@@ -171,8 +171,8 @@ static __always_inline __u32 sequence_of(struct rb_node *node) {
   return seq;
 }
 
-/* Finds where the bytes begin that the stack has beyond others: w->socket.beyond. Returns whether it is
- * known: another CPU may change what is read here. */
+/* Sets w->socket.beyond to where the bytes begin that the stack has beyond a gap. Returns whether that is
+ * known: another CPU may change the tree meanwhile. */
 __noinline int find_beyond(struct __sk_buff *skb, struct work *w) {
   struct bpf_sock *sk = w && w->socket.gap ? look_up(skb, &w->key) : NULL;
   if (!sk)

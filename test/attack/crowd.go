@@ -238,7 +238,7 @@ func (l Leavers) Start(ctx context.Context) (*Run, error) {
 		case ByRST:
 			reset(conn)
 		case Vanish:
-			return errors.Join(errOver, vanish(conn))
+			return errors.Join(errOver, Forget(conn))
 		}
 		return errOver
 	})

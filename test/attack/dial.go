@@ -119,8 +119,8 @@ func clamp(c *net.TCPConn, window int) error {
 // reset has the connection end with an RST when it is closed.
 func reset(c *net.TCPConn) { _ = c.SetLinger(0) }
 
-// vanish closes the connection without a word: in repair mode the kernel sends nothing.
-func vanish(c *net.TCPConn) error {
+// Forget closes the connection without a word: in repair mode the kernel sends nothing.
+func Forget(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

@@ -32,12 +32,30 @@ func chunkedPeer(t *testing.T, r *room) *lab.Peer {
 	return p
 }
 
+// deceptiveChunks are the data of a chunk that look like the end of the body and a request, and the body of that
+// chunk and of another one with "hello".
+func deceptiveChunks() (data, chunks string) {
+	data = strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
+	return data, fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+}
+
+// summed waits for the answer to the peer's request, whose body it has sent in so many bytes.
+func summed(t *testing.T, p *lab.Peer, sent int, body string) {
+	t.Helper()
+	p.Next += uint32(sent)
+	answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 || s.RST })
+	nettest.Check(t, err)
+	if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
+		t.Errorf("answered %q, RST: %v; want %q", answer.Payload, answer.RST, want)
+	}
+	p.Ack = answer.End()
+}
+
 // What comes behind bytes that are lost goes to the stack, which says so to the client, where nothing but data of
 // a chunk is missing. The rest has to come again, and the gate says so.
 func TestRoomChunksBehindGap(t *testing.T) {
 	t.Parallel()
-	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
-	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	data, chunks := deceptiveChunks()
 	end := len(chunks)
 	size := strings.Index(chunks, "\n") + 1
 	for _, c := range []struct {
@@ -75,14 +93,7 @@ func TestRoomChunksBehindGap(t *testing.T) {
 			if c.to < end {
 				nettest.Check(t, p.SendSegment(at(p, c.to, chunks[c.to:])))
 			}
-			p.Next += uint32(end)
-			answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 })
-			nettest.Check(t, err)
-			body := data + "hello"
-			if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
-				t.Errorf("answered %q, want %q", answer.Payload, want)
-			}
-			p.Ack = answer.End()
+			summed(t, p, end, data+"hello")
 			nettest.Check(t, p.Send(ask("/next")))
 			concludes(t, p, http.StatusOK)
 			nettest.Check(t, p.SendFIN())
@@ -96,8 +107,7 @@ func TestRoomChunksBehindGap(t *testing.T) {
 // already.
 func TestRoomChunksInAnyPieces(t *testing.T) {
 	t.Parallel()
-	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
-	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	data, chunks := deceptiveChunks()
 	end, size := len(chunks), strings.Index(chunks, "\n")+1
 	for name, pieces := range map[string][][2]int{
 		"the last first":             {{0, 100}, {300, end}, {200, 300}, {100, 200}},
@@ -118,14 +128,7 @@ func TestRoomChunksInAnyPieces(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 			nettest.Check(t, p.SendSegment(at(p, end-3, chunks[end-3:])))
-			p.Next += uint32(end)
-			answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 || s.RST })
-			nettest.Check(t, err)
-			body := data + "hello"
-			if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
-				t.Errorf("answered %q, RST: %v; want %q", answer.Payload, answer.RST, want)
-			}
-			p.Ack = answer.End()
+			summed(t, p, end, data+"hello")
 			nettest.Check(t, p.SendFIN())
 			r.wasAsked("/sum")
 			r.calm()
@@ -136,10 +139,16 @@ func TestRoomChunksInAnyPieces(t *testing.T) {
 // A request that has paused because bytes in its middle are missing goes on when they come.
 func TestRoomChunksPausedInGap(t *testing.T) {
 	t.Parallel()
-	data := strings.Repeat("0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 20)
-	chunks := fmt.Sprintf("%x\r\n%s\r\n5\r\nhello\r\n0\r\n\r\n", len(data), data)
+	data, chunks := deceptiveChunks()
 	end := len(chunks)
-	for name, until := range map[string]int{"in the data": 300, "behind it": end - 8, "at the end": end} {
+	for name, c := range map[string]struct{ until, filled int }{ // filled: where the missing piece ends
+		"in the data":           {300, 200},
+		"behind it":             {end - 8, 200},
+		"behind it, and more":   {end - 8, end - 10},
+		"at the end":            {end, 200},
+		"at the end, and more":  {end, end - 3},
+		"at the end, and whole": {end, end},
+	} {
 		for _, busy := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, %v", name, busy), func(t *testing.T) {
 				t.Parallel()
@@ -148,7 +157,7 @@ func TestRoomChunksPausedInGap(t *testing.T) {
 				r := s.enforce(roomPolicy{})
 				p := chunkedPeer(t, r)
 				nettest.Check(t, p.SendSegment(at(p, 0, chunks[:100])))
-				nettest.Check(t, p.SendSegment(at(p, 200, chunks[200:until])))
+				nettest.Check(t, p.SendSegment(at(p, 200, chunks[200:c.until])))
 				r.await(0, 0)
 				var first *visitor
 				if busy {
@@ -156,24 +165,17 @@ func TestRoomChunksPausedInGap(t *testing.T) {
 					first.get("/wait?for=first")
 					r.await(1, 0)
 				}
-				nettest.Check(t, p.SendSegment(at(p, 100, chunks[100:200])))
+				nettest.Check(t, p.SendSegment(at(p, 100, chunks[100:c.filled])))
 				time.Sleep(20 * time.Millisecond)
-				if until < end {
-					nettest.Check(t, p.SendSegment(at(p, until, chunks[until:])))
+				if c.until < end {
+					nettest.Check(t, p.SendSegment(at(p, c.until, chunks[c.until:])))
 				}
 				if busy {
 					r.await(1, 1)
 					r.letGo("first")
 					first.wants(http.StatusOK)
 				}
-				p.Next += uint32(end)
-				answer, err := p.Await(patience, func(s *lab.Segment) bool { return len(s.Payload) > 0 || s.RST })
-				nettest.Check(t, err)
-				body := data + "hello"
-				if want := origin.Sum(int64(len(body)), crc32.ChecksumIEEE([]byte(body))); !bytes.HasSuffix(answer.Payload, []byte(want)) {
-					t.Errorf("answered %q, RST: %v; want %q", answer.Payload, answer.RST, want)
-				}
-				p.Ack = answer.End()
+				summed(t, p, end, data+"hello")
 				nettest.Check(t, p.SendFIN())
 				r.calm()
 			})

@@ -8,9 +8,8 @@ import (
 	"net/http"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"narthex/internal/lab/origin"
+	"narthex/test/attack"
 	"narthex/test/nettest"
 )
 
@@ -20,12 +19,8 @@ func (v *visitor) forget() uint16 {
 	v.t.Helper()
 	conn, err := tcpConn(v.conn)
 	nettest.Check(v.t, err)
-	raw, err := conn.SyscallConn()
-	nettest.Check(v.t, err)
-	nettest.Check(v.t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) }))
-	nettest.Check(v.t, err)
 	port := conn.LocalAddr().(*net.TCPAddr).Port
-	nettest.Check(v.t, conn.Close())
+	nettest.Check(v.t, attack.Forget(conn))
 	return uint16(port)
 }
 

@@ -4,6 +4,7 @@ package packet
 
 import (
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 
@@ -11,8 +12,8 @@ import (
 	"narthex/test/nettest"
 )
 
-// isTold sends a SYN that begins so far behind what the client's connection has come to: it is answered with what
-// is expected of that, and a reset of that number ends it.
+// isTold sends a SYN with a sequence number so far behind the next of the client's connection. The answer is what
+// that connection expects, whose numbers a client that has forgotten it resets it with.
 func (c *client) isTold(beyond uint32) {
 	c.t.Helper()
 	syn := lab.Segment{Seq: c.Next + beyond, SYN: true}
@@ -21,8 +22,8 @@ func (c *client) isTold(beyond uint32) {
 	res.is(c.t, tcxRedirect, c.toldWindow(layers.TCP{Seq: c.Ack, Ack: c.Next, Window: tcp.Window}, ""))
 }
 
-// Who has forgotten a connection of which the server knows no more than the SYN gets to know what it expects,
-// wherever the new one begins, and what the client says to that ends the old one.
+// A client that has forgotten a half-open connection is told what the server expects, whatever its new sequence
+// number, and the reset that it answers with goes to the server.
 func TestGateForgottenRequestSocket(t *testing.T) {
 	g := newGate(t)
 	for _, base := range []string{lowBase, v6Base} {
@@ -36,7 +37,7 @@ func TestGateForgottenRequestSocket(t *testing.T) {
 	}
 }
 
-// So it is where a part of a head is in a slot, of a SYN cookie too, which no socket knows of.
+// So it is with a part of a head in a slot, also of a SYN cookie, which has no socket.
 func TestGateForgottenHead(t *testing.T) {
 	for _, cookies := range []string{"1", "2"} {
 		t.Run(cookies, func(t *testing.T) {
@@ -53,5 +54,20 @@ func TestGateForgottenHead(t *testing.T) {
 				c.send(lab.Segment{Seq: c.Next, RST: true}, scatters).is(t, tcxNext, nil)
 			}
 		})
+	}
+}
+
+// A request that the stack has dropped is to come again, of a connection that is half open still: the reset of a
+// client that has forgotten it goes to the server.
+func TestGateForgottenUntaken(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1")
+		c := r.clientAt(t, base)
+		c.loses(c.says(get), serves.and(known))
+		time.Sleep(silence)
+		c.drops(c.says(get[:5]), dropsFor("race").and(pauses))
+		c.drops(c.bare(), dropsFor("handshake"))
+		c.passes(lab.Segment{Seq: c.Next, RST: true}, nothing)
 	}
 }

@@ -183,6 +183,7 @@ func TestGateUntakenCookie(t *testing.T) {
 		c.drops(lab.Segment{Seq: c.Next + 1000, SYN: true}, dropsFor("forged"))
 		r.expects(t, nothing, func() { nettest.Check(t, g.rig.Server.Do(g.Sweep)) })
 		by.looks(pauses.and(change{"arrived": 1, "held": 1}))
+		c.isTold(1000)
 		want := c.told(layers.TCP{Seq: c.Ack, Ack: c.Next + uint32(len(get)), PSH: true, FIN: true}, rejected)
 		r.kick(t, rejects("no_server").and(change{"slots": -1, "flows": -1})).is(t, tcxRedirect, want)
 	}

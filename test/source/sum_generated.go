@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "7d36293fdf80d88caf4affcd63ae7992"
+const compiled = "73312d3b299f436787c23e80a775c699"

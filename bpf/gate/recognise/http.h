@@ -237,7 +237,7 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
 static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc, __u32 read) {
   struct work *w = sc->w;
   __u32 seq = w->s.seq, flags = w->flow.flags;
-  if (find_beyond(skb, w) && before(w->socket.beyond, read)) /* what is there it has, and not others */
+  if (find_beyond(skb, w) && before(w->socket.beyond, read)) /* the stack has the bytes from there on */
     read = w->socket.beyond;
   w->began = w->flow.head;
   if (!get_mark(w, seq)) {
@@ -260,14 +260,14 @@ static __always_inline int chunks_again(struct __sk_buff *skb, struct scene *sc,
   return before(read, seq + w->s.length) ? pass_until(skb, w, read) : TCX_NEXT;
 }
 
-/* Makes w->flow.head what is known to hold before the segment, of which the bytes up to a sequence number are
- * data of one chunk. False: that is not known. */
+/* Sets w->flow.head to what had been read up to `from`. Returns whether that is known, and all bytes from
+ * there up to `read` are data of one chunk. */
 static __always_inline bool is_in_data(struct work *w, __u32 from, __u32 read) {
   return get_mark(w, from) && w->flow.head.place == HTTP_AT_DATA && w->flow.head.length >= read - from;
 }
 
-/* Chunks again behind others that the stack lacks. Data of a chunk frame nothing, and the stack may have them
- * before. Returns a verdict or step. */
+/* Chunks again behind others that the stack lacks. It may have the data of a chunk first, which frame
+ * nothing. Returns a verdict or step. */
 static __always_inline int chunks_beyond(struct __sk_buff *skb, struct work *w, __u32 has, __u32 read) {
   const struct endpoint *sock = &w->socket;
   __u32 from = w->s.seq;
@@ -321,7 +321,7 @@ __noinline int on_again(struct __sk_buff *skb, struct work *w, struct flow *f) {
     step = has == w->s.seq ? chunks_again(skb, &sc, read) : pass_until(skb, w, has);
   if (step != TCX_NEXT || w->flow.state != FLOW_PAUSED || w->flags & FLOW_CHUNKS)
     return step == TCX_NEXT ? STEP_BODY_ALONE : step;
-  w->flow.head = w->began; /* all that is missing of the request comes now */
+  w->flow.head = w->began; /* the request was read to its end: it takes its turn with what comes */
   return resume(&sc);
 }
 
@@ -502,8 +502,10 @@ __noinline int on_paused(struct __sk_buff *skb, struct work *w, struct flow *f) 
     return drop(REASON_GAP);
   if (before(seq, has))
     return pass_until(skb, w, has);
-  if (before(has, w->flow.body)) /* something is missing of what was read */
-    return before(w->flow.start, has) ? STEP_AGAIN : STEP_UNFOLLOWED;
+  if (before(has, w->flow.body)) { /* the stack lacks bytes that were read: of a head they may change */
+    bool marked = w->flow.head.flags & HTTP_CHUNKED && before(w->flow.start, has);
+    return marked ? STEP_AGAIN : STEP_UNFOLLOWED;
+  }
   int turn = resume(&sc);
   w->began = w->flow.head;
   if (w->flow.flags & FLOW_LOST)

@@ -44,12 +44,12 @@ static __always_inline void set_gap(struct work *w, __u32 seq) {
     bpf_map_update_elem(&chunk_gaps, &key, &own->flow.head, BPF_ANY);
 }
 
-/* How long before the last reading what is missing may be from, 2^20 ns: a request that lacks bytes for
- * longer is paused, and nothing is read then. Sequence numbers must not come round meanwhile. */
+/* How much older than the last reading a gap may be, 2^20 ns. A request that lacks bytes for longer is
+ * paused, and nothing of it is read then. Sequence numbers must not come round meanwhile. */
 #define GAP_AGE 2400
 
-/* What had been read of w->flow's chunks up to a sequence number, of which w->began is where they have come
- * to. NULL: that is not known. */
+/* What had been read of w->flow's chunks up to a sequence number. w->began is the last reading. NULL: it is
+ * not known. */
 static __always_inline const struct http_head *mark_at(const struct work *w, __u32 seq) {
   struct mark_key key = {.flow = w->flow.id, .seq = seq};
   const struct http_head *h = bpf_map_lookup_elem(&chunk_gaps, &key);

@@ -138,10 +138,10 @@ __noinline int forget_old(struct __sk_buff *skb, struct work *w) {
   return 1;
 }
 
-/* Answers a SYN as a stack does that has the connection (RFC 5961, 4). A client that has forgotten that
- * resets it, and its next SYN begins another; any other client has heard it before. `sent`, `got`: the
- * sequence numbers of what comes next from the server and from the client; `length`: of the frame in its
- * slot. Returns a verdict. */
+/* Answers the SYN of a connection that exists as a stack does (RFC 5961, 4). A client that has forgotten the
+ * connection resets it, and its next SYN begins another; to any other client the answer is a repetition.
+ * `sent`, `got`: the sequence numbers that the server and the client go on with; `length`: of the frame in
+ * the connection's slot. Returns a verdict. */
 static __always_inline int tell_expected(struct __sk_buff *skb, struct work *w, __u32 sent, __u32 got,
                                          __u32 length) {
   count_reason(REASON_FORGED, true, false);
@@ -149,8 +149,8 @@ static __always_inline int tell_expected(struct __sk_buff *skb, struct work *w, 
   return acknowledge(skb, w, got, length);
 }
 
-/* Whether the connection has a request socket, which the kernel would give up for a SYN within its window
- * that is not its own. w->socket is that then. */
+/* Whether the connection has a request socket. The kernel gives one up for another SYN within its window.
+ * Sets w->socket to it. */
 static __always_inline bool has_request_socket(struct __sk_buff *skb, struct work *w) {
   struct bpf_sock *sk = look_up(skb, &w->key);
   if (!sk)
@@ -166,8 +166,9 @@ __noinline int keep_waiting(struct __sk_buff *skb, struct work *w, __u32 known) 
   if (!w)
     return TCX_NEXT;
   const struct flow *f = known ? find_by_key(&flows, &w->key) : NULL;
-  bool waits = f && (f->state == FLOW_HELD || f->state == FLOW_GATHERING) && f->flags & FLOW_NEW;
-  const struct slot *slot = waits ? slot_of(f->node) : NULL;
+  bool waits = f && (f->state == FLOW_HELD || f->state == FLOW_GATHERING);
+  bool opens = waits && f->flags & (FLOW_NEW | FLOW_COOKIE);
+  const struct slot *slot = opens ? slot_of(f->node) : NULL;
   if (f && !slot && is_arriving(f, bpf_ktime_get_ns()))
     return drop(REASON_FORGED);
   bool cookie = slot && f->flags & FLOW_COOKIE;
