@@ -92,7 +92,7 @@ func (l *rig) build() (err error) {
 			}
 		}
 	}
-	// Who comes has often a port of one that has vanished.
+	// Clients often get a port that another one has vanished from.
 	if err := l.Client.Sysctl("ipv4/ip_local_port_range", "40000 41999"); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (l *rig) build() (err error) {
 			return err
 		}
 	}
-	// And give up sooner who does not answer, where the kernel (6.15) can be told so.
+	// They also give up sooner on clients that do not answer, on kernels since 6.15.
 	if err := l.Server.Sysctl("ipv4/tcp_rto_max_ms", "20000"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
