@@ -81,13 +81,22 @@ type instance struct {
 	ids  []ebpf.ProgramID // of its programs
 }
 
+// file is one beside a policy.
+type file struct {
+	name    string
+	content []byte
+}
+
 // start runs a daemon in a namespace and waits until it enforces. It ends with the test.
-func start(t *testing.T, ns *lab.Namespace, policy string) *instance {
+func start(t *testing.T, ns *lab.Namespace, policy string, beside ...file) *instance {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	nettest.Check(t, os.WriteFile(file, []byte(policy), 0o600))
+	dir := t.TempDir()
+	text := filepath.Join(dir, "policy.yaml")
+	for _, f := range append(beside, file{"policy.yaml", []byte(policy)}) {
+		nettest.Check(t, os.WriteFile(filepath.Join(dir, f.name), f.content, 0o600))
+	}
 	in := &instance{t: t, name: "devices-" + ns.Name(), done: make(chan struct{})}
-	in.cmd = exec.Command(binary, "run", "--policy", file, "--instance", in.name, "--netns", ns.Name())
+	in.cmd = exec.Command(binary, "run", "--policy", text, "--instance", in.name, "--netns", ns.Name())
 	in.cmd.Stderr = &in.log
 	in.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	nettest.Check(t, in.cmd.Start())
