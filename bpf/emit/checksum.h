@@ -57,24 +57,40 @@ static __always_inline __u16 sum_pseudo(const struct flow_key *k, __u32 tcp_size
   return bpf_htons(fold(sum));
 }
 
+/* Who sums a frame up: CHECKSUM_NONE and so on. */
+static __always_inline __u64 summed_by(struct sk_buff *k) {
+  return has_casts ? BPF_CORE_READ_BITFIELD(k, ip_summed) : BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed);
+}
+
 /* Where the device is to begin the sum of a frame whose checksum was left to it, as an offset
  * in the frame; 0: the bytes hold the checksum. */
 static __always_inline __u32 partial_from(struct __sk_buff *skb) {
   bool direct = has_casts;
   struct sk_buff *k = direct ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
-  __u64 left = direct ? BPF_CORE_READ_BITFIELD(k, ip_summed) : BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed);
-  if (left != CHECKSUM_PARTIAL)
+  if (summed_by(k) != CHECKSUM_PARTIAL)
     return 0;
   __u32 headroom = KERNEL_FIELD(direct, k, data) - KERNEL_FIELD(direct, k, head);
   return KERNEL_FIELD(direct, k, csum_start) - headroom;
 }
 
-/* Whether the segment is as its sender made it, as far as a checksum tells. */
+/* Whether the kernel takes the frame's checksum for right without a look: it was merged, or the device has
+ * looked, or is to fill it in. */
+static __always_inline bool is_vouched_for(struct __sk_buff *skb) {
+  if (skb->gso_size)
+    return true;
+  struct sk_buff *k = has_casts ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
+  __u64 by = summed_by(k);
+  return by == CHECKSUM_PARTIAL || by == CHECKSUM_UNNECESSARY;
+}
+
+/* Whether the segment is as its sender made it, as far as checksums tell. */
 __noinline int checksum_holds(struct __sk_buff *skb, struct work *w) {
   if (!w)
     return 0;
-  if (skb->gso_size || partial_from(skb))
+  if (is_vouched_for(skb))
     return 1;
+  if (!w->key.v6 && sum_bytes(skb, w->s.l3, w->s.l4 - w->s.l3, w) != 0xffff)
+    return 0;
   __u32 size = w->s.data - w->s.l4 + w->s.length;
   int segment = sum_bytes(skb, w->s.l4, size, w);
   return segment >= 0 && fold((__u64)sum_pseudo(&w->key, size) + segment) == 0xffff;

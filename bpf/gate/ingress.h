@@ -57,7 +57,7 @@ static __always_inline int flow_step(struct __sk_buff *skb, struct work *w, stru
   if (f->state == FLOW_HELD || f->state == FLOW_GATHERING)
     return STEP_WAITING;
   if (w->s.flags & TCP_FIN && is_stray_end(skb, w))
-    return drop(REASON_FORGED);
+    return drop(REASON_GAP);
   if (!w->s.length || w->s.flags & TCP_RST || f->flags & FLOW_TUNNEL)
     return TCX_NEXT; /* a reset is the stack's business, which says so when it takes it */
   if (f->protocol == PROTOCOL_HTTP)
@@ -159,9 +159,19 @@ static __always_inline int recognise_step(struct __sk_buff *skb, struct work *w,
   return step;
 }
 
+/* Whether the segment's bytes are about to be read, or its numbers to say where a request begins, and nobody
+ * has looked whether it is as its client sent it. Later steps come from these; bodies are not read. */
+static __always_inline bool is_unsound(struct __sk_buff *skb, struct work *w, int step) {
+  bool reads = step == STEP_UNTRACKED || step == STEP_FIRST_REQUEST || step == STEP_AGAIN ||
+               step == STEP_SERVED || step == STEP_PAUSED || step == STEP_IDLE;
+  return reads && w->s.length && !checksum_holds(skb, w);
+}
+
 /* Goes from a step to one that decides, or to the verdict. */
 static __always_inline int recognise(struct __sk_buff *skb, struct work *w, struct flow *f, int step) {
   for (int i = 0; i < LONGEST_WAY && is_recognising(step); i++) {
+    if (is_unsound(skb, w, step))
+      return drop(REASON_CHECKSUM);
     if (step > STEP_UNDERWAY) {
       step = f ? recognise_step(skb, w, f, step) : drop(REASON_RACE);
       continue;

@@ -404,6 +404,7 @@ struct sk_buff {
 };
 #pragma clang attribute pop
 
+#define CHECKSUM_UNNECESSARY 1
 #define CHECKSUM_PARTIAL 3
 #endif
 

@@ -85,6 +85,7 @@ var checks = []check{
 	{name: "without what may be missing", pkg: "test/e2e", tests: []string{"WithoutFeatures"},
 		quick: []string{"WithoutFeatures/casts,memory-keys", "WithoutFeatures/gate"}},
 	{name: "network devices", pkg: "test/devices", tests: []string{"Devices", "VRF", "IPVlanL3S"}, slow: true},
+	{name: "lines that damage packets", pkg: "test/devices", tests: []string{"Lines"}, slow: true},
 	{name: "firewall rules", pkg: "test/devices", tests: []string{"Firewalls", "Dropped.*", "Redirected"}, slow: true},
 }
 

@@ -84,7 +84,7 @@ func TestGateRecallsNothingElse(t *testing.T) {
 	r := g.room(t, "concurrency: 1")
 	c := r.idle(t, lowBase)
 	c.asks(get, serves)
-	c.sendFrame(c.bad(c.says(get)), dropsFor("pipelined")).is(t, tcxDrop, nil)
+	c.sendFrame(c.bad(c.says(get)), dropsFor("checksum")).is(t, tcxDrop, nil)
 	s := c.says(get)
 	s.Ack++ // of what the server has not said
 	c.drops(s, dropsFor("pipelined"))

@@ -150,10 +150,9 @@ func TestGateUnfollowedForged(t *testing.T) {
 	c.asks(get, serves)
 	c.asks(get, nothing)
 	c.replies(ok, ends)
-	c.loses(c.says(get), nothing)
-	r.set(t, "concurrency: 1")
-	if res := c.sendFrame(c.bad(c.says(get)), dropsFor("checksum")); res.verdict != tcxDrop {
-		t.Errorf("verdict %d, want %d", int32(res.verdict), tcxDrop)
+	for _, limit := range []string{unlimited, "concurrency: 1"} {
+		r.set(t, limit)
+		c.sendFrame(c.bad(c.says(get)), dropsFor("checksum")).is(t, tcxDrop, nil)
 	}
 	c.asks(get, serves)
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "73312d3b299f436787c23e80a775c699"
+const compiled = "afee24f2a73935ad253ac8ba9c2e055f"

@@ -80,6 +80,8 @@ __noinline int answer_closed(struct __sk_buff *skb, struct work *w, __u32 stack)
   struct farewell *f = w ? find_farewell(w) : NULL;
   if (!w || !f)
     return TCX_NEXT;
+  if (!checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
   if (w->s.flags & TCP_RST) {
     if (w->s.seq + 1 - f->spoken <= 2 * MAX_SLOT_SIZE) /* else it is forged */
       delete_by_key(&farewells, &w->key);
