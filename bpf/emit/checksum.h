@@ -57,30 +57,35 @@ static __always_inline __u16 sum_pseudo(const struct flow_key *k, __u32 tcp_size
   return bpf_htons(fold(sum));
 }
 
-/* Who sums a frame up: CHECKSUM_NONE and so on. */
-static __always_inline __u64 summed_by(struct sk_buff *k) {
+/* The kernel's own view of a packet, to be read by KERNEL_FIELD(has_casts, ...). */
+static __always_inline struct sk_buff *kernel_view(struct __sk_buff *skb) {
+  return has_casts ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
+}
+
+/* What the kernel knows of a frame's checksum: CHECKSUM_PARTIAL and so on. */
+static __always_inline __u64 checksum_state(struct __sk_buff *skb) {
+  struct sk_buff *k = kernel_view(skb);
   return has_casts ? BPF_CORE_READ_BITFIELD(k, ip_summed) : BPF_CORE_READ_BITFIELD_PROBED(k, ip_summed);
 }
 
 /* Where the device is to begin the sum of a frame whose checksum was left to it, as an offset
  * in the frame; 0: the bytes hold the checksum. */
 static __always_inline __u32 partial_from(struct __sk_buff *skb) {
-  bool direct = has_casts;
-  struct sk_buff *k = direct ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
-  if (summed_by(k) != CHECKSUM_PARTIAL)
+  if (checksum_state(skb) != CHECKSUM_PARTIAL)
     return 0;
+  bool direct = has_casts;
+  struct sk_buff *k = kernel_view(skb);
   __u32 headroom = KERNEL_FIELD(direct, k, data) - KERNEL_FIELD(direct, k, head);
   return KERNEL_FIELD(direct, k, csum_start) - headroom;
 }
 
 /* Whether the kernel takes the frame's checksum for right without a look: it was merged, or the device has
- * looked, or is to fill it in. */
+ * verified it, or is to fill it in. The bytes may not hold it. */
 static __always_inline bool is_vouched_for(struct __sk_buff *skb) {
   if (skb->gso_size)
     return true;
-  struct sk_buff *k = has_casts ? bpf_cast_to_kern_ctx(skb) : address_of(skb);
-  __u64 by = summed_by(k);
-  return by == CHECKSUM_PARTIAL || by == CHECKSUM_UNNECESSARY;
+  __u64 state = checksum_state(skb);
+  return state == CHECKSUM_PARTIAL || state == CHECKSUM_UNNECESSARY;
 }
 
 /* Whether the segment is as its sender made it, as far as checksums tell. */

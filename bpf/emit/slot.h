@@ -105,7 +105,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   bool whole = length == w->s.data + w->s.length;
   if (!whole)
     frame_of(slot)[flags_at] &= ~(TCP_FIN | TCP_PSH);
-  slot->sealed = whole && !skb->gso_size && !partial_from(skb);
+  slot->sealed = whole && !is_vouched_for(skb);
   w->kept = length - w->s.data;
   slot->key = w->key;
   slot->flow = w->flow.id;

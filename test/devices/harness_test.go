@@ -91,12 +91,12 @@ type file struct {
 func start(t *testing.T, ns *lab.Namespace, policy string, beside ...file) *instance {
 	t.Helper()
 	dir := t.TempDir()
-	text := filepath.Join(dir, "policy.yaml")
+	path := filepath.Join(dir, "policy.yaml")
 	for _, f := range append(beside, file{"policy.yaml", []byte(policy)}) {
 		nettest.Check(t, os.WriteFile(filepath.Join(dir, f.name), f.content, 0o600))
 	}
 	in := &instance{t: t, name: "devices-" + ns.Name(), done: make(chan struct{})}
-	in.cmd = exec.Command(binary, "run", "--policy", text, "--instance", in.name, "--netns", ns.Name())
+	in.cmd = exec.Command(binary, "run", "--policy", path, "--instance", in.name, "--netns", ns.Name())
 	in.cmd.Stderr = &in.log
 	in.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	nettest.Check(t, in.cmd.Start())

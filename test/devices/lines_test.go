@@ -74,13 +74,7 @@ func TestLines(t *testing.T) {
 // listen gives the devices addresses, and starts a server for each service.
 func (s *scene) listen() {
 	s.t.Helper()
-	for _, addr := range []netip.Addr{serverV4, serverV6} {
-		bits := map[bool]int{true: 16, false: 64}[addr.Is4()]
-		nettest.Check(s.t, s.server.AddAddr(s.serverDev, netip.PrefixFrom(addr, bits)))
-		for _, w := range []who{gold, bronze} {
-			nettest.Check(s.t, s.client.AddAddr(s.clientDev, netip.PrefixFrom(w.address(addr), bits)))
-		}
-	}
+	s.address()
 	for _, port := range []int{80, 82, 443} {
 		_, err := origin.Start(s.server, origin.Config{
 			Listen: []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}, TLS: port == 443,

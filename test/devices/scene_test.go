@@ -110,8 +110,8 @@ func (w who) address(like netip.Addr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 0x78, 13: byte(w), 15: 1})
 }
 
-// settle gives the devices addresses, starts the server, and waits until it is reached.
-func (s *scene) settle() {
+// address gives the devices addresses.
+func (s *scene) address() {
 	s.t.Helper()
 	for _, addr := range []netip.Addr{serverV4, serverV6} {
 		bits := map[bool]int{true: 16, false: 64}[addr.Is4()]
@@ -120,6 +120,12 @@ func (s *scene) settle() {
 			nettest.Check(s.t, s.client.AddAddr(s.clientDev, netip.PrefixFrom(w.address(addr), bits)))
 		}
 	}
+}
+
+// settle gives the devices addresses, starts the server, and waits until it is reached.
+func (s *scene) settle() {
+	s.t.Helper()
+	s.address()
 	_, err := origin.Start(s.server, origin.Config{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("[::]:80")}, Control: []netip.AddrPort{control},
 	})

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "afee24f2a73935ad253ac8ba9c2e055f"
+const compiled = "bc2750bcebd254a318d46ead90c6df09"
