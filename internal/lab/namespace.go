@@ -145,6 +145,8 @@ func (n *Namespace) Close() error {
 	if n.links != nil {
 		n.links.Close()
 	}
-	errs = append(errs, n.handle.Close(), remove(n.Path()))
-	return errors.Join(errs...)
+	if err := remove(n.Path()); !errors.Is(err, errCovered) {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, n.handle.Close())...)
 }

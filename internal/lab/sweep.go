@@ -36,8 +36,8 @@ func sweep(gone func(pid int) bool) (removed []string, err error) {
 				continue
 			}
 			err := remove(path)
-			if errors.Is(err, unix.EBUSY) {
-				continue // another mount covers it, such as that of the first ip netns add: it goes with a later sweep
+			if errors.Is(err, errCovered) {
+				continue
 			}
 			if err != nil {
 				errs = append(errs, err)
@@ -66,13 +66,21 @@ func dead(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
 // has made anything.
 func deadOrSelf(pid int) bool { return pid == os.Getpid() || dead(pid) }
 
-// remove takes away a namespace's mount and file, or a folder.
+// errCovered says that another mount covers what is to be removed, such as that of the first
+// ip netns add: it goes with a later sweep.
+var errCovered = errors.New("another mount covers it")
+
+// remove takes away a namespace's mount and file, or a folder. It returns errCovered where it cannot yet.
 func remove(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH)
 	if err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %q: %w", path, err)
 	}
-	if err := os.RemoveAll(path); err != nil {
+	err = os.RemoveAll(path)
+	if errors.Is(err, unix.EBUSY) {
+		return errCovered
+	}
+	if err != nil {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
 	return nil
