@@ -28,35 +28,34 @@ static __always_inline void outgoing_key(struct flow_key *k, const struct packet
   set_key(k, p->dst, p->src, p->dport, p->sport, p->v6);
 }
 
-/* Functions of their own, so that the copies are in no other's stack, and the look-up is written out once. */
-static __attribute__((noinline, unused)) void *find_by_key(void *map, const struct flow_key *key) {
-  if (has_memory_keys)
-    return bpf_map_lookup_elem(map, key);
+/* Where keys may not be in a map they are copied, by functions of their own, so that the copies are in no
+ * other's stack. The others are inlined: of a map that is known when a program is loaded the kernel calls the
+ * very function, and no pointer to it. */
+static __attribute__((noinline, unused)) void *find_by_copy(void *map, const struct flow_key *key) {
   struct flow_key copy = *key;
   return bpf_map_lookup_elem(map, &copy);
 }
 
-static __attribute__((noinline, unused)) long delete_by_key(void *map, const struct flow_key *key) {
-  if (has_memory_keys)
-    return bpf_map_delete_elem(map, key);
+static __always_inline void *find_by_key(void *map, const struct flow_key *key) {
+  return has_memory_keys ? bpf_map_lookup_elem(map, key) : find_by_copy(map, key);
+}
+
+static __attribute__((noinline, unused)) long delete_by_copy(void *map, const struct flow_key *key) {
   struct flow_key copy = *key;
   return bpf_map_delete_elem(map, &copy);
 }
 
-/* The value has to be in the stack, or in a map. */
-static __attribute__((noinline, unused)) long put_by_key(void *map, const struct flow_key *key,
-                                                         const void *value) {
-  if (has_memory_keys)
-    return bpf_map_update_elem(map, key, value, BPF_ANY);
-  struct flow_key copy = *key;
-  return bpf_map_update_elem(map, &copy, value, BPF_ANY);
+static __always_inline long delete_by_key(void *map, const struct flow_key *key) {
+  return has_memory_keys ? bpf_map_delete_elem(map, key) : delete_by_copy(map, key);
 }
 
-/* Likewise, where there must be nothing under the key yet. */
-static __attribute__((noinline, unused)) long add_by_key(void *map, const struct flow_key *key,
-                                                         const void *value) {
-  if (has_memory_keys)
-    return bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+static __attribute__((noinline, unused)) long put_by_copy(void *map, const struct flow_key *key,
+                                                          const void *value, __u64 how) {
   struct flow_key copy = *key;
-  return bpf_map_update_elem(map, &copy, value, BPF_NOEXIST);
+  return bpf_map_update_elem(map, &copy, value, how);
+}
+
+/* Puts a value under a key; `how`: BPF_ANY, or BPF_NOEXIST. The value has to be in the stack, or in a map. */
+static __always_inline long put_by_key(void *map, const struct flow_key *key, const void *value, __u64 how) {
+  return has_memory_keys ? bpf_map_update_elem(map, key, value, how) : put_by_copy(map, key, value, how);
 }

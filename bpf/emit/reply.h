@@ -282,7 +282,7 @@ __noinline int note_farewell(struct __sk_buff *skb, struct work *w) {
   f->scale = is_short(f) ? 0 : find_agreed(skb, &r->key) >> PEER_SCALE & OWN_SCALE;
   plan_flight(f, r->ack, r->ack, edge_of(skb, f, r->l4, r->ack));
   struct farewell copy = *f;
-  return put_by_key(&farewells, &r->key, &copy);
+  return put_by_key(&farewells, &r->key, &copy, BPF_ANY);
 }
 
 /* Ends a connection as w->rejected says, of which the packet is a segment: resets it at the stack, and makes

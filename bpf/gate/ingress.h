@@ -89,7 +89,7 @@ __noinline int on_syn(struct __sk_buff *skb, struct work *w) {
   const struct header *h = open_image(&im);
   if (!h)
     return TCX_NEXT;
-  bool gated = open_scene(&sc, gate_slot(w, skb->ifindex)), lenient = !gated || is_lenient(&sc);
+  bool gated = open_scene(&sc, gate_slot(skb, w)), lenient = !gated || is_lenient(&sc);
   bool known = gated && forget_old(skb, w);
   if (lenient && !h->bounds)
     return TCX_NEXT;
@@ -106,7 +106,7 @@ __noinline int clear_urgent(struct __sk_buff *skb, struct work *w) {
   struct scene sc;
   if (!w)
     return 0;
-  if (!open_scene(&sc, gate_slot(w, skb->ifindex)) || sc.config->protocol == PROTOCOL_TCP || is_lenient(&sc))
+  if (!open_scene(&sc, gate_slot(skb, w)) || sc.config->protocol == PROTOCOL_TCP || is_lenient(&sc))
     return 0;
   __be16 was, now;
   __u32 at = w->s.l4 + 12, check = w->s.l4 + 16; /* the word with the flags, the checksum */

@@ -65,7 +65,7 @@ __noinline int on_syn_ack(struct __sk_buff *skb, struct work *w) {
   if (mss * FIRST_FLIGHT <= slot_room() && !seems_contended())
     return TCX_NEXT;
   turn_round(&w->s.p);
-  if (!open_scene(&sc, gate_slot(w, skb->ifindex)) || is_lenient(&sc))
+  if (!open_scene(&sc, gate_slot(skb, w)) || is_lenient(&sc))
     return TCX_NEXT;
   narrow(skb, w);
   narrow_segments(skb, w, mss);

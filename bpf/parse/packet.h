@@ -23,7 +23,7 @@ struct packet {
   __u64 dst[2];
   __u16 sport;
   __u16 dport;
-  __u8 mac[6]; /* destination */
+  __u8 mac[6]; /* destination; valid only of SYNs */
   __u8 v6;
   __u8 has_address;
   __u8 has_ports;
@@ -198,11 +198,14 @@ static __always_inline __u64 word(__be32 high, __be32 low) {
   return (__u64)bpf_ntohl(high) << 32 | bpf_ntohl(low);
 }
 
-static __always_inline int read_addresses(const struct view *v, const struct layers *l, struct packet *p) {
+/* Often in another cache line than what follows, which nothing else has read. */
+static __always_inline void read_mac(const struct view *v, struct packet *p) {
   const struct ethhdr *eth = view_at(v, 0, sizeof(*eth));
-  if (!eth)
-    return PARSED_TRUNCATED;
-  __builtin_memcpy(p->mac, eth->h_dest, sizeof(p->mac));
+  if (eth)
+    __builtin_memcpy(p->mac, eth->h_dest, sizeof(p->mac));
+}
+
+static __always_inline int read_addresses(const struct view *v, const struct layers *l, struct packet *p) {
   p->has_address = 1;
   if (l->proto == ETH_P_IP) {
     const struct iphdr *ip = view_at(v, l->l3, sizeof(*ip));
@@ -286,5 +289,6 @@ static __always_inline int parse(const struct view *v, struct packet *p) {
     return r; /* more tags than are read */
   if (l.tags > MAX_VLAN_TAGS)
     r = anomaly(p, REASON_VLAN_TAGS);
+  read_mac(v, p);
   return read_addresses(v, &l, p) == PARSED_TRUNCATED ? PARSED_TRUNCATED : r;
 }

@@ -49,7 +49,7 @@ static __always_inline int read_tcp(const struct view *v, const struct layers *l
   return PARSED_SYN;
 }
 
-/* Reads a frame of so many bytes. PARSED_SYN: all of struct segment is set. */
+/* Reads a frame of so many bytes. PARSED_SYN: all of struct segment is set but p.mac. */
 static __always_inline int parse_segment(const struct view *v, __u32 frame, struct segment *s) {
   struct layers l = {};
   *s = (struct segment){};

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "bc2750bcebd254a318d46ead90c6df09"
+const compiled = "d4d9c23b3510f7063c02589e9cfe90e1"

@@ -28,27 +28,33 @@ static __always_inline void set_rank(struct flow *f, const struct room_config *c
   f->mark = socket_mark(c, rank);
 }
 
-/* The service that the packet is for, if it has a waiting room here. */
-static __always_inline const struct service *gate_service(struct image *im, const struct header *h,
-                                                          struct work *w, __u32 ifindex) {
+/* Whether the segment goes on to a device above that decides on it. */
+static __always_inline bool goes_above(struct __sk_buff *skb, struct work *w, const struct header *h) {
+  struct packet *p = &w->s.p;
+  return h->uppers && !bpf_skb_load_bytes(skb, 0, p->mac, sizeof(p->mac)) && for_upper(h, p, skb->ifindex);
+}
+
+/* The service that the segment is for, if it has a waiting room here. */
+static __always_inline const struct service *gate_service(struct __sk_buff *skb, struct image *im,
+                                                          const struct header *h, struct work *w) {
   const struct service *s = find_service(im, h, &w->s.p);
-  return s && s->gate && on_interface(s, ifindex) && !for_upper(h, &w->s.p, ifindex) ? s : NULL;
+  return s && s->gate && on_interface(s, skb->ifindex) && !goes_above(skb, w, h) ? s : NULL;
 }
 
 /* The same for who needs nothing but its slot; MAX_SERVICES: none. */
-__noinline int gate_slot(struct work *w, __u32 ifindex) {
+__noinline int gate_slot(struct __sk_buff *skb, struct work *w) {
   struct image im;
   const struct header *h = open_image(&im);
-  const struct service *s = w && h ? gate_service(&im, h, w, ifindex) : NULL;
+  const struct service *s = w && h ? gate_service(skb, &im, h, w) : NULL;
   return s ? s->slot : MAX_SERVICES;
 }
 
 /* Fills in what the policy in force says of w->flow's source. 0: it goes by the waiting room. Global, for the
  * look-ups in it are much to follow. */
-__noinline int classify(struct work *w, __u32 ifindex) {
+__noinline int classify(struct __sk_buff *skb, struct work *w) {
   struct image im;
   const struct header *h = open_image(&im);
-  const struct service *found = w && h ? gate_service(&im, h, w, ifindex) : NULL;
+  const struct service *found = w && h ? gate_service(skb, &im, h, w) : NULL;
   if (!found)
     return 0;
   const struct service service = *found; /* one pointer less that differs to the verifier */
@@ -77,7 +83,7 @@ __noinline int classify(struct work *w, __u32 ifindex) {
 static __always_inline bool reclassify(struct __sk_buff *skb, struct scene *sc) {
   struct work *w = sc->w;
   if (w->flow.generation != sc->header->generation)
-    return classify(w, skb->ifindex);
+    return classify(skb, w);
   if (w->flow.rank != w->flow.home)
     set_rank(&w->flow, sc->config, w->flow.home);
   return true;

@@ -60,7 +60,7 @@ __noinline int open_connection(struct __sk_buff *skb, struct work *w, __u64 plac
   struct opening *old = find_by_key(&openings, &w->key);
   if (old && !has_places(old, w)) /* of an earlier connection */
     end_opening(&w->key, old);
-  if (!add_by_key(&openings, &w->key, &o))
+  if (!put_by_key(&openings, &w->key, &o, BPF_NOEXIST))
     return true;
   leave_places(the_pool(), places);
   return has_places(find_by_key(&openings, &w->key), w);

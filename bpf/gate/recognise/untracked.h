@@ -331,7 +331,7 @@ __noinline int on_untracked(struct __sk_buff *skb, struct work *w) {
   w->flow = (struct flow){};
   if (!may_connect(skb, w))
     return TCX_DROP;
-  if (!classify(w, skb->ifindex) || !open_scene(&sc, w->flow.room))
+  if (!classify(skb, w) || !open_scene(&sc, w->flow.room))
     return TCX_NEXT;
   int state = find_socket(skb, &w->key, &w->socket);
   if (state == BPF_TCP_ESTABLISHED)

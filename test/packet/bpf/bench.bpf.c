@@ -81,9 +81,7 @@ static __always_inline int bench_end(bool done) {
 }
 
 /* The class of its source. */
-__noinline int bench_classify(struct __sk_buff *skb, struct work *w) {
-  return w && classify(w, skb->ifindex);
-}
+__noinline int bench_classify(struct __sk_buff *skb, struct work *w) { return w && classify(skb, w); }
 
 /* Where it ends. */
 __noinline int bench_scan(struct __sk_buff *skb, struct work *w) {
