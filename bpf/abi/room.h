@@ -239,6 +239,13 @@ struct pool {
   struct node_link link[MAX_SLOTS + 1];
 };
 
+/* What of a slot's frame is right as it is, lengths and checksums. */
+enum seal {
+  SEAL_NONE = 0,
+  SEAL_IP = 1, /* the IP header's */
+  SEAL_ALL = 2 /* TCP's, too */
+};
+
 /* A held request: its frame without VLAN tags, as it will be put before the stack again. */
 struct slot {
   struct flow_key key;
@@ -253,7 +260,7 @@ struct slot {
   __u16 vlan_tags;  /* 0 or 1, beside the frame */
   __u16 vlan_proto; /* network byte order */
   __u16 vlan_tci;
-  __u8 sealed;  /* 1: lengths and checksums of the frame are right */
+  __u8 sealed;  /* enum seal */
   __u8 proxied; /* 1: a trusted proxy has said whose request it is, which `from` is */
   __u8 from_v6; /* 1: `from` is an IPv6 address */
   __u8 pad[1];  /* 0 */

@@ -106,7 +106,8 @@ struct extent {
   __u32 l3;
   __u32 l4;
   __u32 end;
-  __u32 send; /* 1: to a device, not to the stack */
+  __u32 send;   /* 1: the device may complete its checksum */
+  __u32 has_ip; /* 1: the IP header is right */
 };
 
 static __always_inline int seal_ipv4(struct __sk_buff *skb, const struct extent *x, struct work *w) {
@@ -135,9 +136,8 @@ static __always_inline int seal_tcp(struct __sk_buff *skb, const struct extent *
   return bpf_skb_store_bytes(skb, x->l4 + 16, &check, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Writes lengths and checksums into a frame. A packet that is to be sent and whose checksum
- * the device will complete gets what the device expects; if the device expects it elsewhere,
- * the packet cannot be sent. */
+/* Writes lengths and checksums into a frame. A packet whose checksum a device may complete, and will, gets
+ * what the device expects; if that expects it elsewhere, the packet cannot be sent. */
 __noinline int seal(struct __sk_buff *skb, const struct extent *x, const struct flow_key *key,
                     struct work *w) {
   if (!w || !x || !key)
@@ -145,11 +145,11 @@ __noinline int seal(struct __sk_buff *skb, const struct extent *x, const struct 
   __u32 partial = x->send ? partial_from(skb) : 0;
   if (partial && partial != x->l4)
     return -1;
-  if (key->v6) {
+  if (!x->has_ip && key->v6) {
     __be16 payload = bpf_htons(x->end - x->l3 - sizeof(struct ipv6hdr));
     if (bpf_skb_store_bytes(skb, x->l3 + 4, &payload, 2, BPF_F_RECOMPUTE_CSUM))
       return -1;
-  } else if (seal_ipv4(skb, x, w)) {
+  } else if (!x->has_ip && seal_ipv4(skb, x, w)) {
     return -1;
   }
   return seal_tcp(skb, x, key, partial, w);

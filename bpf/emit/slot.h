@@ -105,7 +105,7 @@ __noinline int fill_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
   bool whole = length == w->s.data + w->s.length;
   if (!whole)
     frame_of(slot)[flags_at] &= ~(TCP_FIN | TCP_PSH);
-  slot->sealed = whole && !is_vouched_for(skb);
+  slot->sealed = !whole || skb->gso_size ? SEAL_NONE : is_vouched_for(skb) ? SEAL_IP : SEAL_ALL;
   w->kept = length - w->s.data;
   slot->key = w->key;
   slot->flow = w->flow.id;
@@ -162,7 +162,7 @@ __noinline int append_data(struct __sk_buff *skb, struct work *w, __u32 node) {
   w->reading.at = w->s.data;
   w->reading.left = w->keep;
   w->kept = slot->length;
-  slot->sealed = 0;
+  slot->sealed = SEAL_NONE;
   for (int i = 0; i < MAX_PIECES && append_piece(skb, w, node); i++)
     ;
   return w->kept;
@@ -179,6 +179,12 @@ static __always_inline bool read_timestamps(struct __sk_buff *skb, const struct 
   __u32 at = s->l4 + sizeof(struct tcphdr);
   return s->data >= at + TIMESTAMP_SIZE && !bpf_skb_load_bytes(skb, at, t, sizeof(*t)) &&
          t->option == bpf_htonl(TIMESTAMP_OPTION);
+}
+
+/* Says that bytes behind the IP header of a slot's frame are not what they were. */
+static __always_inline void break_seal(struct slot *slot) {
+  if (slot->sealed == SEAL_ALL)
+    slot->sealed = SEAL_IP;
 }
 
 /* The timestamps in a slot's frame. NULL: none. */
@@ -204,7 +210,7 @@ __noinline int refresh_slot(struct __sk_buff *skb, struct work *w, __u32 node) {
     held->value = fresh.value;
     if (!(w->flow.flags & FLOW_NEW))
       held->echo = fresh.echo;
-    slot->sealed = 0;
+    break_seal(slot);
   }
   return 0;
 }
@@ -216,7 +222,7 @@ static __always_inline void renew_slot(struct slot *slot, const struct endpoint 
   if (!t || !e->times || !before(bpf_ntohl(t->value), e->recent))
     return;
   t->value = bpf_htonl(e->recent);
-  slot->sealed = 0;
+  break_seal(slot);
 }
 
 /* Takes VLAN tags off that stand beside or in the packet. */
@@ -259,6 +265,10 @@ __noinline int restore(struct __sk_buff *skb, struct work *w, __u32 node) {
       bpf_skb_store_bytes(skb, 0, frame_of(slot), AMOUNT(length, slot_size),
                           BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
     return -1;
+  if (slot->sealed == SEAL_ALL)
+    return 0;
   struct extent x = {.l3 = slot->l3, .l4 = slot->l4, .end = length};
-  return !slot->sealed && seal(skb, &x, &slot->key, w) ? -1 : 0;
+  x.has_ip = slot->sealed == SEAL_IP;
+  x.send = partial_from(skb) == slot->l4; /* no stack looks at what a device is to complete */
+  return seal(skb, &x, &slot->key, w);
 }

@@ -263,6 +263,7 @@ static __always_inline int recognise_segment(struct __sk_buff *skb, struct work 
   clear_attribution(w);
   w->crowded = 0;
   w->withheld = 0;
+  w->told = 0;
   if ((w->s.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
     return on_syn(skb, w);
   w->flow.room = MAX_SERVICES;

@@ -1311,6 +1311,7 @@ type narthexWork struct {
 	Withheld uint32
 	Grown    uint32
 	Says     uint32
+	Told     uint32
 	Watch    uint32
 	Found    struct {
 		_          structs.HostLayout
@@ -1334,7 +1335,6 @@ type narthexWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      narthexFlowKey

@@ -4,12 +4,15 @@ package packet
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"narthex/internal/lab"
 	"narthex/test/nettest"
@@ -287,6 +290,41 @@ func TestGateNextWaits(t *testing.T) {
 			c.Next += uint32(len(get))
 			c.replies(ok, ends)
 		})
+	}
+}
+
+// settles has the server's stack know that the client has got all that it sent.
+func (c *client) settles() {
+	c.t.Helper()
+	nettest.Check(c.t, c.SendFrame(c.frame(c.bare())))
+	raw, err := c.conn.(*net.TCPConn).SyscallConn()
+	nettest.Check(c.t, err)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		var info *unix.TCPInfo
+		var failed error
+		err := raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+		nettest.Check(c.t, errors.Join(err, failed))
+		if info.Unacked == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("%d segments are not acknowledged", info.Unacked)
+		}
+	}
+}
+
+// Of a request that waits nothing goes on where the stack knows what its segment acknowledges.
+func TestGateNextSaysNothingNew(t *testing.T) {
+	g := newGate(t)
+	for _, base := range []string{lowBase, v6Base} {
+		r := g.room(t, "concurrency: 1")
+		c, first := r.idle(t, base), r.client(t)
+		first.asks(get, serves.and(known))
+		c.settles()
+		s := c.says(get)
+		c.drops(s, waits)
+		first.replies(ok, ends)
+		c.released(c.frame(s))
 	}
 }
 

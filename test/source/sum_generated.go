@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "d4d9c23b3510f7063c02589e9cfe90e1"
+const compiled = "879ea25cbe76447efe37d4ed08d2d75b"

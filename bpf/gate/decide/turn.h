@@ -247,7 +247,7 @@ static __always_inline int settle(struct __sk_buff *skb, struct scene *sc, int f
   if (fate == FATE_HELD && w->flow.flags & FLOW_ACKED)
     return acknowledge(skb, w, w->s.seq + w->keep, w->s.data + w->keep);
   /* The request has to wait, but what its segment acknowledges must not. */
-  return fate == FATE_LOST || fresh || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
+  return fate == FATE_LOST || fresh || w->told || cut(skb, w, 0) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Passes a segment up to a sequence number; the client sends the rest again. */

@@ -43,7 +43,7 @@ static __always_inline bool rename_in_slot(struct work *w, __u32 node) {
   if (!is_upgrade(name))
     return false;
   frame_of(slot)[at] = 'X';
-  slot->sealed = 0;
+  break_seal(slot);
   return true;
 }
 

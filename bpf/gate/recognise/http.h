@@ -447,6 +447,7 @@ static __always_inline int on_next_turn(struct __sk_buff *skb, struct scene *sc)
     return drop(REASON_FORGED);
   if (is_outdated(skb, w))
     return drop(REASON_OUTDATED);
+  w->told = sock->state == BPF_TCP_ESTABLISHED && sock->acked == w->s.ack && sock->written == w->s.ack;
   /* What the stack has beyond it was read as another request's, which was taken back. */
   bool hidden = w->flow.withheld && known && sock->gap && !before(sock->sequence, w->s.seq);
   return hidden || w->flow.reply.state == ANSWER_LOST ? STEP_UNFOLLOWED : STEP_NEXT_REQUEST;

@@ -799,6 +799,7 @@ type BenchWork struct {
 	Withheld uint32
 	Grown    uint32
 	Says     uint32
+	Told     uint32
 	Watch    uint32
 	Found    struct {
 		_          structs.HostLayout
@@ -822,7 +823,6 @@ type BenchWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      BenchFlowKey

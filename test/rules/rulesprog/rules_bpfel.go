@@ -645,6 +645,7 @@ type RulesWork struct {
 	Withheld uint32
 	Grown    uint32
 	Says     uint32
+	Told     uint32
 	Watch    uint32
 	Found    struct {
 		_          structs.HostLayout
@@ -668,7 +669,6 @@ type RulesWork struct {
 		Written    uint32
 		Acked      uint32
 	}
-	_    [4]byte
 	Look struct {
 		_        structs.HostLayout
 		Key      RulesFlowKey
