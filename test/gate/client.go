@@ -168,7 +168,9 @@ func (w *world) send(c *conn, d *dice, begin, end int) int {
 	}
 	m := meta{}
 	if !w.quiet {
-		switch d.n(24) {
+		switch d.n(25) {
+		case 24:
+			m.verified = 1
 		case 0:
 			s.sound = !corruptHeads && c.inHead(begin)
 		case 1:

@@ -33,6 +33,7 @@ type segment struct {
 	clock    uint32 // timestamp; 0: none
 	echo     uint32
 	sound    bool // its checksum holds
+	left     bool // it is what a device expects that is to complete it; of what was parsed
 }
 
 // end is the sequence number behind it.
@@ -214,5 +215,6 @@ func parse(b []byte, e *ends, s *segment) bool {
 		s.clock, s.echo = binary.BigEndian.Uint32(s.options[4:]), binary.BigEndian.Uint32(s.options[8:])
 	}
 	s.sound = fold(e.pseudo(size)+sum(t)) == 0xffff
+	s.left = binary.LittleEndian.Uint16(t[16:]) == fold(e.pseudo(size))
 	return true
 }

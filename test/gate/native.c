@@ -453,6 +453,7 @@ struct packet_buffer {
   __u8 *linear;  /* LINEAR bytes, and the page behind them */
   __u32 visible; /* of the frame's bytes */
   __u32 partial; /* see struct meta */
+  __u32 verified;
   bool own;
   __u8 frame[MOST_PACKET + 64];
 };
@@ -518,6 +519,7 @@ static void fill_buffer(struct packet_buffer *b, const __u8 *frame, __u32 length
   b->skb.vlan_proto = m->vlan_proto;
   b->skb.vlan_tci = m->vlan_tci;
   b->partial = m->partial;
+  b->verified = m->verified;
   b->own = false;
   b->visible = m->linear && m->linear < length ? m->linear : length;
   show(b);
@@ -530,6 +532,7 @@ static struct meta meta_of(const struct packet_buffer *b) {
       .linear = b->visible,
       .gso_size = b->skb.gso_size,
       .partial = b->partial,
+      .verified = b->verified,
       .ifindex = b->skb.ifindex,
       .vlan_present = b->skb.vlan_present,
       .vlan_proto = b->skb.vlan_proto,
@@ -803,7 +806,7 @@ void *bpf_cast_to_kern_ctx(void *skb) {
   struct packet_buffer *b = buffer_of(skb);
   b->kernel.head = b->frame;
   b->kernel.data = b->frame + 32; /* the headroom is of no matter */
-  b->kernel.ip_summed = b->partial ? CHECKSUM_PARTIAL : 0;
+  b->kernel.ip_summed = b->partial ? CHECKSUM_PARTIAL : b->verified ? CHECKSUM_UNNECESSARY : 0;
   b->kernel.csum_start = b->partial + 32;
   b->kernel.csum_offset = 16;
   return &b->kernel;

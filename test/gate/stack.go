@@ -54,7 +54,10 @@ func (w *world) show(c *conn) {
 func (w *world) toStack(o *out, frame []byte) {
 	var e ends
 	var s segment
-	if !parse(frame, &e, &s) || !s.sound && o.meta.partial == 0 && o.meta.gso_size == 0 {
+	m, whole := o.meta, parse(frame, &e, &s)
+	trusted := m.partial != 0 || m.verified != 0 || m.gso_size != 0
+	wrong := !whole || !s.sound && m.gso_size == 0 && (m.partial == 0 || !s.left)
+	if !whole || !s.sound && !trusted || wrong && o.own != 0 {
 		if o.own != 0 {
 			w.fail("the gate puts a malformed packet before the stack: %x", frame[:min(len(frame), 80)])
 		}

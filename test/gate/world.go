@@ -455,6 +455,9 @@ func (w *world) sendIn(c *conn, s *segment, m meta) int {
 	if partial {
 		m.partial = u32(c.ends.l4())
 	}
+	if m.verified != 0 {
+		frame[c.ends.l4()+16] ^= 0x55 // what the bytes hold is of no matter
+	}
 	was := w.observe(c)
 	v := w.in(frame, &m)
 	w.judge(c, s, &was, v)
