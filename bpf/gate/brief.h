@@ -175,6 +175,8 @@ static __always_inline int on_brief(struct __sk_buff *skb, struct work *w, struc
   bool next = !b->since && s->length && !(s->flags & TCP_RST) && s->seq == b->next &&
               s->ack == b->answer_end && s->ack == b->sent;
   w->now = bpf_ktime_get_ns();
+  if (next && !checksum_holds(skb, w))
+    return drop(REASON_CHECKSUM);
   if (!next || !open_scene(&sc, slot) || !sc.config->brief || sc.header->generation != b->generation ||
       is_mirrored() || !may_watch() || !reads_briefly(skb, w) || !enter_brief(sc.room, sc.config, w->now)) {
     if (lengthen(w, b))

@@ -43,6 +43,15 @@ func TestGateUnsound(t *testing.T) {
 		everywhere(c, c.says(get)) // what comes ahead
 		c.replies(ok, ends)
 	})
+	t.Run("requests of a flow in short form", func(t *testing.T) {
+		r := g.room(t, "concurrency: 64")
+		c := r.clientAt(t, lowBase)
+		everywhere(c, c.says(get))
+		c.asks(get, serves.and(known))
+		c.replies(ok, ends)
+		everywhere(c, c.says(get))
+		c.asks(get, serves)
+	})
 	t.Run("what a rejected client acknowledges", func(t *testing.T) {
 		r, _ := g.busy(t, "queue: {size: 0}")
 		c := r.clientAt(t, lowBase)

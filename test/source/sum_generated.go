@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "879ea25cbe76447efe37d4ed08d2d75b"
+const compiled = "88bf50ab8d693a1962f5976c0e5bb038"
