@@ -26,7 +26,7 @@ struct meta {
   __u32 priority;
   __u32 linear; /* bytes that programs see without asking for them; 0: all */
   __u32 gso_size;
-  __u32 partial; /* offset of the TCP header whose checksum is left to a device; 0: none */
+  __u32 partial;  /* offset of the TCP header whose checksum is left to a device; 0: none */
   __u32 verified; /* 1: the device has said that the checksum is right, whatever the bytes hold */
   __u32 ifindex;
   __u32 sender; /* number + 1 of the socket that sends it; 0: none */
