@@ -180,9 +180,8 @@ struct work {
   __u32 grown; /* bytes of the slot with the head, which is claimed; 0: the head is in the segment. With a
                   turn */
   __u32 says;  /* 1: the segment has what the server had not said before: in watch_segment() */
-  __u32
-      told; /* 1: the stack knows what the segment acknowledges, and has nothing more to send: with a turn */
-  __u32 watch;          /* 1: its flow is to be looked at again: behind a turn */
+  __u32 told;  /* 1: the stack knows what the segment acknowledges, and says no more: with a turn */
+  __u32 watch; /* 1: its flow is to be looked at again: behind a turn */
   struct finding found; /* in look_round() */
   struct watch look;    /* with `watch`, and in look_round() */
   struct {

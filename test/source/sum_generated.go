@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "88bf50ab8d693a1962f5976c0e5bb038"
+const compiled = "dbd2a60ba962e560a036608a639317a6"
