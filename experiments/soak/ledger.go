@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -132,16 +134,21 @@ func (l *ledger) settle(v *visit, err error) {
 	l.visits[o]++
 	l.answers[v.service.name] += uint64(v.answered)
 	if o == broken || o == corrupt {
-		l.faultLocked("%s: %s, %s, %s of %s, %d answered, begun %v ago: %v", o, v.service.name, v.kind, v.from, v.class.name,
-			v.answered, time.Since(v.began).Round(time.Millisecond), err)
+		l.faultLocked("%s: %s, %v, begun %v ago: %v", o, v.service.name, v, time.Since(v.began).Round(time.Millisecond), err)
 	}
 }
 
 // pace is how it goes on in a service.
 type pace struct {
 	mu   sync.Mutex
-	out  int       // ordinary clients that have said all they have to and wait for an answer
-	last time.Time // when something went on
+	out  map[*visit]waiting // ordinary clients that have said all they have to and wait for an answer
+	last time.Time          // when something went on
+}
+
+// waiting is a client that waits.
+type waiting struct {
+	who   string
+	since time.Time
 }
 
 // step says that something went on.
@@ -152,26 +159,40 @@ func (p *pace) step() {
 }
 
 // begin and end say that a client waits, and that it does no longer.
-func (p *pace) begin() {
+func (p *pace) begin(v *visit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out++; p.out == 1 {
-		p.last = time.Now()
+	now := time.Now()
+	if len(p.out) == 0 {
+		p.out, p.last = map[*visit]waiting{}, now
 	}
+	p.out[v] = waiting{v.String(), now}
 }
 
-func (p *pace) end() {
+func (p *pace) end(v *visit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.out--
+	delete(p.out, v)
 	p.last = time.Now()
+}
+
+// String is who waits, and for how long.
+func (p *pace) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, w := range p.out {
+		all = append(all, fmt.Sprintf("%s for %v", w.who, time.Since(w.since).Round(time.Millisecond)))
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%d wait: %s", len(all), strings.Join(all, "; "))
 }
 
 // still is for how long nothing has gone on although somebody waits.
 func (p *pace) still() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out == 0 {
+	if len(p.out) == 0 {
 		return 0
 	}
 	return time.Since(p.last)

@@ -107,5 +107,5 @@ func (w *world) judge(s *service, at *watched) {
 	}
 	at.told = now
 	w.stalls.Add(1)
-	w.ledger.fault("stall of %s: for %v %s; at the moment: %s\n%s\n%s", s.name, still.Round(time.Millisecond), what, w.now.String(), w.describe(s.name), w.history.String())
+	w.ledger.fault("stall of %s: for %v %s; %s; at the moment: %s\n%s\n%s", s.name, still.Round(time.Millisecond), what, &s.pace, w.now.String(), w.describe(s.name), w.history.String())
 }

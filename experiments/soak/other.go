@@ -27,10 +27,10 @@ func (v *visit) handshake() error {
 		cfg.MaxVersion = tls.VersionTLS12
 	}
 	conn := tls.Client(v.raw, cfg)
-	v.service.pace.begin()
+	v.service.pace.begin(v)
 	_ = v.raw.SetDeadline(time.Now().Add(answerLimit))
 	err := conn.HandshakeContext(v.ctx)
-	v.service.pace.end()
+	v.service.pace.end(v)
 	if err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}

@@ -56,6 +56,15 @@ type visit struct {
 	answered int
 }
 
+// String is what the visit is, and from where.
+func (v *visit) String() string {
+	from := "about to connect"
+	if v.from.IsValid() {
+		from = v.from.String()
+	}
+	return fmt.Sprintf("%s of %s, %s, %d answered", v.kind, v.class.name, from, v.answered)
+}
+
 // dial connects as one of many sorts of clients does.
 func (v *visit) dial() error {
 	source := v.class.v4(byte(v.rng.IntN(addressesEach)))
@@ -75,7 +84,7 @@ func (v *visit) dial() error {
 		},
 	}
 	d.SetMultipathTCP(v.mptcp)
-	v.service.pace.begin()
+	v.service.pace.begin(v)
 	err := v.rig.Client.Do(func() error {
 		conn, err := d.DialContext(v.ctx, "tcp", v.rig.at(v.service, v.v6).String())
 		if err == nil {
@@ -83,7 +92,7 @@ func (v *visit) dial() error {
 		}
 		return err
 	})
-	v.service.pace.end()
+	v.service.pace.end(v)
 	if err != nil {
 		return err
 	}
@@ -149,8 +158,8 @@ func (v *visit) sendSlowly(b []byte, pieces int, most time.Duration) error {
 // awaitByte waits for the first byte of an answer to what has been sent whole.
 func (v *visit) awaitByte() error {
 	if v.sent(); !v.ahead {
-		v.service.pace.begin()
-		defer v.service.pace.end()
+		v.service.pace.begin(v)
+		defer v.service.pace.end(v)
 	}
 	limit := answerLimit
 	if v.ahead { // its TCP waits, before it sends again, for up to as long as it has done so already
