@@ -6,6 +6,7 @@
 //	limit     what a rate limit of a URL lets through of many times as much, and what the rest costs the server
 //	overhead  what a rule costs that matches every request
 //	builds    only if asked for: how long the programs of two builds run per request, one after the other
+//	saturated only if asked for: what it costs where the server is as busy as can be, by wrk
 //
 // It needs root, nginx and two cores: the server has the first, its clients the last. Narthex is attached by tcx, as in
 // experiments/room. The exit status is 1 if a figure is missed or could not be measured.
@@ -37,7 +38,7 @@ func main() {
 	bench.Experiment{Name: "rules", Limit: 20 * time.Minute, Parts: []bench.Part{
 		bench.PartOf("limit", suite.limit),
 		bench.PartOf("overhead", suite.overhead),
-	}, Asked: []bench.Part{bench.PartOf("builds", suite.builds)}}.Main()
+	}, Asked: []bench.Part{bench.PartOf("builds", suite.builds), bench.PartOf("saturated", suite.saturated)}}.Main()
 }
 
 // stage is a lab with a server on one core and its clients on the other.

@@ -27,19 +27,12 @@ var overheadRules = `  - {name: noaccess, path: /noaccess, action: drop}
 // overhead: 20 clients ask for 8 KB by a URL of 160 characters that a rule matches. What is compared is
 // for how long the server's core is at work per request, process and softirq.
 func (b suite) overhead(ctx context.Context) (figures []bench.Figure, err error) {
-	st, err := b.stage("overhead")
+	st, o, err := b.inPairs("overhead")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.Serve(st.nginx(longPath)); err != nil {
-		return nil, err
-	}
-	o := bench.Overhead{
-		Pairs: *pairs, Others: *foreign,
-		Start:   func(ctx context.Context) (*bench.Narthex, error) { return st.narthex(ctx, overheadRules) },
-		Measure: st.slice,
-	}
+	o.Measure = st.slice
 	for _, keepAlive := range []bool{false, true} {
 		got, err := o.Figures(ctx, st.Bench, keepAlive, bench.AtMost(1.06))
 		if figures = append(figures, got...); err != nil {
@@ -51,6 +44,18 @@ func (b suite) overhead(ctx context.Context) (figures []bench.Figure, err error)
 		}
 	}
 	return figures, nil
+}
+
+// inPairs has nginx with a file of 8 KB on a stage, to be measured with a rule that matches and without.
+func (b suite) inPairs(purpose string) (st *stage, o bench.Overhead, err error) {
+	if st, err = b.stage(purpose); err != nil {
+		return nil, o, err
+	}
+	if _, err := st.Serve(st.nginx(longPath)); err != nil {
+		return nil, o, errors.Join(err, st.close())
+	}
+	start := func(ctx context.Context) (*bench.Narthex, error) { return st.narthex(ctx, overheadRules) }
+	return st, bench.Overhead{Pairs: *pairs, Others: *foreign, Start: start}, nil
 }
 
 // slice measures for a short time: the work per request in microseconds, and the share of the core that
