@@ -136,8 +136,8 @@ static __always_inline int seal_tcp(struct __sk_buff *skb, const struct extent *
   return bpf_skb_store_bytes(skb, x->l4 + 16, &check, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Writes lengths and checksums into a frame. A packet whose checksum a device may complete, and will, gets
- * what the device expects; if that expects it elsewhere, the packet cannot be sent. */
+/* Writes lengths and checksums into a frame. With `send`, a packet whose checksum a device will complete gets
+ * what that device expects; if it expects it elsewhere, the packet cannot be sent. */
 __noinline int seal(struct __sk_buff *skb, const struct extent *x, const struct flow_key *key,
                     struct work *w) {
   if (!w || !x || !key)

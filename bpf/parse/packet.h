@@ -23,7 +23,7 @@ struct packet {
   __u64 dst[2];
   __u16 sport;
   __u16 dport;
-  __u8 mac[6]; /* destination; valid only of SYNs */
+  __u8 mac[6]; /* destination; of SYNs, and behind goes_above() */
   __u8 v6;
   __u8 has_address;
   __u8 has_ports;

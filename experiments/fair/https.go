@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +20,6 @@ const (
 	wrkClients  = 32
 	statusEvery = 20 * time.Millisecond
 )
-
-// wrkRate is what wrk says in the end.
-var wrkRate = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 
 // https: http and https of one nginx are one room. Clients keep their connections, and ask again at once.
 func (b suite) https(ctx context.Context) (figures []bench.Figure, err error) {
@@ -87,23 +81,12 @@ func (b suite) wrk(rig *lab.Lab, urls ...string) ([]float64, error) {
 		all.Go(func() {
 			c := rig.Client.Command("wrk", "-t1", fmt.Sprintf("-c%d", wrkClients), fmt.Sprintf("-d%.0fs", max(1, *seconds)), url+"/")
 			c.CPUs = b.ClientCPUs
-			rates[i], errs[i] = rateOf(c.CombinedOutput())
+			rates[i], errs[i] = bench.RateOfWrk(c.CombinedOutput())
 		})
 	}
 	all.Wait()
 	return rates, errors.Join(errs...)
 }
-
-// rateOf reads what wrk says, whose requests must all have been answered well.
-func rateOf(said []byte, err error) (float64, error) {
-	m := wrkRate.FindSubmatch(said)
-	if err != nil || m == nil || strings.Contains(string(said), "Non-2xx") || strings.Contains(string(said), "Socket errors") {
-		return 0, fmt.Errorf("wrk: %w: %s", errors.Join(err, errNotServed), said)
-	}
-	return strconv.ParseFloat(string(m[1]), 64)
-}
-
-var errNotServed = errors.New("not all requests were answered")
 
 // mostInService notes how many are in service in the pool, at most, until it is stopped. While a request enters it is
 // counted twice: its place is held until its service has told of it.

@@ -8,7 +8,7 @@
 //	builds    only if asked for: how long the programs of two builds run per request, one after the other
 //	saturated only if asked for: what it costs where the server is as busy as can be, by wrk
 //
-// It needs root, nginx and two cores: the server has the first, its clients the last. Narthex is attached by tcx, as in
+// It needs root, nginx, wrk for saturated, and two cores: the server has the first, its clients the last. Narthex is attached by tcx, as in
 // experiments/room. The exit status is 1 if a figure is missed or could not be measured.
 package main
 

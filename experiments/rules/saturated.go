@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"time"
 
 	"narthex/experiments/internal/bench"
@@ -42,11 +40,6 @@ func (b suite) saturated(ctx context.Context) (figures []bench.Figure, err error
 	return figures, nil
 }
 
-var (
-	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec:\s+([0-9.]+)$`)
-	wrkErrors = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx).*$`)
-)
-
 // saturate has wrk ask for a time: the microseconds per request, and the share of the core that others took.
 func (st *stage) saturate(ctx context.Context, keepAlive bool) (cost, others float64, err error) {
 	args := []string{"-t1", fmt.Sprintf("-c%d", saturatedClients), fmt.Sprintf("-d%.0fs", saturatedFor.Seconds())}
@@ -60,19 +53,10 @@ func (st *stage) saturate(ctx context.Context, keepAlive bool) (cost, others flo
 		return 0, 0, err
 	}
 	u, err := st.Use(ctx, saturatedFor)
-	if err = errors.Join(err, cmd.Wait()); err != nil {
-		return 0, 0, fmt.Errorf("%w\n%s", err, &out)
-	}
-	if wrong := wrkErrors.Find(out.Bytes()); wrong != nil {
-		return 0, 0, fmt.Errorf("wrk: %s", bytes.TrimSpace(wrong))
-	}
-	m := wrkRate.FindSubmatch(out.Bytes())
-	if m == nil {
-		return 0, 0, fmt.Errorf("wrk says no rate:\n%s", &out)
-	}
-	rate, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil || rate == 0 {
-		return 0, 0, fmt.Errorf("wrk says rate %q", m[1])
+	failed := cmd.Wait() // all that it says is there behind it
+	rate, failed := bench.RateOfWrk(out.Bytes(), failed)
+	if err = errors.Join(err, failed); err != nil {
+		return 0, 0, err
 	}
 	return 1e6 / rate, u.Others, nil
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "dbd2a60ba962e560a036608a639317a6"
+const compiled = "f6bb5d538f65ecba6007e4290c2a0405"
