@@ -39,6 +39,9 @@ func TestLines(t *testing.T) {
 		{"conditions", HAProxy, frontend + "\n.if true\n maxconn 3\n.endif", []string{"conditions are not evaluated"}, []string{"maxconn 3:"}},
 		{"unset", HAProxy, frontend + `maxconn "${N}"`, []string{"the environment variable N is not set"}, nil},
 		{"maxconn", HAProxy, "defaults\n mode http\n timeout queue 90s\nlisten l\n bind :80\n default-server maxconn 7\n server-template s 3 h:80\n server t h:80 maxconn 2", []string{"concurrency: 23", "max_wait: 1m", "max_wait is at most 1m"}, nil},
+		{"per hour", NFTables, input + "tcp dport 80 ct state new limit rate over 6/hour burst 9 packets drop } }", []string{"rate: 6/h, burst: 9"}, []string{"Not carried over"}},
+		{"per day", NFTables, input + "tcp dport 80 ct state new limit rate over 48/day drop\n tcp dport 81 ct state new limit rate over 7/day drop } }", []string{"to: port-80, rate: 2/h", "7 in 1d is not a whole number per second, minute or hour"}, []string{"rate: 7"}},
+		{"a whole number of another unit", NFTables, input + "tcp dport 80 ct state new limit rate over 2000/minute drop } }", []string{"rate: 2000/m"}, []string{"rounded"}},
 		{"rounded", HAProxy, frontend + "stick-table type ip size 1 store http_req_rate(7s)\n http-request deny if { src_http_req_rate(f) gt 10 }", []string{"10 in 7s, rounded down.", "rate: 85/m, burst: 10, per: source"}, nil},
 
 		{"packets are not connections", NFTables, input + "tcp dport 80 limit rate over 9/second drop\n tcp dport 81 ct state new limit rate over 9/second drop } }", []string{"it counts packets", "to: port-81, rate: 9/s, burst: 5"}, []string{"port-80"}},

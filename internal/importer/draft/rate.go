@@ -4,6 +4,7 @@ package draft
 
 import (
 	"fmt"
+	"math/big"
 	"strconv"
 	"time"
 
@@ -19,25 +20,33 @@ func Rate(count int, per time.Duration) (text, note string, err error) {
 	if count <= 0 || per <= 0 {
 		return "", "", fmt.Errorf("a rate of %d lets nothing pass", count)
 	}
-	second := float64(count) * float64(time.Second) / float64(per)
-	minute := second * 60
 	was := fmt.Sprintf("%d in %s", count, span(per))
-	switch {
-	case second > policy.MaxRate:
+	if second := float64(count) / per.Seconds(); second > policy.MaxRate {
 		return "", "", fmt.Errorf("the most that Narthex counts is %d/s", policy.MaxRate)
-	case whole(second):
-		return strconv.Itoa(int(second)) + "/s", "", nil
-	case whole(minute):
-		return strconv.Itoa(int(minute)) + "/m", "", nil
-	case second >= 1/coarse:
-		return strconv.Itoa(int(second)) + "/s", was + ", rounded down.", nil
-	case minute >= 1/coarse:
-		return strconv.Itoa(int(minute)) + "/m", was + ", rounded down.", nil
 	}
-	return "", "", fmt.Errorf("%s is not a whole number per second or minute", was)
+	units := []struct {
+		name string
+		unit time.Duration
+	}{{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}}
+	for _, u := range units {
+		if n, exact := times(count, u.unit, per); exact && n > 0 {
+			return fmt.Sprint(n, "/", u.name), "", nil
+		}
+	}
+	for _, u := range units {
+		if n, _ := times(count, u.unit, per); float64(n) >= 1/coarse {
+			return fmt.Sprint(n, "/", u.name), was + ", rounded down.", nil
+		}
+	}
+	return "", "", fmt.Errorf("%s is not a whole number per second, minute or hour", was)
 }
 
-func whole(f float64) bool { return f >= 1 && f == float64(int(f)) }
+// times returns how many so many per time are per another one, rounded down, and whether that is exact.
+func times(count int, unit, per time.Duration) (n int64, exact bool) {
+	all := new(big.Int).Mul(big.NewInt(int64(count)), big.NewInt(int64(unit)))
+	quotient, rest := all.QuoRem(all, big.NewInt(int64(per)), new(big.Int))
+	return quotient.Int64(), rest.Sign() == 0
+}
 
 // span returns a duration without parts that are zero.
 func span(d time.Duration) string {
