@@ -43,6 +43,13 @@ func (t *translator) to(r *rule) ([]string, bool) {
 	return out, true
 }
 
+// opened makes services of the ports that a rule accepts, if one above it is about all ports: that one holds there.
+func (t *translator) opened(r *rule) {
+	if t.general && r.verdict == "accept" && len(r.ports) > 0 {
+		t.to(r)
+	}
+}
+
 func (t *translator) service(r *rule, addr string, port uint16) (string, bool) {
 	listen, wish := fmt.Sprintf("*:%d", port), fmt.Sprintf("port-%d", port)
 	if addr != "*" {

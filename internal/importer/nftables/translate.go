@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type translator struct {
 	ending   []*draft.Rule               // rates and exceptions, which may end the search too early
 	reached  map[*chain]bool
 	inlined  int
+	general  bool // a rate or a drop for all ports is in the policy
 }
 
 // translate goes through the base chains that see packets to this host.
@@ -49,22 +51,23 @@ func translate(d *draft.Draft, s *ruleset) {
 
 func (t *translator) base(c *chain) {
 	rules := t.inline(c.rules, nil, 0)
-	fresh := false // only new connections come so far
+	fresh := map[int]bool{} // families of which only new connections come so far; 0: both
 	var above []decision
 	for i, r := range rules {
 		above = slices.DeleteFunc(above, func(d decision) bool { return d.until <= i })
 		switch {
 		case r.other || r.iif == "lo" || r.verdict == "" && r.limit == nil:
 		case r.old && r.verdict == "accept" && r.plain() && r.ports == nil:
-			fresh = true
+			fresh[r.family] = true
 		case r.old:
 		case r.decides():
 			above = append(above, decided(r, i, len(rules)))
+			t.opened(r)
 		case r.verdict == "return":
 			if r.limit != nil || r.from != nil {
 				t.leave(r, "what returns to the chain before is not carried over")
 			}
-		case !t.worth(r, fresh):
+		case !t.worth(r, fresh[0] || fresh[r.family]):
 		default:
 			if left, ok := t.undecided(r, above); ok {
 				t.rule(left, rules[i+1:], c.drops)
@@ -73,9 +76,9 @@ func (t *translator) base(c *chain) {
 	}
 }
 
-// plain reports whether a rule asks for nothing but ports and states.
+// plain reports whether a rule asks for nothing but its family, ports and states.
 func (r *rule) plain() bool {
-	return r.from == nil && r.limit == nil && r.unknown == "" && r.family == 0 && r.daddr == nil
+	return r.from == nil && r.limit == nil && r.unknown == "" && r.daddr == nil
 }
 
 func (t *translator) leave(r *rule, why string) { t.draft.Leave(r.Origin, r.text, why, r.instead) }
@@ -210,6 +213,7 @@ func (t *translator) rule(r *rule, after []*rule, drops bool) {
 		return
 	}
 	out.To = to
+	t.general = t.general || len(to) == 0 && (r.limit != nil || r.verdict == "drop")
 	var except *draft.Rule
 	if r.not {
 		except, out.From = t.exception(r, to), nil
@@ -255,6 +259,9 @@ func (t *translator) rate(r *rule, out *draft.Rule, after []*rule, drops bool) b
 		t.leave(r, "what is beyond the rate is accepted by a later rule or the chain's policy, so that it limits nothing")
 		return false
 	}
+	if a := again(r, after); !l.over && a != nil {
+		t.leave(r, fmt.Sprintf("%q below it accepts up to its own rate what is beyond this one; a connection is in one rule here, and is refused", a.text))
+	}
 	t.within[out] = !l.over
 	if l.atOnce > 0 {
 		out.Limits = []draft.Limit{{AtOnce: l.atOnce, Per: l.by()}}
@@ -292,17 +299,37 @@ func (l *limit) by() string {
 
 // beyond reports whether what a rate does not accept is dropped in the end.
 func beyond(r *rule, after []*rule, drops bool) bool {
-	for _, a := range after {
-		if a.other || a.old || a.unknown != "" || a.from != nil || a.limit != nil || a.daddr != nil || a.iif != "" ||
-			(a.family != 0 && a.family != r.family) || len(a.ports) > 0 && (len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p portRange) bool { return !covered(p, a.ports) })) {
-			continue
-		}
-		switch a.verdict {
-		case "drop":
-			return true
-		case "accept":
-			return false
-		}
+	if end := ending(r, after); end != nil {
+		return end.verdict == "drop"
 	}
 	return drops
+}
+
+// again returns the rate that accepts some of what another one does not, before anything decides about it.
+func again(r *rule, after []*rule) *rule {
+	for _, a := range after {
+		if a.covers(r) && a.verdict == "accept" && a.limit != nil && !a.limit.over {
+			return a
+		}
+		if a == ending(r, after) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// ending returns the first rule that decides about all that a rule matches.
+func ending(r *rule, after []*rule) *rule {
+	for _, a := range after {
+		if a.covers(r) && a.limit == nil && (a.verdict == "drop" || a.verdict == "accept") {
+			return a
+		}
+	}
+	return nil
+}
+
+// covers reports whether a rule matches all new connections that another one matches.
+func (r *rule) covers(o *rule) bool {
+	return !r.other && !r.old && r.unknown == "" && r.from == nil && r.daddr == nil && r.iif == "" && (r.family == 0 || r.family == o.family) &&
+		(len(r.ports) == 0 || len(o.ports) > 0 && !slices.ContainsFunc(o.ports, func(p portRange) bool { return !covered(p, r.ports) }))
 }
