@@ -116,18 +116,23 @@ func (t *translator) inline(rules []*rule, outer *rule, depth int) []*rule {
 	return scoped(out)
 }
 
-// overs puts a drop of what is beyond a rate in the place of a return within it that a drop of all else follows.
+// overs puts a drop of what is beyond a rate in the place of a return within it that a drop of all else follows, be it
+// after a line in the log.
 func overs(rules []*rule) []*rule {
 	var out []*rule
 	for i := 0; i < len(rules); i++ {
 		r := rules[i]
-		if i+1 < len(rules) && r.limit != nil && !r.limit.over && r.verdict == "return" && r.matchesAll() {
-			if next := rules[i+1]; next.verdict == "drop" && next.limit == nil && next.matchesAll() && next.family == r.family {
+		next := i + 1
+		for next < len(rules) && rules[next].verdict == "" {
+			next++
+		}
+		if next < len(rules) && r.limit != nil && !r.limit.over && r.verdict == "return" && r.matchesAll() {
+			if end := rules[next]; end.verdict == "drop" && end.limit == nil && end.matchesAll() && end.family == r.family {
 				both, l := *r, *r.limit
 				l.over = true
 				both.limit, both.verdict = &l, "drop"
 				out = append(out, &both)
-				i++
+				i = next
 				continue
 			}
 		}
