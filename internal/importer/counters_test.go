@@ -16,6 +16,8 @@ func TestCounters(t *testing.T) {
 		{"in defaults", HAProxy, "defaults d\n rate-limit sessions 9\n http-request deny if { sc1_http_req_rate gt 7 }\n" + frontend, []string{"gt 7 }: " + elsewhere, "rate-limit sessions 9: HAProxy lets new connections wait"}, nil},
 		{"other counters", HAProxy, frontend + "http-request deny if { src_conn_cur gt 7 }\n http-request deny if { sc0_get_gpc0 gt 8 }\n http-request deny if { src,table_http_err_rate(f) gt 9 }", []string{"gt 7 }: the table does not store conn_cur", `gt 8": rules do not ask for`, "gt 9"}, nil},
 		{"by a variable", HAProxy, frontend + "http-request set-var(txn.r) sc_http_req_rate(0)\n http-request deny if { var(txn.r) -m int gt 7 }", []string{"sc_http_req_rate(0): " + elsewhere}, nil},
+		{"of a whole proxy", HAProxy, frontend + "http-request deny if { be_conn(b) gt 200 }\n http-request deny if { fe_sess_rate gt 100 }\n http-request deny if { queue(b) gt 10 }\n http-request deny if { avg_queue(b) gt 11 }\n http-request deny if { srv_conn(b/s) gt 12 }\nbackend b",
+			[]string{"gt 200 }: ", "gt 100 }: ", "gt 10 }: ", "gt 11 }: ", "gt 12 }: "}, nil},
 		{"no counters", HAProxy, frontend + "http-request deny if { src_port lt 1024 }\n log-format %[src_http_req_rate]", nil, []string{"Not carried over"}},
 		{"carried over once", HAProxy, frontend + "acl fast src_http_req_rate gt 7\n http-request deny deny_status 429 if fast", []string{"rate: 7/s"}, []string{elsewhere, "answer"}},
 		{"allowed before", HAProxy, frontend + "http-request allow if { path /free }\n http-request deny if { src_http_req_rate gt 7 }", []string{"HAProxy asks none of the rates and classes after it", "rate: 7/s"}, nil},

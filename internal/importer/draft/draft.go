@@ -87,6 +87,7 @@ type Rule struct {
 	From, To                []string
 	Path, Host, Method, SNI []string // request rules: patterns, as the next two
 	Cookie, Header, Query   []Pair
+	Without                 Without
 
 	Action string
 	Rate   string
@@ -148,6 +149,9 @@ type Pair struct {
 	Values     []string
 	IgnoreCase bool // of the values
 }
+
+// Without names what a request must not have.
+type Without struct{ Header, Cookie, Query []string }
 
 // Normal is the class of what goes on without a limit of its own.
 const Normal = "normal"

@@ -143,6 +143,16 @@ func (e *entries) pairs(key string, pairs []Pair) {
 	e.text(key, flowing(inner))
 }
 
+func (e *entries) without(w Without) {
+	var inner entries
+	inner.list("header", w.Header)
+	inner.list("cookie", w.Cookie)
+	inner.list("query", w.Query)
+	if len(inner) > 0 {
+		e.text("without", flowing(inner))
+	}
+}
+
 func (e *entries) number(key string, n int) {
 	if n != 0 {
 		e.text(key, strconv.Itoa(n))
@@ -216,6 +226,7 @@ func (p *page) rule(r *Rule) {
 	e.pairs("header", r.Header)
 	e.pairs("cookie", r.Cookie)
 	e.pairs("query", r.Query)
+	e.without(r.Without)
 	e.text("action", r.Action)
 	e.text("rate", r.Rate)
 	e.number("burst", r.Burst)

@@ -164,7 +164,9 @@ func (p *proxy) atom(words []string) *atom {
 		a.err = err
 		return a
 	}
-	fetch, arg := fetchOf(asRead(words[0]))
+	read, small := asRead(words[0])
+	f.caseless = f.caseless || small
+	fetch, arg := fetchOf(read)
 	switch {
 	case fetch == "src" && f.method == "":
 		a.from, a.err = addresses(values)
@@ -180,15 +182,22 @@ func (p *proxy) atom(words []string) *atom {
 	return a
 }
 
-// asRead leaves out the converters of a host that do what Narthex does: compare it without port and case.
-func asRead(text string) string {
+// asRead leaves out the converters that do what Narthex does: it compares a host without its port and case, and a path
+// after decoding it. It reports whether the rest is compared in small letters.
+func asRead(text string) (fetch string, small bool) {
 	fetch, converters, _ := strings.Cut(text, ",")
+	host := strings.HasSuffix(strings.ToLower(fetch), "hdr(host)")
 	for one := range strings.SplitSeq(converters, ",") {
-		if !strings.HasSuffix(strings.ToLower(fetch), "hdr(host)") || one != "host_only" && one != "lower" {
-			return text
+		switch {
+		case host && (one == "host_only" || one == "lower"):
+		case one == "lower":
+			small = true
+		case one == "url_dec" && strings.HasPrefix(fetch, "path"):
+		default:
+			return text, false
 		}
 	}
-	return fetch
+	return fetch, small
 }
 
 // fetchOf parts name(argument). Converters are not known.

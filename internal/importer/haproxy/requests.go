@@ -103,7 +103,7 @@ func (c *config) requests(p *proxy, classes bool) {
 	for _, l := range limits {
 		same := func(group []*limit) bool { return reflect.DeepEqual(group[0].match, l.match) }
 		switch i := slices.IndexFunc(some, same); {
-		case !matches(l.match):
+		case !matches(l.match) && len(l.match.From) == 0:
 			general = append(general, l)
 		case i >= 0:
 			some[i] = append(some[i], l)
@@ -182,8 +182,8 @@ func (c *config) byClass(p *proxy, rules []classRule, general []*limit, seen boo
 			switch {
 			case err == nil && match == nil:
 				continue // it never holds
-			case err == nil && from != nil && (matches(match) || but != nil):
-				err = errors.New("rules about requests do not ask for addresses")
+			case err == nil && from != nil && but != nil:
+				err = errors.New("an address beside what a test excludes is not carried over")
 			case err == nil && but != nil && !last:
 				err = errors.New("what a test excludes is carried over in the first class that is set, not in later ones")
 			case err == nil && from == nil && addressed:
@@ -194,6 +194,9 @@ func (c *config) byClass(p *proxy, rules []classRule, general []*limit, seen boo
 			if err != nil {
 				c.draft.Leave(r.Origin, r.text(), err.Error(), "write the rules as you mean them: the first that matches decides")
 				continue
+			}
+			if from != nil && matches(match) {
+				match.From, from = from, nil
 			}
 			if from != nil {
 				addressed = true

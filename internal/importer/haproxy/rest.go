@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// counters are the fetches and converters that ask for what a stick table counts.
-var counters = regexp.MustCompile(`\b(sc\d?|src)_\w+|\btable_\w+`)
+// counters are the fetches and converters that ask for what a stick table, a proxy or a server counts.
+var counters = regexp.MustCompile(`\b(sc\d?|src)_\w+|\btable_\w+|\b(be|fe|srv)_(conn|conn_free|queue|req_rate|sess_rate)\b|\b(avg_)?queue\(|\bconnslots\(`)
 
 // asksCounter reports whether a text asks for what a stick table counts.
 func asksCounter(text string) bool {

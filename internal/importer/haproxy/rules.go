@@ -136,14 +136,14 @@ func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*lim
 			r = t.rate
 		case len(t.from) > 0 && t.not:
 			out.exempt = append(out.exempt, t.from...)
-		case t.match != nil && !t.not:
-			m, ok := both(out.match, t.match)
+		default:
+			asked, ok := t.asked()
 			if !ok {
+				return nil, fmt.Errorf("%q is not carried over beside a rate", t.text)
+			}
+			if out.match, ok = both(out.match, asked); !ok {
 				return nil, errors.New("two tests of the same kind together are no pattern")
 			}
-			out.match = m
-		default:
-			return nil, fmt.Errorf("%q is not carried over beside a rate", t.text)
 		}
 	}
 	if r == nil {
@@ -171,6 +171,19 @@ func (c *config) limitOf(p *proxy, l line, term []literal, counter string) (*lim
 	out.Burst = min(most, policy.MaxBurst)
 	out.Rate, out.note, err = draft.Rate(most, period)
 	return out, err
+}
+
+// asked returns what a rule asks for instead of a test. It reports whether there is such a thing.
+func (t literal) asked() (*draft.Rule, bool) {
+	switch {
+	case t.from != nil:
+		return &draft.Rule{From: t.from}, !t.not
+	case t.match == nil:
+		return nil, false
+	case t.not:
+		return absent(t.match)
+	}
+	return t.match, true
 }
 
 // tracksLater reports whether a connection's client is tracked only behind a line that decides on it: in the order of
@@ -328,6 +341,14 @@ func (c *config) connection(p *proxy, l line, term []literal) error {
 		return errors.New("it counts by what a request says")
 	}
 	c.windows(limit)
+	if len(limit.match.From) > 0 {
+		return c.someConnections(p, limit)
+	}
+	for _, some := range c.draft.Connections {
+		if some.Limited() && len(some.From) > 0 && slices.Equal(some.To, p.service) {
+			some.Also(limit.Limit)
+		}
+	}
 	if i := len(c.draft.Connections) - 1; i >= 0 && len(limit.exempt) == 0 && c.hasRate(p) {
 		above := c.draft.Connections[i]
 		if !above.Limited() || len(above.From) > 0 || !slices.Equal(above.To, p.service) || c.excepted(above) {
@@ -356,6 +377,36 @@ func (c *config) connection(p *proxy, l line, term []literal) error {
 	return nil
 }
 
+// someConnections makes a rule of a rate for some addresses. It goes before the one for all others, whose limits hold for
+// these as well.
+func (c *config) someConnections(p *proxy, l *limit) error {
+	if len(l.exempt) > 0 {
+		return errors.New("a rate for some addresses and not for others is not carried over")
+	}
+	r := &draft.Rule{Origin: l.Origin, Name: c.draft.Name("connection", "conn-rate"), From: l.match.From, To: p.service}
+	r.Also(l.Limit)
+	at := len(c.draft.Connections)
+	if i := slices.IndexFunc(c.draft.Connections, func(o *draft.Rule) bool { return c.general(o, p) }); i >= 0 {
+		for _, also := range c.draft.Connections[i].All() {
+			r.Also(also)
+		}
+		if at = i; c.excepted(c.draft.Connections[i]) {
+			at--
+		}
+	}
+	r.Plain()
+	if l.note != "" {
+		r.Note = append(r.Note, l.note)
+	}
+	c.draft.Connections = slices.Insert(c.draft.Connections, at, r)
+	return nil
+}
+
+// general reports whether a rule has the rate for all clients of a proxy.
+func (c *config) general(r *draft.Rule, p *proxy) bool {
+	return r.Limited() && len(r.From) == 0 && slices.Equal(r.To, p.service)
+}
+
 // beforeRates adds a rule that drops before rules with a rate, and those whom these exempt:
 // they all refuse, and here only the first that matches is asked.
 func (c *config) beforeRates(l line, r *draft.Rule) {
@@ -378,10 +429,11 @@ func (c *config) excepted(r *draft.Rule) bool {
 }
 
 func (c *config) hasRate(p *proxy) bool {
-	return slices.ContainsFunc(c.draft.Connections, func(r *draft.Rule) bool { return r.Limited() && slices.Equal(r.To, p.service) })
+	return slices.ContainsFunc(c.draft.Connections, func(r *draft.Rule) bool { return c.general(r, p) })
 }
 
-// matches reports whether a rule asks for something of a request.
+// matches reports whether a rule asks for something that a request says.
 func matches(r *draft.Rule) bool {
-	return len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0
+	w := r.Without
+	return len(w.Header)+len(w.Cookie)+len(w.Query)+len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0
 }

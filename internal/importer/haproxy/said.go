@@ -26,7 +26,7 @@ func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
 	}
 	host := (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && strings.EqualFold(arg, "host")
 	sni := strings.HasSuffix(name, "ssl_sni") || name == "ssl_fc_sni"
-	pair := slices.Contains([]string{"hdr", "req.hdr", "req.fhdr", "cook", "req.cook"}, name)
+	pair := slices.Contains([]string{"hdr", "req.hdr", "req.fhdr", "cook", "req.cook", "url_param", "urlp"}, name)
 	globs, err := patterns(method, f.caseless, host || sni || pair, values)
 	if err != nil {
 		return nil, err
@@ -44,6 +44,8 @@ func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
 		return &draft.Rule{Header: []draft.Pair{{Name: strings.ToLower(arg), Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
 	case (name == "cook" || name == "req.cook") && arg != "":
 		return &draft.Rule{Cookie: []draft.Pair{{Name: arg, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
+	case (name == "url_param" || name == "urlp") && arg != "" && !strings.Contains(arg, ","):
+		return &draft.Rule{Query: []draft.Pair{{Name: arg, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
 	}
 	return nil, fmt.Errorf("rules do not ask for %q", fetch)
 }
@@ -115,10 +117,27 @@ func globsOf(method, v string, caseless, foldless bool) ([]string, error) {
 	return nil, fmt.Errorf("-m %s is not carried over", method)
 }
 
+// absent turns a test for something with any value into one that it is not there. It reports whether it could.
+func absent(present *draft.Rule) (*draft.Rule, bool) {
+	var w draft.Without
+	for _, list := range []struct {
+		from []draft.Pair
+		to   *[]string
+	}{{present.Header, &w.Header}, {present.Cookie, &w.Cookie}, {present.Query, &w.Query}} {
+		for _, pair := range list.from {
+			if !slices.Equal(pair.Values, []string{"*"}) {
+				return nil, false
+			}
+			*list.to = append(*list.to, pair.Name)
+		}
+	}
+	return &draft.Rule{Without: w}, len(w.Header)+len(w.Cookie)+len(w.Query) == 1
+}
+
 // both makes a rule that asks for what two rules ask. It reports whether there is one.
 func both(a, b *draft.Rule) (*draft.Rule, bool) {
 	r := *a
-	for _, list := range []struct{ to, from *[]string }{{&r.Path, &b.Path}, {&r.Host, &b.Host}, {&r.Method, &b.Method}, {&r.SNI, &b.SNI}} {
+	for _, list := range []struct{ to, from *[]string }{{&r.From, &b.From}, {&r.Path, &b.Path}, {&r.Host, &b.Host}, {&r.Method, &b.Method}, {&r.SNI, &b.SNI}} {
 		if len(*list.to) > 0 && len(*list.from) > 0 {
 			return nil, false
 		}
@@ -134,5 +153,7 @@ func both(a, b *draft.Rule) (*draft.Rule, bool) {
 		}
 		*list.to = slices.Concat(*list.to, *list.from)
 	}
-	return &r, len(r.SNI) == 0 || len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) == 0
+	w := &r.Without
+	w.Header, w.Cookie, w.Query = slices.Concat(w.Header, b.Without.Header), slices.Concat(w.Cookie, b.Without.Cookie), slices.Concat(w.Query, b.Without.Query)
+	return &r, len(r.SNI) == 0 || len(w.Header)+len(w.Cookie)+len(w.Query)+len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) == 0
 }
