@@ -21,6 +21,7 @@
 //	         one thread of Node that shares 5 connections to a database, processes with threads, a CGI
 //	         script, a thread that stops 50 ms each second, processes of which 1 request of 100 takes
 //	         100 times as long, nginx with gunicorn behind it, and nginx with new connections
+//	own      the same for a server that -command starts, with -path, -limits, -crowds, -target and -kept
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
@@ -75,6 +76,7 @@ func main() {
 		parts = append(parts, bench.PartOf(k.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.judge(ctx, k) }))
 	}
 	bench.Experiment{Name: "adapt", Limit: 3 * time.Hour, Parts: append(parts,
+		bench.PartOf("own", suite.judgeOwn),
 		bench.PartOf("calm", suite.calm),
 		bench.PartOf("step", suite.step),
 		bench.PartOf("slower", suite.slower),
