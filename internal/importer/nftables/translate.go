@@ -106,7 +106,7 @@ func (t *translator) inline(rules []*rule, outer *rule, depth int) []*rule {
 		}
 		if to := t.set.byName[r.target]; to != nil {
 			t.reached[to] = true
-			out = append(out, t.inline(overs(to.rules), &both, depth+1)...)
+			out = append(out, t.inline(overs(to.rules, &both), &both, depth+1)...)
 		}
 		if both.leaves {
 			both.verdict = "return"
@@ -117,8 +117,9 @@ func (t *translator) inline(rules []*rule, outer *rule, depth int) []*rule {
 }
 
 // overs puts a drop of what is beyond a rate in the place of a return within it that a drop of all else follows, be it
-// after a line in the log.
-func overs(rules []*rule) []*rule {
+// after a line in the log. The rules are those of a chain to which a rule jumps.
+func overs(rules []*rule, jump *rule) []*rule {
+	all := func(r *rule) bool { return r.matchesAll() && (len(r.ports) == 0 || slices.Equal(r.ports, jump.ports)) }
 	var out []*rule
 	for i := 0; i < len(rules); i++ {
 		r := rules[i]
@@ -126,8 +127,8 @@ func overs(rules []*rule) []*rule {
 		for next < len(rules) && rules[next].verdict == "" {
 			next++
 		}
-		if next < len(rules) && r.limit != nil && !r.limit.over && r.verdict == "return" && r.matchesAll() {
-			if end := rules[next]; end.verdict == "drop" && end.limit == nil && end.matchesAll() && end.family == r.family {
+		if next < len(rules) && r.limit != nil && !r.limit.over && r.verdict == "return" && all(r) {
+			if end := rules[next]; end.verdict == "drop" && end.limit == nil && all(end) && end.family == r.family {
 				both, l := *r, *r.limit
 				l.over = true
 				both.limit, both.verdict = &l, "drop"
@@ -141,9 +142,9 @@ func overs(rules []*rule) []*rule {
 	return out
 }
 
-// matchesAll reports whether a rule asks for nothing but its rate.
+// matchesAll reports whether a rule asks for nothing but its rate and ports.
 func (r *rule) matchesAll() bool {
-	return !r.other && r.iif == "" && len(r.ports) == 0 && len(r.daddr) == 0 && len(r.from) == 0 && !r.fresh && !r.old && r.unknown == ""
+	return !r.other && r.iif == "" && len(r.daddr) == 0 && len(r.from) == 0 && !r.fresh && !r.old && r.unknown == ""
 }
 
 // under adds what a jump to the rule's chain asks for.

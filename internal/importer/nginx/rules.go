@@ -129,6 +129,8 @@ func (c *config) candidate(v virtual, e entry, limits []limit) candidate {
 		}
 		if len(r.bounds) == 0 {
 			r.Origin = l.Origin
+		} else if l.Origin != r.Origin {
+			r.Note = append(r.Note, fmt.Sprintf("Also %s:%d.", l.File, l.Line))
 		}
 		r.bounds = append(r.bounds, bound{z, l.burst, l.atOnce})
 		r.Limits = append(r.Limits, made)
