@@ -28,6 +28,7 @@ const enum rule_kind *const btf_rule_kind __attribute__((unused));
 const enum over *const btf_over __attribute__((unused));
 const enum when *const btf_when __attribute__((unused));
 const enum limit_by *const btf_limit_by __attribute__((unused));
+const enum control_mark *const btf_control_mark __attribute__((unused));
 const enum event_kind *const btf_event_kind __attribute__((unused));
 const enum mirror_fate *const btf_mirror_fate __attribute__((unused));
 const struct event *const btf_event __attribute__((unused));

@@ -61,6 +61,8 @@ enum reason {
   REASON_NO_CLASS = 46, /* passed: an answer that is labelled with a class that the policy does not have */
   REASON_H2C_IGNORED = 47, /* passed: a request whose offer to go on in HTTP/2 its server is not shown */
   REASON_RECALLED = 48,    /* beside other counts: bytes that had come too early come in their turn */
+  REASON_ASKED_TO_CLOSE =
+      49, /* passed: a request behind whose answer the server is asked to close the connection */
   REASON_LEN
 };
 

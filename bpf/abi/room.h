@@ -98,7 +98,12 @@ struct control {
   __u32 sheds;           /* 1: not all of what follows are KEEP_ALL */
   __u32 keep[MAX_RANKS]; /* SYNs that are let in, by rank of their class: so many of KEEP_ALL */
   __u32 strangers;       /* the same of sources whose class only their requests tell */
-  __u32 provisional;     /* 1: nothing is known of the server yet, and the limit counts as has_limit() says */
+  __u32 marks;           /* enum control_mark */
+};
+
+enum control_mark {
+  CONTROL_PROVISIONAL = 1, /* nothing is known of the server yet, and the limit counts as has_limit() says */
+  CONTROL_CLOSES = 2,      /* the server is asked to close each connection behind its answer */
 };
 
 #define KEEP_ALL 65536

@@ -41,7 +41,14 @@ struct http_head {
     __u32 upgrade_at; /* until the head has ended: its bytes up to the value of Upgrade; UPGRADE_TWICE; 0:
                          none */
   };
-  struct label label; /* what that says, once the head has ended; class 0: it is not there */
+  union {
+    struct label label; /* what that says, once the head has ended; class 0: it is not there */
+    struct {            /* of a request, which has no label, once the head has ended */
+      __u32 version_at; /* its bytes up to the end of its version, HTTP/1.1; 0: it is another one */
+      __u32 keep_at;    /* its bytes up to the end of what begins with "keep-alive" in Connection; 0: nothing
+                           does */
+    };
+  };
 };
 
 #define UPGRADE_TWICE (~0U)
@@ -433,6 +440,16 @@ static __always_inline int http_found(struct http_head *h, const struct http_wor
   return w->next;
 }
 
+/* Notes where the word ends that is there, of those in whose place others may be written. */
+static __always_inline void http_note(struct http_head *h, const struct http_word *w, __u32 end) {
+  if (w->seen & HTTP_SEEN_UPGRADE)
+    h->upgrade_at = h->upgrade_at ? UPGRADE_TWICE : end;
+  if (w->seen & HTTP_SEEN_KEEP_ALIVE && !h->labels)
+    h->keep_at = end;
+  if (h->word == HTTP_WORD_11)
+    h->version_at = end;
+}
+
 /* Compares with the word as far as the bytes at hand go, eight of them at most. */
 static __always_inline int http_compare(struct http_reader *r) {
   struct http_head *h = r->head;
@@ -448,10 +465,10 @@ static __always_inline int http_compare(struct http_reader *r) {
     same = n;
   http_advance(r, same);
   h->at = at + same;
-  if (h->at >= w->size && w->seen & HTTP_SEEN_UPGRADE)
-    h->upgrade_at = h->upgrade_at ? UPGRADE_TWICE : h->size + r->pos;
-  if (h->at >= w->size)
+  if (h->at >= w->size) {
+    http_note(h, w, h->size + r->pos);
     return http_found(h, w);
+  }
   if (same == n || same == 8)
     return HTTP_AT_WORD;
   if (!w->other || h->at != w->other_at)
@@ -484,6 +501,7 @@ static __always_inline int http_method(struct http_reader *r) {
 static __always_inline int http_version(struct http_reader *r) {
   if (r->length - r->pos >= 8 && http_bytes(r) == HTTP_EIGHT('H', 'T', 'T', 'P', '/', '1', '.', '1')) {
     r->pos += 8;
+    r->head->version_at = r->head->size + r->pos;
     return HTTP_AT_EOL;
   }
   r->head->word = HTTP_WORD_11;

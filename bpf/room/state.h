@@ -72,7 +72,7 @@ static __always_inline bool has_room(const struct room *r) {
 /* Whether there is a limit that counts. A provisional one does from when it is reached, or somebody waits:
  * until then a server of which nothing is known yet is left alone, as without a limit. */
 static __always_inline bool has_limit(const struct room *r) {
-  return r->limit && (!r->control.provisional || r->waiting || !has_room(r));
+  return r->limit && (!(r->control.marks & CONTROL_PROVISIONAL) || r->waiting || !has_room(r));
 }
 
 /* Whether requests may have to wait. Where the limit adapts, once there is one: nothing but requests brings

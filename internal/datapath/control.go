@@ -22,10 +22,12 @@ type Control struct {
 	// Provisional says that nothing is known of the server yet: the limit counts only while it is reached or
 	// somebody waits, and before that what is no request passes, too.
 	Provisional bool
-	Safe        int           // the same from Grace on, if nothing newer has come by then
-	Grace       time.Duration // for how long this holds
-	Level       policy.When   // of overload: rules that ask for it or less are enforced
-	Keep        []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
+	// Closes has the server be asked to close each connection behind its answer.
+	Closes bool
+	Safe   int           // the same from Grace on, if nothing newer has come by then
+	Grace  time.Duration // for how long this holds
+	Level  policy.When   // of overload: rules that ask for it or less are enforced
+	Keep   []float64     // share of SYNs let in, 0 to 1, by index of their class in Tables.Classes; nil: all
 	// Strangers is by how much less than 1 the same is of sources whose class only their requests tell.
 	// Where no request rule gives one they are of the default class.
 	Strangers float64
@@ -111,7 +113,10 @@ func newControl(c Control, at uint64, t *policy.Tables, service int) narthexCont
 		to.Strangers = uint32((1 - min(max(c.Strangers, 0), 1)) * keepAll)
 	}
 	if c.Provisional {
-		to.Provisional = 1
+		to.Marks |= uint32(narthexControlMarkCONTROL_PROVISIONAL)
+	}
+	if c.Closes {
+		to.Marks |= uint32(narthexControlMarkCONTROL_CLOSES)
 	}
 	if to.Strangers < keepAll || slices.ContainsFunc(c.Keep, func(share float64) bool { return share < 1 }) {
 		to.Sheds = 1

@@ -114,16 +114,23 @@ type narthexClient struct {
 }
 
 type narthexControl struct {
-	_           structs.HostLayout
-	Until       uint64
-	Limit       uint32
-	Safe        uint32
-	Level       uint32
-	Sheds       uint32
-	Keep        [16]uint32
-	Strangers   uint32
-	Provisional uint32
+	_         structs.HostLayout
+	Until     uint64
+	Limit     uint32
+	Safe      uint32
+	Level     uint32
+	Sheds     uint32
+	Keep      [16]uint32
+	Strangers uint32
+	Marks     uint32
 }
+
+type narthexControlMark uint32
+
+const (
+	narthexControlMarkCONTROL_PROVISIONAL narthexControlMark = 1
+	narthexControlMarkCONTROL_CLOSES      narthexControlMark = 2
+)
 
 type narthexCounts struct {
 	_         structs.HostLayout
@@ -842,56 +849,57 @@ type narthexReading struct {
 type narthexReason uint32
 
 const (
-	narthexReasonREASON_NOT_IP        narthexReason = 0
-	narthexReasonREASON_NOT_TCP       narthexReason = 1
-	narthexReasonREASON_NOT_SYN       narthexReason = 2
-	narthexReasonREASON_MALFORMED     narthexReason = 3
-	narthexReasonREASON_FRAGMENT_TAIL narthexReason = 4
-	narthexReasonREASON_NO_SERVICE    narthexReason = 5
-	narthexReasonREASON_NO_RULE       narthexReason = 6
-	narthexReasonREASON_NO_POLICY     narthexReason = 7
-	narthexReasonREASON_MAP_FAULT     narthexReason = 8
-	narthexReasonREASON_PULL_FAULT    narthexReason = 9
-	narthexReasonREASON_FRAGMENT      narthexReason = 10
-	narthexReasonREASON_VLAN_TAGS     narthexReason = 11
-	narthexReasonREASON_EXTENSION     narthexReason = 12
-	narthexReasonREASON_SYN_DATA      narthexReason = 13
-	narthexReasonREASON_SYN_FLAGS     narthexReason = 14
-	narthexReasonREASON_CONTENDED     narthexReason = 15
-	narthexReasonREASON_SOURCES       narthexReason = 16
-	narthexReasonREASON_UPPER         narthexReason = 17
-	narthexReasonREASON_HANDSHAKE     narthexReason = 18
-	narthexReasonREASON_FORGED        narthexReason = 19
-	narthexReasonREASON_GAP           narthexReason = 20
-	narthexReasonREASON_PIPELINED     narthexReason = 21
-	narthexReasonREASON_HELD          narthexReason = 22
-	narthexReasonREASON_CHECKSUM      narthexReason = 23
-	narthexReasonREASON_UNFOLLOWED    narthexReason = 24
-	narthexReasonREASON_UNKNOWN_FLOW  narthexReason = 25
-	narthexReasonREASON_NESTING       narthexReason = 26
-	narthexReasonREASON_CLONE_FAULT   narthexReason = 27
-	narthexReasonREASON_ACCEPT_QUEUE  narthexReason = 28
-	narthexReasonREASON_FAREWELL      narthexReason = 29
-	narthexReasonREASON_RACE          narthexReason = 30
-	narthexReasonREASON_CUT           narthexReason = 31
-	narthexReasonREASON_GATHERED      narthexReason = 32
-	narthexReasonREASON_UNWATCHED     narthexReason = 33
-	narthexReasonREASON_BLOCKED       narthexReason = 34
-	narthexReasonREASON_NO_SNI        narthexReason = 35
-	narthexReasonREASON_SHED          narthexReason = 36
-	narthexReasonREASON_UNTAKEN       narthexReason = 37
-	narthexReasonREASON_OUTDATED      narthexReason = 38
-	narthexReasonREASON_PARKED        narthexReason = 39
-	narthexReasonREASON_NO_SOCKET     narthexReason = 40
-	narthexReasonREASON_STALLED       narthexReason = 41
-	narthexReasonREASON_REQUESTS      narthexReason = 42
-	narthexReasonREASON_AT_ONCE       narthexReason = 43
-	narthexReasonREASON_NO_PROGRAM    narthexReason = 44
-	narthexReasonREASON_NO_JA4        narthexReason = 45
-	narthexReasonREASON_NO_CLASS      narthexReason = 46
-	narthexReasonREASON_H2C_IGNORED   narthexReason = 47
-	narthexReasonREASON_RECALLED      narthexReason = 48
-	narthexReasonREASON_LEN           narthexReason = 49
+	narthexReasonREASON_NOT_IP         narthexReason = 0
+	narthexReasonREASON_NOT_TCP        narthexReason = 1
+	narthexReasonREASON_NOT_SYN        narthexReason = 2
+	narthexReasonREASON_MALFORMED      narthexReason = 3
+	narthexReasonREASON_FRAGMENT_TAIL  narthexReason = 4
+	narthexReasonREASON_NO_SERVICE     narthexReason = 5
+	narthexReasonREASON_NO_RULE        narthexReason = 6
+	narthexReasonREASON_NO_POLICY      narthexReason = 7
+	narthexReasonREASON_MAP_FAULT      narthexReason = 8
+	narthexReasonREASON_PULL_FAULT     narthexReason = 9
+	narthexReasonREASON_FRAGMENT       narthexReason = 10
+	narthexReasonREASON_VLAN_TAGS      narthexReason = 11
+	narthexReasonREASON_EXTENSION      narthexReason = 12
+	narthexReasonREASON_SYN_DATA       narthexReason = 13
+	narthexReasonREASON_SYN_FLAGS      narthexReason = 14
+	narthexReasonREASON_CONTENDED      narthexReason = 15
+	narthexReasonREASON_SOURCES        narthexReason = 16
+	narthexReasonREASON_UPPER          narthexReason = 17
+	narthexReasonREASON_HANDSHAKE      narthexReason = 18
+	narthexReasonREASON_FORGED         narthexReason = 19
+	narthexReasonREASON_GAP            narthexReason = 20
+	narthexReasonREASON_PIPELINED      narthexReason = 21
+	narthexReasonREASON_HELD           narthexReason = 22
+	narthexReasonREASON_CHECKSUM       narthexReason = 23
+	narthexReasonREASON_UNFOLLOWED     narthexReason = 24
+	narthexReasonREASON_UNKNOWN_FLOW   narthexReason = 25
+	narthexReasonREASON_NESTING        narthexReason = 26
+	narthexReasonREASON_CLONE_FAULT    narthexReason = 27
+	narthexReasonREASON_ACCEPT_QUEUE   narthexReason = 28
+	narthexReasonREASON_FAREWELL       narthexReason = 29
+	narthexReasonREASON_RACE           narthexReason = 30
+	narthexReasonREASON_CUT            narthexReason = 31
+	narthexReasonREASON_GATHERED       narthexReason = 32
+	narthexReasonREASON_UNWATCHED      narthexReason = 33
+	narthexReasonREASON_BLOCKED        narthexReason = 34
+	narthexReasonREASON_NO_SNI         narthexReason = 35
+	narthexReasonREASON_SHED           narthexReason = 36
+	narthexReasonREASON_UNTAKEN        narthexReason = 37
+	narthexReasonREASON_OUTDATED       narthexReason = 38
+	narthexReasonREASON_PARKED         narthexReason = 39
+	narthexReasonREASON_NO_SOCKET      narthexReason = 40
+	narthexReasonREASON_STALLED        narthexReason = 41
+	narthexReasonREASON_REQUESTS       narthexReason = 42
+	narthexReasonREASON_AT_ONCE        narthexReason = 43
+	narthexReasonREASON_NO_PROGRAM     narthexReason = 44
+	narthexReasonREASON_NO_JA4         narthexReason = 45
+	narthexReasonREASON_NO_CLASS       narthexReason = 46
+	narthexReasonREASON_H2C_IGNORED    narthexReason = 47
+	narthexReasonREASON_RECALLED       narthexReason = 48
+	narthexReasonREASON_ASKED_TO_CLOSE narthexReason = 49
+	narthexReasonREASON_LEN            narthexReason = 50
 )
 
 type narthexRefusal struct {
@@ -1474,6 +1482,7 @@ const (
 	narthexProgNarthexTcxSyn          = "narthex_tcx_syn"
 	narthexProgNarthexXdpSyn          = "narthex_xdp_syn"
 	narthexVarBtfAction               = "btf_action"
+	narthexVarBtfControlMark          = "btf_control_mark"
 	narthexVarBtfEvent                = "btf_event"
 	narthexVarBtfEventKind            = "btf_event_kind"
 	narthexVarBtfFair                 = "btf_fair"
@@ -1639,6 +1648,7 @@ type narthexMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type narthexVariableSpecs struct {
 	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfControlMark  *ebpf.VariableSpec `ebpf:"btf_control_mark"`
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
@@ -1817,6 +1827,7 @@ func (m *narthexMaps) Close() error {
 // It can be passed to loadNarthexObjects or ebpf.CollectionSpec.LoadAndAssign.
 type narthexVariables struct {
 	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
+	BtfControlMark  *ebpf.Variable `ebpf:"btf_control_mark"`
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`

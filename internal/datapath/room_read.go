@@ -14,6 +14,7 @@ import (
 type RoomReading struct {
 	Room
 	Limit       int         // requests in service at once that the control allows now; 0: unlimited
+	Closes      bool        // the server is asked to close connections
 	Provisional bool        // nothing was known of the server when it was set
 	Safe        int         // the same from when nobody steers any more
 	Level       policy.When // of overload, if the control holds
@@ -46,7 +47,7 @@ func (in *Instance) ReadRoom(service int, into *RoomReading) error {
 			return err
 		}
 		into.add(&one.Room)
-		into.Limit, into.Provisional, into.Safe, into.Level = one.Limit, one.Provisional, one.Safe, one.Level
+		into.Limit, into.Provisional, into.Closes, into.Safe, into.Level = one.Limit, one.Provisional, one.Closes, one.Safe, one.Level
 	}
 	return nil
 }
@@ -63,7 +64,8 @@ func (in *Instance) readRoom(t *policy.Tables, slot string, r *narthexRoom, at u
 	into.Limit, into.Safe = int(r.Control.Safe), int(r.Control.Safe)
 	if int64(r.Control.Until-at) > 0 {
 		into.Limit, into.Level = int(r.Control.Limit), policy.When(r.Control.Level)
-		into.Provisional = r.Control.Provisional != 0
+		into.Closes = r.Control.Marks&uint32(narthexControlMarkCONTROL_CLOSES) != 0
+		into.Provisional = r.Control.Marks&uint32(narthexControlMarkCONTROL_PROVISIONAL) != 0
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ bool native_in_body(const struct http_head *h) { return http_in_body(h); }
 
 bool native_past_line(const struct http_head *h) { return http_past_line(h); }
 
+struct label native_label(const struct http_head *h) { return h->label; }
+
 bool native_is_preface(const struct http_head *h) { return http_is_preface(h); }
 
 int native_answer_scan(struct http_answer *a, const struct http_chunk *c, __u32 length, __u32 *used) {

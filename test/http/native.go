@@ -173,7 +173,13 @@ func (s *answerScanner) Skip(n int) int { return int(C.native_skip(&s.answer.hea
 // result says what is known after a number of bytes, at which the scan ended with the step.
 func (s *answerScanner) result(step Step, used int) Answer {
 	h := &s.answer.head
-	return answerOf(step, used, int(s.answer.status), int(s.answer.at), uint8(h.flags), uint16(h.seen), uint64(h.length), Label{uint32(h.label.class), int(h.label.lasts)})
+	return answerOf(step, used, int(s.answer.status), int(s.answer.at), uint8(h.flags), uint16(h.seen), uint64(h.length), labelOf(h))
+}
+
+// labelOf returns what Narthex-Class says; Go does not see into a union.
+func labelOf(h *C.struct_http_head) Label {
+	l := C.native_label(h)
+	return Label{uint32(l.class), int(l.lasts)}
 }
 
 // answerOf puts together what struct http_answer says.

@@ -15,5 +15,6 @@ int native_scan(struct http_head *h, const struct http_chunk *c, __u32 length, _
 __u32 native_skip(struct http_head *h, __u32 n);
 bool native_in_body(const struct http_head *h);
 bool native_past_line(const struct http_head *h);
+struct label native_label(const struct http_head *h);
 bool native_is_preface(const struct http_head *h);
 int native_answer_scan(struct http_answer *a, const struct http_chunk *c, __u32 length, __u32 *used);

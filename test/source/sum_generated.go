@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "f6bb5d538f65ecba6007e4290c2a0405"
+const compiled = "c1d6163fc3e69f74f0bf29889fb804f5"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* A request takes its turn: what becomes of the segment with which it begins or goes on. */
 #pragma once
+#include "gate/decide/closing.h"
 #include "gate/decide/reject.h"
 #include "gate/early.h"
 #include "gate/outdated.h"
@@ -292,6 +293,8 @@ static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, i
     return reject_unreadable(skb, w, why, w->s.seq);
   if (w->flow.flags & FLOW_HEAD)
     return lenient ? STEP_TURN : STEP_GATHER;
+  if (!lenient)
+    ask_if_due(skb, sc, step, 0);
   w->grown = 0;
   return has_rules(sc, step) ? STEP_READ : STEP_JUDGE;
 }

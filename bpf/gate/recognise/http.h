@@ -224,6 +224,7 @@ static __always_inline int read_again(struct __sk_buff *skb, struct scene *sc) {
   int verdict = chunked ? check_place(w, w->flow.body, body) : TCX_NEXT;
   if (verdict != TCX_NEXT)
     return verdict;
+  ask_if_due(skb, sc, HTTP_END, 0);
   w->grown = 0;
   if (whole && has_rules(sc, HTTP_END))
     return STEP_COMPARE;

@@ -154,7 +154,7 @@ __noinline int on_early_ack(struct __sk_buff *skb, struct work *w, struct flow *
 /* Whether a client that has not asked for anything may have its connection. While nothing is known of the
  * server only as long as it takes what is there: else such connections are all that it has to accept. */
 static __always_inline bool may_open(const struct scene *sc, const struct endpoint *sock) {
-  if (sc->config->shadow || !sc->room->control.provisional || !sock->queued)
+  if (sc->config->shadow || !(sc->room->control.marks & CONTROL_PROVISIONAL) || !sock->queued)
     return true;
   return sc->w->s.flags & (TCP_FIN | TCP_RST) || !is_steered(sc->room, bpf_ktime_get_ns());
 }

@@ -173,6 +173,7 @@ static __always_inline int add_piece(struct __sk_buff *skb, struct scene *sc, st
   if (w->flow.flags & FLOW_HEAD && w->s.length < came)
     why = REJECT_TOO_LARGE;
   if (!why && !(w->flow.flags & FLOW_HEAD)) {
+    ask_if_due(skb, sc, step, w->flow.node);
     w->grown = extended;
     return has_rules(sc, step) ? STEP_READ : STEP_JUDGE;
   }

@@ -539,15 +539,15 @@ type BenchRoom struct {
 	Due            uint64
 	At             uint64
 	Control        struct {
-		_           structs.HostLayout
-		Until       uint64
-		Limit       uint32
-		Safe        uint32
-		Level       uint32
-		Sheds       uint32
-		Keep        [16]uint32
-		Strangers   uint32
-		Provisional uint32
+		_         structs.HostLayout
+		Until     uint64
+		Limit     uint32
+		Safe      uint32
+		Level     uint32
+		Sheds     uint32
+		Keep      [16]uint32
+		Strangers uint32
+		Marks     uint32
 	}
 	Entered [8][32]uint32
 	Class   [32]struct {
@@ -994,6 +994,7 @@ const (
 	BenchProgNarthexXdpSyn          = "narthex_xdp_syn"
 	BenchVarBenchTurn               = "bench_turn"
 	BenchVarBtfAction               = "btf_action"
+	BenchVarBtfControlMark          = "btf_control_mark"
 	BenchVarBtfEvent                = "btf_event"
 	BenchVarBtfEventKind            = "btf_event_kind"
 	BenchVarBtfFair                 = "btf_fair"
@@ -1176,6 +1177,7 @@ type BenchMapSpecs struct {
 type BenchVariableSpecs struct {
 	BenchTurn       *ebpf.VariableSpec `ebpf:"bench_turn"`
 	BtfAction       *ebpf.VariableSpec `ebpf:"btf_action"`
+	BtfControlMark  *ebpf.VariableSpec `ebpf:"btf_control_mark"`
 	BtfEvent        *ebpf.VariableSpec `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.VariableSpec `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.VariableSpec `ebpf:"btf_fair"`
@@ -1357,6 +1359,7 @@ func (m *BenchMaps) Close() error {
 type BenchVariables struct {
 	BenchTurn       *ebpf.Variable `ebpf:"bench_turn"`
 	BtfAction       *ebpf.Variable `ebpf:"btf_action"`
+	BtfControlMark  *ebpf.Variable `ebpf:"btf_control_mark"`
 	BtfEvent        *ebpf.Variable `ebpf:"btf_event"`
 	BtfEventKind    *ebpf.Variable `ebpf:"btf_event_kind"`
 	BtfFair         *ebpf.Variable `ebpf:"btf_fair"`

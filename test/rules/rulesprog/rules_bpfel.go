@@ -395,15 +395,15 @@ type RulesRoom struct {
 	Due            uint64
 	At             uint64
 	Control        struct {
-		_           structs.HostLayout
-		Until       uint64
-		Limit       uint32
-		Safe        uint32
-		Level       uint32
-		Sheds       uint32
-		Keep        [16]uint32
-		Strangers   uint32
-		Provisional uint32
+		_         structs.HostLayout
+		Until     uint64
+		Limit     uint32
+		Safe      uint32
+		Level     uint32
+		Sheds     uint32
+		Keep      [16]uint32
+		Strangers uint32
+		Marks     uint32
 	}
 	Entered [8][32]uint32
 	Class   [32]struct {
