@@ -35,12 +35,14 @@ type Config struct {
 type Decision struct {
 	Limit int `json:"limit"` // requests in service at once; 0: unlimited
 	// Provisional says that nothing is known of the server yet: the limit is one that most servers do not need.
-	Provisional bool      `json:"provisional,omitempty"`
-	Safe        int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
-	Overload    bool      `json:"overload"`       // the service has more work than it can do
-	Level       Level     `json:"level"`          // how much more
-	Degree      float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
-	Keep        []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
+	Provisional bool `json:"provisional,omitempty"`
+	// Closes has the server be asked to close each connection behind its answer, for workers that stay with one.
+	Closes   bool      `json:"closes,omitempty"`
+	Safe     int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
+	Overload bool      `json:"overload"`       // the service has more work than it can do
+	Level    Level     `json:"level"`          // how much more
+	Degree   float64   `json:"degree"`         // of overload: 0 none, up to 1 by how full the queue is, beyond 1 by how many requests are refused
+	Keep     []float64 `json:"keep,omitempty"` // share of SYNs to let in, 0 to 1, by rank of their class; nil: all
 	// Strangers is which share of SYNs not to let in of sources whose class only their requests tell.
 	Strangers float64 `json:"strangers,omitempty"`
 	Wait      float64 `json:"wait"`             // seconds that a request would wait that comes now, in the room and inside the server
@@ -137,6 +139,7 @@ func (c *Controller) Step(s Sample) Decision {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
+	d.Closes = c.harm.closes(s.Span.Seconds(), c.bound.active)
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d

@@ -14,13 +14,20 @@ const (
 	harmFirst = 8.0   // seconds without a limit, the first time
 	harmLast  = 120.0 // the same, at the most
 	harmGrows = 8.0   // factor from one time to the next
+	harmCalm  = 10.0  // seconds without a limit that binds after which the server is not asked any more
+	harmAgain = 10.0  // seconds within which it happens again if it is of no use to ask the server
 )
 
 // harm tells whether holding requests stops the server. Workers that stay with a kept connection do nothing while its
 // next request is held, and what was let in waits in the accept queue for one of them. Then most of what is in
 // service has not been taken, the processors are idle, and clearly less is completed than before. If that is over when
-// nothing is held any more, nothing is for a while, and longer the next time.
+// nothing is held any more, the server is asked from then on to close connections, and requests are held again. If
+// that is of no use, nothing is held for a while, and longer the next time.
 type harm struct {
+	asks bool    // the server is asked to close each connection behind its answer
+	vain bool    // that was of no use
+	calm float64 // seconds for which no limit has bound
+
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
 	held      float64 // completions per second before the limit was given up
@@ -37,6 +44,9 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.due -= t
 	h.free -= t
 	h.since += t
+	if h.asks && h.free > 0 && h.since > harmShows && h.now.rate() >= harmBack*h.held {
+		h.free, h.due = 0, harmShows // workers have left their connections
+	}
 	if tries {
 		h.now, h.untaken = tally{}, 0
 		return false
@@ -50,13 +60,31 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	}
 	switch {
 	case h.free > 0 && h.since > harmShows && h.now.rate() < harmBack*h.held: // it was something else
-		h.free, h.due, h.most = 0, h.pause, h.now
+		h.free, h.due, h.most, h.asks = 0, max(h.pause, harmFirst), h.now, false
 	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && h.now.t > span/2 && h.stops(s):
-		h.held, h.since = h.now.rate(), 0
+		h.giveUp()
+	}
+	return h.free > 0
+}
+
+// giveUp has nothing be held: until the server has closed its connections, if it can be asked to, else for a while.
+func (h *harm) giveUp() {
+	h.vain = h.vain || h.asks && h.since < harmAgain
+	h.asks = !h.vain
+	h.held, h.since, h.free = h.now.rate(), 0, harmFirst
+	if h.vain {
 		h.pause = min(max(harmGrows*h.pause, harmFirst), harmLast)
 		h.free = h.pause
 	}
-	return h.free > 0
+}
+
+// closes tells whether the server is to be asked now, a span after the last time. Where no limit binds it may go on
+// with its connections.
+func (h *harm) closes(span float64, binds bool) bool {
+	if h.calm += span; binds || h.free > 0 {
+		h.calm = 0
+	}
+	return h.asks && h.calm < harmCalm
 }
 
 // stops tells whether the server has nearly stopped, with most of what was let in before it.

@@ -37,6 +37,7 @@ type world struct {
 	device     bool    // the server's cores are those of a device that nobody sees
 	sends      float64 // bytes per second of such a core, and of one that only waits
 	sentBusy   float64
+	closes     bool // the server is asked to close connections
 	keeps      bool // bronze clients use their connections again
 	accepted   map[int]bool
 	wantedRead float64
@@ -88,6 +89,7 @@ func (w *world) arrive(class, client int) {
 	if w.keeps && client >= 0 {
 		j.kept, w.accepted[client] = w.accepted[client], true
 	}
+	j.closes = w.closes
 	w.s.Arrived++
 	w.s.Classes[class].Arrived++
 	if w.limit == 0 || w.server.inService < w.limit && w.waits == 0 {
@@ -271,7 +273,7 @@ func (w *world) sample() {
 		return
 	}
 	d := w.controller.Step(s)
-	w.limit = d.Limit
+	w.limit, w.closes = d.Limit, d.Closes
 	if w.pacer != nil {
 		w.pace(&s, &d)
 	}

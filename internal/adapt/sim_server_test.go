@@ -32,6 +32,7 @@ type job struct {
 	stages  []stage
 	fresh   bool // the server has not taken it
 	kept    bool // on a connection that the server has accepted
+	closes  bool // the server closes the connection behind its answer
 }
 
 // server is a simulated one: processor sharing on some cores, where every request uses one core
@@ -192,7 +193,7 @@ func (w *world) stays(j *job) bool {
 		a = &attached{}
 		v.with[j.client] = a
 	}
-	if a.answered++; a.answered >= v.most && len(v.backlog) > 0 {
+	if a.answered++; j.closes || a.answered >= v.most && len(v.backlog) > 0 {
 		delete(v.with, j.client)
 		return false
 	}
@@ -210,6 +211,9 @@ func (w *world) stays(j *job) bool {
 
 // done has a worker that has answered a request take the next one.
 func (w *world) done(j *job) {
+	if j.closes {
+		w.accepted[j.client] = false
+	}
 	if !w.stays(j) {
 		w.free()
 	}

@@ -46,6 +46,21 @@ func TestGateAsksToClose(t *testing.T) {
 				c := r.clientAt(t, base)
 				c.passesAs(c.frame(c.says(asked)), c.frame(c.says(shown)), serves.and(known, asksToClose))
 			})
+			t.Run("passes without a limit "+name, func(t *testing.T) {
+				r := g.room(t, "concurrency: auto")
+				r.steer(t, datapath.Control{Closes: true})
+				c := r.clientAt(t, base)
+				c.passesAs(c.frame(c.says(asked)), c.frame(c.says(shown)), serves.and(known, asksToClose))
+			})
+			t.Run("passes on a connection that was kept "+name, func(t *testing.T) {
+				r := g.room(t, "concurrency: auto")
+				r.steer(t, datapath.Control{})
+				c := r.clientAt(t, base)
+				c.asks(get, serves.and(known))
+				c.replies(ok, ends)
+				r.steer(t, datapath.Control{Closes: true})
+				c.passesAs(c.frame(c.says(asked)), c.frame(c.says(shown)), serves.and(asksToClose))
+			})
 			t.Run("waits "+name, func(t *testing.T) {
 				r := g.room(t, "concurrency: auto")
 				r.steer(t, datapath.Control{Limit: 1, Closes: true})

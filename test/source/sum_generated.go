@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "c1d6163fc3e69f74f0bf29889fb804f5"
+const compiled = "82cb22f8fee4cfa85eba2367ec29f8ee"

@@ -100,9 +100,8 @@ __noinline int ask_to_close(struct __sk_buff *skb, struct work *w, __u32 node) {
 
 /* Whether the server is to be asked. */
 static __always_inline bool asks_to_close(const struct scene *sc) {
-  const struct room *r = sc->room;
-  return r->control.marks & CONTROL_CLOSES && !sc->config->shadow && sc->w->flow.protocol == PROTOCOL_HTTP &&
-         is_steered(r, bpf_ktime_get_ns());
+  return sc->room->control.marks & CONTROL_CLOSES && closes_each(sc->room, bpf_ktime_get_ns()) &&
+         !sc->config->shadow && sc->w->flow.protocol == PROTOCOL_HTTP;
 }
 
 /* Does so for a request of which `step` says what was read. */

@@ -293,8 +293,7 @@ static __always_inline int on_request(struct __sk_buff *skb, struct scene *sc, i
     return reject_unreadable(skb, w, why, w->s.seq);
   if (w->flow.flags & FLOW_HEAD)
     return lenient ? STEP_TURN : STEP_GATHER;
-  if (!lenient)
-    ask_if_due(skb, sc, step, 0);
+  ask_if_due(skb, sc, step, 0);
   w->grown = 0;
   return has_rules(sc, step) ? STEP_READ : STEP_JUDGE;
 }
