@@ -9,6 +9,8 @@ const (
 	harmCount = 20.0  // completions over which they are, where there are few
 	harmMost  = 4.0   // seconds of it at the most
 	harmShare = 0.5   // of the completions before, below which a limit may do harm
+	harmTaken = 0.8   // requests that the server has taken, on the average, below which it serves nobody
+	harmIdle  = 0.2   // of the processors: they do nothing
 	harmShows = 1.0   // seconds without a limit after which the server must do more
 	harmBack  = 1.5   // how many times as much
 	harmFirst = 8.0   // seconds without a limit, the first time
@@ -26,10 +28,12 @@ const (
 type harm struct {
 	asks bool    // the server is asked to close each connection behind its answer
 	vain bool    // that was of no use
+	left float64 // completions until its connections are closed
 	calm float64 // seconds for which no limit has bound
 
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
+	taken     float64 // the same that it has taken
 	held      float64 // completions per second before the limit was given up
 	free      float64 // seconds for which nothing is held yet
 	since     float64 // seconds since the limit was given up
@@ -44,39 +48,46 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.due -= t
 	h.free -= t
 	h.since += t
-	if h.asks && h.free > 0 && h.since > harmShows && h.now.rate() >= harmBack*h.held {
-		h.free, h.due = 0, harmShows // workers have left their connections
-	}
+	h.left -= float64(s.Served)
 	if tries {
-		h.now, h.untaken = tally{}, 0
+		h.now, h.untaken, h.taken = tally{}, 0, 0
 		return false
 	}
 	span := min(max(harmSpan, harmCount/max(h.most.rate(), h.now.rate(), 1)), harmMost)
 	h.now.forget(t, span)
 	h.now.add(s)
-	h.untaken = h.untaken*math.Exp(-t/span) + float64(min(q.left(s), s.InService))*t
+	left, k := min(q.left(s), s.InService), math.Exp(-t/span)
+	h.untaken = h.untaken*k + float64(left)*t
+	h.taken = h.taken*k + float64(s.InService-left)*t
 	if h.most.served *= math.Exp(-t / peakSpan); h.now.t > span/2 && h.now.served > harmCount/2 && h.now.rate() > h.most.rate() {
 		h.most = h.now
 	}
-	switch {
-	case h.free > 0 && h.since > harmShows && h.now.rate() < harmBack*h.held: // it was something else
-		h.free, h.due, h.most, h.asks = 0, max(h.pause, harmFirst), h.now, false
+	switch more := h.now.served >= 1 && h.now.rate() >= harmBack*h.held; {
+	case h.free > 0 && h.since > harmShows && !more: // it was something else
+		h.pause = h.longer()
+		h.free, h.due, h.most, h.asks = 0, h.pause, h.now, false
+	case h.asks && h.free > 0 && h.since > harmShows && h.left <= 0: // workers have left their connections
+		h.free, h.due = 0, harmShows
 	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && h.now.t > span/2 && h.stops(s):
-		h.giveUp()
+		h.giveUp(s)
 	}
 	return h.free > 0
 }
 
 // giveUp has nothing be held: until the server has closed its connections, if it can be asked to, else for a while.
-func (h *harm) giveUp() {
+func (h *harm) giveUp(s *Sample) {
 	h.vain = h.vain || h.asks && h.since < harmAgain
 	h.asks = !h.vain
 	h.held, h.since, h.free = h.now.rate(), 0, harmFirst
+	h.left = 2 * float64(s.InService+s.Waiting) // each once as it came, and once as it was asked to close
 	if h.vain {
-		h.pause = min(max(harmGrows*h.pause, harmFirst), harmLast)
+		h.pause = h.longer()
 		h.free = h.pause
 	}
 }
+
+// longer is for how long it is given up the next time but one.
+func (h *harm) longer() float64 { return min(max(harmGrows*h.pause, harmFirst), harmLast) }
 
 // closes tells whether the server is to be asked now, a span after the last time. Where no limit binds it may go on
 // with its connections.
@@ -87,10 +98,17 @@ func (h *harm) closes(span float64, binds bool) bool {
 	return h.asks && h.calm < harmCalm
 }
 
-// stops tells whether the server has nearly stopped, with most of what was let in before it.
+// stops tells whether the server has nearly stopped, with most of what was let in before it; or whether it does nothing
+// at all, with nearly all of that before it.
 func (h *harm) stops(s *Sample) bool {
+	if paging(s) {
+		return false
+	}
+	if h.taken < harmTaken*h.now.t && h.untaken > h.now.t && s.Cores > 0 && h.now.utilisation(s) < harmIdle {
+		return true
+	}
 	want := harmShare * h.most.rate() * h.now.t
-	if h.now.served+2*math.Sqrt(want) > want || h.untaken < h.now.in/2 || paging(s) {
+	if h.now.served+2*math.Sqrt(want) > want || h.untaken < h.now.in/2 {
 		return false
 	}
 	return s.Cores <= 0 || h.now.utilisation(s) < idleShare*h.most.utilisation(s)

@@ -62,7 +62,8 @@ func (a *answer) parse(head []byte) error {
 	if err != nil || status < 200 {
 		return errNotHTTP
 	}
-	length := -1
+	length, old := -1, line[7] == '0'
+	a.close = old // RFC 9112, 9.3
 	for len(fields) > 0 {
 		line, fields, _ = bytes.Cut(fields, []byte("\r\n"))
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -73,7 +74,7 @@ func (a *answer) parse(head []byte) error {
 				return errNotHTTP
 			}
 		case bytes.EqualFold(name, []byte("Connection")):
-			a.close = bytes.EqualFold(value, []byte("close"))
+			a.close = bytes.EqualFold(value, []byte("close")) || old && !bytes.EqualFold(value, []byte("keep-alive"))
 		}
 	}
 	if length < 0 {

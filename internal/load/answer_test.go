@@ -20,6 +20,8 @@ func TestAnswer(t *testing.T) {
 	}{
 		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", complete, 200, false},
 		{"HTTP/1.1 200 OK\r\ncontent-length:2\r\nconnection: Close\r\n\r\nhi", complete, 200, true},
+		{"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", complete, 200, true},
+		{"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi", complete, 200, false},
 		{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", complete, 503, false},
 		{"HTTP/1.1 204\r\nContent-Length: 0\r\n\r\n", complete, 204, false},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", partial, 200, false},
