@@ -104,6 +104,7 @@ func TestGateDoesNotAskToClose(t *testing.T) {
 		"GET / HTTP/1.0\r\n\r\n",
 		"GET / HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n",
 		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"PUT / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc",
 	} {
 		r := g.room(t, "concurrency: auto")
 		r.steer(t, datapath.Control{Limit: 1, Closes: true})

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"narthex/internal/lab"
 )
 
 // marker is the request that is sent behind another, to find where that ends.
@@ -151,4 +153,26 @@ func saidOf(resp *http.Response) string {
 		return "keep-alive"
 	}
 	return ""
+}
+
+// twice sends a request over a connection of its own, the marker behind it, and then nothing more.
+func (s *Server) twice(ns *lab.Namespace, request string) (e Exchange, err error) {
+	err = ns.Do(func() error {
+		conn, err := net.DialTimeout("tcp", s.at.String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		talk := &dialogue{server: s, conn: conn.(*net.TCPConn), head: strings.HasPrefix(request, "HEAD ")}
+		talk.send([]byte(request))
+		talk.await(1, patience)
+		talk.send([]byte(marker))
+		_ = talk.conn.CloseWrite()
+		if talk.await(1<<20, patience); !talk.closed {
+			return errors.New("it neither answers nor closes")
+		}
+		e = talk.parse()
+		return nil
+	})
+	return e, err
 }

@@ -111,3 +111,37 @@ func TestEvaded(t *testing.T) {
 		}
 	}
 }
+
+// askedToClose is a request as the data path shows it to a server that is to close the connection behind its answer.
+func askedToClose(head string) string {
+	if at := strings.Index(strings.ToLower(head), "\r\nconnection: keep-alive\r\n"); at >= 0 {
+		at += len("\r\nconnection: ")
+		return head[:at] + "     close" + head[at+len("keep-alive"):]
+	}
+	return strings.Replace(head, " HTTP/1.1\r\n", " HTTP/1.0\r\n", 1)
+}
+
+// TestAskedToClose: what browsers, tools and libraries send is answered by all, who close the connection behind it, if
+// they are asked to as the data path does. What comes behind it they do not answer.
+func TestAskedToClose(t *testing.T) {
+	cfg := started(t)
+	asked := 0
+	for _, head := range Browsers {
+		if low := strings.ToLower(head); strings.Contains(low, "upgrade:") || strings.Contains(low, "connection: close") || strings.Contains(head, "HTTP/1.0") {
+			continue
+		}
+		asked++
+		for _, s := range cfg.Servers {
+			for shown, want := range map[string]int{head: 2, askedToClose(head): 1} {
+				e, err := s.twice(cfg.ns, shown)
+				nettest.Check(t, err)
+				if e.Err != "" || len(e.Answers) != want || e.Answers[0].Status != 200 {
+					t.Errorf("%s: %q: %d answers (%+v, %s), want %d", s.Name, shown, len(e.Answers), e.Answers, e.Err, want)
+				}
+			}
+		}
+	}
+	if asked < len(Browsers)/2 {
+		t.Errorf("%d of %d heads let a server be asked", asked, len(Browsers))
+	}
+}

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "82cb22f8fee4cfa85eba2367ec29f8ee"
+const compiled = "f1a94ffff7c1d9d04ee827eec0fe27c2"

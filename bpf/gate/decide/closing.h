@@ -88,8 +88,8 @@ __noinline int ask_to_close(struct __sk_buff *skb, struct work *w, __u32 node) {
   const struct http_head *h = &w->flow.head;
   bool keeps = h->seen & HTTP_SEEN_KEEP_ALIVE && h->keep_at;
   __u32 end = keeps ? h->keep_at : h->version_at;
-  /* HTTP/1.0 knows no chunks. */
-  if (!end || h->flags & (HTTP_CLOSES | HTTP_UPGRADE) || (!keeps && h->flags & HTTP_CHUNKED))
+  /* HTTP/1.0 knows neither chunks nor 100 (Continue). */
+  if (!end || h->flags & (HTTP_CLOSES | HTTP_UPGRADE) || (!keeps && h->flags & (HTTP_CHUNKED | HTTP_EXPECT)))
     return 0;
   end += w->flow.named & NAMED_HERE ? w->flow.proxy.size : 0;
   if (!(node ? ask_in_slot(node, end, keeps) : ask_in_segment(skb, w, end, keeps)))
