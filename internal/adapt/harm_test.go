@@ -8,7 +8,7 @@ import (
 )
 
 // TestHarm has servers whose workers stay with a connection for its next request: while that is held they do nothing,
-// and others wait for them.
+// and others wait for them. They are asked to close connections, and who is of the better class does not wait then.
 func TestHarm(t *testing.T) {
 	for _, sc := range []struct {
 		name     string
@@ -22,23 +22,27 @@ func TestHarm(t *testing.T) {
 		{"threads that wait, 0.2 s, 10 requests", 8, 0.2, 10, []stage{{onCPU, 0.001}, {delay, 0.02}}, 64},
 		{"processes, 5 s, 100 requests", 16, 5, 100, []stage{{onCPU, 0.005}}, 64},
 		{"processes, 5 s, 100 requests, 200 clients", 32, 5, 100, []stage{{onCPU, 0.002}}, 200},
+		{"threads, 0.2 s, from the first moment more than they serve", 10, 0.2, 10, []stage{{onCPU, 0.002}, {delay, 0.01}}, 200},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			serve := func(c *Controller) float64 {
+			serve := func(c *Controller) (done, gold99 float64) {
 				w := newWorld(&server{cores: 1, workers: sc.workers, sticks: sc.sticks, most: sc.requests, request: func(*rand.Rand) []stage { return sc.stages }}, 3)
 				w.controller, w.keeps = c, true
 				w.decided = trace(w)
 				w.open(gold, func() float64 { return 10 })
 				w.loop(sc.clients)
-				w.run(2)
-				done, _ := w.measure(60)
-				return done
+				w.run(5)
+				return w.measure(60)
 			}
-			without, with := serve(nil), serve(New(Config{QueueSize: 4096, Cautious: true}))
-			t.Logf("%.0f/s without, %.0f/s with", without, with)
+			without, late := serve(nil)
+			with, early := serve(New(Config{QueueSize: 4096, Cautious: true}))
+			t.Logf("%.0f/s without, gold's p99 %.3f s; %.0f/s with, %.3f s", without, late, with, early)
 			if with < 0.95*without {
 				t.Errorf("%.0f completions/s, want at least 0.95 of the %.0f/s of the server alone", with, without)
+			}
+			if early > 0.1*late {
+				t.Errorf("99 %% of gold's answers take up to %.3f s, want a tenth of the %.3f s without a limit", early, late)
 			}
 		})
 	}
