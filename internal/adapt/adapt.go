@@ -139,7 +139,7 @@ func (c *Controller) Step(s Sample) Decision {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
-	d.Closes = c.harm.closes(s.Span.Seconds(), c.bound.active)
+	d.Closes = c.harm.closes(s.Span.Seconds(), c.bound.active) && !c.config.Unlimited
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
