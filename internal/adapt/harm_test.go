@@ -4,6 +4,7 @@ package adapt
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -26,10 +27,15 @@ func TestHarm(t *testing.T) {
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
+			told := false
 			serve := func(c *Controller) (done, gold99 float64) {
 				w := newWorld(&server{cores: 1, workers: sc.workers, sticks: sc.sticks, most: sc.requests, request: func(*rand.Rand) []stage { return sc.stages }}, 3)
 				w.controller, w.keeps = c, true
-				w.decided = trace(w)
+				follow := trace(w)
+				w.decided = func(s *Sample, d Decision) {
+					told = told || d.Closes && strings.Contains(d.Reason, "asked to close")
+					follow(s, d)
+				}
 				w.open(gold, func() float64 { return 10 })
 				w.loop(sc.clients)
 				w.run(5)
@@ -40,6 +46,9 @@ func TestHarm(t *testing.T) {
 			t.Logf("%.0f/s without, gold's p99 %.3f s; %.0f/s with, %.3f s", without, late, with, early)
 			if with < 0.95*without {
 				t.Errorf("%.0f completions/s, want at least 0.95 of the %.0f/s of the server alone", with, without)
+			}
+			if !told {
+				t.Error("no reason says that the server is asked to close connections")
 			}
 			if early > 0.1*late {
 				t.Errorf("99 %% of gold's answers take up to %.3f s, want a tenth of the %.3f s without a limit", early, late)

@@ -60,5 +60,8 @@ func (c *Controller) because(s *Sample) string {
 	if s.Cores > 0 {
 		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.use()/s.Cores, s.Cores)
 	}
+	if c.harm.asks && c.harm.free > 0 {
+		text += "; workers stay with connections, and the server is asked to close these"
+	}
 	return text
 }
