@@ -10,9 +10,9 @@
 //	         Go program that waits 50 ms for something else; Apache with a CGI script of which
 //	         only a few fit into memory; Python's own web server. The last one played no part
 //	         when the controller was tuned
-//	pool, thread, kept
-//	         8 gunicorn processes, one thread of Node, nginx with connections that are used again,
-//	         each with several numbers of clients from the first moment: auto from 2 s on, beside
+//	pool, thread, kept, puma, stay
+//	         8 gunicorn processes, one thread of Node, nginx with connections that are used again, Puma and
+//	         Apache, whose workers stay with a connection, each with several numbers of clients from the first moment: auto from 2 s on, beside
 //	         fixed limits and none. The controller was tuned on these
 //	database, pauses, bimodal, two-cores, php, collector, open, loop, threads, script, stops, mixed, front, new
 //	         the same for servers that played no part when it was tuned: threads that share 5
