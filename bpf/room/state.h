@@ -51,8 +51,8 @@ static __always_inline bool is_steered(const struct room *r, __u64 now) {
 }
 
 /* Whether the server is to be asked to close each connection behind its answer. */
-static __always_inline bool closes_each(const struct room *r, __u64 now) {
-  return r->control.marks & CONTROL_CLOSES && is_steered(r, now);
+static __always_inline bool closes_each(const struct room *r, const struct room_config *c, __u64 now) {
+  return c->adaptive && r->control.marks & CONTROL_CLOSES && is_steered(r, now);
 }
 
 /* Requests in service at once; 0: unlimited. */

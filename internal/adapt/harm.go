@@ -33,7 +33,7 @@ type harm struct {
 
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
-	taken     float64 // the same that it has taken
+	still     stillness
 	held      float64 // completions per second before the limit was given up
 	free      float64 // seconds for which nothing is held yet
 	since     float64 // seconds since the limit was given up
@@ -50,15 +50,15 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.since += t
 	h.left -= float64(s.Served)
 	if tries {
-		h.now, h.untaken, h.taken = tally{}, 0, 0
+		h.now, h.untaken, h.still = tally{}, 0, stillness{}
 		return false
 	}
 	span := min(max(harmSpan, harmCount/max(h.most.rate(), h.now.rate(), 1)), harmMost)
 	h.now.forget(t, span)
 	h.now.add(s)
-	left, k := min(q.left(s), s.InService), math.Exp(-t/span)
-	h.untaken = h.untaken*k + float64(left)*t
-	h.taken = h.taken*k + float64(s.InService-left)*t
+	left := min(q.left(s), s.InService)
+	h.still.add(s, left)
+	h.untaken = h.untaken*math.Exp(-t/span) + float64(left)*t
 	if h.most.served *= math.Exp(-t / peakSpan); h.now.t > span/2 && h.now.served > harmCount/2 && h.now.rate() > h.most.rate() {
 		h.most = h.now
 	}
@@ -68,7 +68,7 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 		h.free, h.due, h.most, h.asks = 0, h.pause, h.now, false
 	case h.asks && h.free > 0 && h.since > harmShows && h.left <= 0: // workers have left their connections
 		h.free, h.due = 0, harmShows
-	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && h.now.t > span/2 && h.stops(s):
+	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && !paging(s) && (h.now.t > span/2 && h.slows(s) || h.still.stands()):
 		h.giveUp(s)
 	}
 	return h.free > 0
@@ -98,18 +98,28 @@ func (h *harm) closes(span float64, binds bool) bool {
 	return h.asks && h.calm < harmCalm
 }
 
-// stops tells whether the server has nearly stopped, with most of what was let in before it; or whether it does nothing
-// at all, with nearly all of that before it.
-func (h *harm) stops(s *Sample) bool {
-	if paging(s) {
-		return false
-	}
-	if h.taken < harmTaken*h.now.t && h.untaken > h.now.t && s.Cores > 0 && h.now.utilisation(s) < harmIdle {
-		return true
-	}
+// slows tells whether the server has nearly stopped, with most of what was let in before it.
+func (h *harm) slows(s *Sample) bool {
 	want := harmShare * h.most.rate() * h.now.t
 	if h.now.served+2*math.Sqrt(want) > want || h.untaken < h.now.in/2 {
 		return false
 	}
 	return s.Cores <= 0 || h.now.utilisation(s) < idleShare*h.most.utilisation(s)
+}
+
+// stillness is what there was of late, times seconds: requests that the server has taken and that it has not, and
+// processors, in use and in all.
+type stillness struct{ t, taken, untaken, busy, cores float64 }
+
+// add takes a sample, in which so many were not taken.
+func (q *stillness) add(s *Sample, untaken int) {
+	t := s.Span.Seconds()
+	k := math.Exp(-t / harmSpan)
+	q.t, q.taken, q.untaken = q.t*k+t, q.taken*k+float64(s.InService-untaken)*t, q.untaken*k+float64(untaken)*t
+	q.busy, q.cores = q.busy*k+s.use()*t, q.cores*k+s.Cores*t
+}
+
+// stands tells whether the server does nothing at all, with nearly all of what was let in before it.
+func (q *stillness) stands() bool {
+	return q.t > harmSpan/2 && q.taken < harmTaken*q.t && q.untaken > q.t && q.cores > 0 && q.busy < harmIdle*q.cores
 }

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "f1a94ffff7c1d9d04ee827eec0fe27c2"
+const compiled = "94720646f69c610b30e75d8572b162c8"
