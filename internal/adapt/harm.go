@@ -18,6 +18,7 @@ const (
 	harmGrows = 8.0   // factor from one time to the next
 	harmCalm  = 10.0  // seconds without a limit that binds after which the server is not asked any more
 	harmAgain = 10.0  // seconds within which it happens again if it is of no use to ask the server
+	harmFails = 2     // how many times, one after the other
 )
 
 // harm tells whether holding requests stops the server. Workers that stay with a kept connection do nothing while its
@@ -26,10 +27,11 @@ const (
 // nothing is held any more, the server is asked from then on to close connections, and requests are held again. If
 // that is of no use, nothing is held for a while, and longer the next time.
 type harm struct {
-	asks bool    // the server is asked to close each connection behind its answer
-	vain bool    // that was of no use
-	left float64 // completions until its connections are closed
-	calm float64 // seconds for which no limit has bound
+	asks   bool    // the server is asked to close each connection behind its answer
+	vain   bool    // that was of no use
+	failed int     // how many times, one after the other, it has stopped again soon
+	left   float64 // completions until its connections are closed
+	calm   float64 // seconds for which no limit has bound
 
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
@@ -76,7 +78,10 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 
 // giveUp has nothing be held: until the server has closed its connections, if it can be asked to, else for a while.
 func (h *harm) giveUp(s *Sample) {
-	h.vain = h.vain || h.asks && h.since < harmAgain
+	if h.failed++; !h.asks || h.since >= harmAgain {
+		h.failed = 0
+	}
+	h.vain = h.vain || h.failed >= harmFails
 	h.asks = !h.vain
 	h.held, h.since, h.free = h.now.rate(), 0, harmFirst
 	h.left = 2 * float64(s.InService+s.Waiting) // each once as it came, and once as it was asked to close
