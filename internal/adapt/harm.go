@@ -10,7 +10,7 @@ const (
 	harmMost  = 4.0   // seconds of it at the most
 	harmShare = 0.5   // of the completions before, below which a limit may do harm
 	harmTaken = 0.8   // requests that the server has taken, on the average, below which it serves nobody
-	harmIdle  = 0.2   // of the processors: they do nothing
+	harmIdle  = 0.3   // of the processors, below which they are idle, beside what others on them do
 	harmShows = 1.0   // seconds without a limit after which the server must do more
 	harmBack  = 1.5   // how many times as much
 	harmFirst = 8.0   // seconds without a limit, the first time
@@ -116,8 +116,12 @@ func (h *harm) slows(s *Sample) bool {
 // processors, in use and in all.
 type stillness struct{ t, taken, untaken, busy, cores float64 }
 
-// add takes a sample, in which so many were not taken.
+// add takes a sample, in which so many were not taken. It begins anew where none is, or nobody waits.
 func (q *stillness) add(s *Sample, untaken int) {
+	if untaken == 0 || s.Waiting == 0 {
+		*q = stillness{}
+		return
+	}
 	t := s.Span.Seconds()
 	k := math.Exp(-t / harmSpan)
 	q.t, q.taken, q.untaken = q.t*k+t, q.taken*k+float64(s.InService-untaken)*t, q.untaken*k+float64(untaken)*t
@@ -126,5 +130,5 @@ func (q *stillness) add(s *Sample, untaken int) {
 
 // stands tells whether the server does nothing at all, with nearly all of what was let in before it.
 func (q *stillness) stands() bool {
-	return q.t > harmSpan/2 && q.taken < harmTaken*q.t && q.untaken > q.t && q.cores > 0 && q.busy < harmIdle*q.cores
+	return q.t > 0.6*harmSpan && q.taken < harmTaken*q.t && q.untaken > q.t && q.cores > 0 && q.busy < harmIdle*q.cores
 }

@@ -17,7 +17,7 @@ func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	var reason string
 	switch {
 	case d.Overload && r.level == LevelCalm:
-		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s", s.Waiting, s.InService, c.limitBy(d))
+		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s%s", s.Waiting, s.InService, c.limitBy(d), c.harm.said())
 	case !d.Overload && r.level > LevelCalm:
 		reason = "overload is over: nothing has waited for a while; limit " + c.limitBy(d)
 	case d.Level != r.level:
@@ -60,8 +60,13 @@ func (c *Controller) because(s *Sample) string {
 	if s.Cores > 0 {
 		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.use()/s.Cores, s.Cores)
 	}
-	if c.harm.asks && c.harm.free > 0 {
-		text += "; workers stay with connections, and the server is asked to close these"
+	return text + c.harm.said()
+}
+
+// said says that the server is asked to close connections, where that has just begun.
+func (h *harm) said() string {
+	if !h.asks || h.free <= 0 {
+		return ""
 	}
-	return text
+	return "; workers stay with connections, and the server is asked to close these"
 }
