@@ -153,6 +153,9 @@ type Pair struct {
 // Without names what a request must not have.
 type Without struct{ Header, Cookie, Query []string }
 
+// Len returns how many names there are.
+func (w *Without) Len() int { return len(w.Header) + len(w.Cookie) + len(w.Query) }
+
 // Normal is the class of what goes on without a limit of its own.
 const Normal = "normal"
 

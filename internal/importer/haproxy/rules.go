@@ -434,6 +434,5 @@ func (c *config) hasRate(p *proxy) bool {
 
 // matches reports whether a rule asks for something that a request says.
 func matches(r *draft.Rule) bool {
-	w := r.Without
-	return len(w.Header)+len(w.Cookie)+len(w.Query)+len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0
+	return r.Without.Len()+len(r.Path)+len(r.Host)+len(r.Method)+len(r.SNI)+len(r.Header)+len(r.Cookie)+len(r.Query) > 0
 }

@@ -31,6 +31,9 @@ func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
 	if err != nil {
 		return nil, err
 	}
+	named := func(name string) []draft.Pair {
+		return []draft.Pair{{Name: name, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}
+	}
 	switch {
 	case host:
 		return &draft.Rule{Host: globs}, nil
@@ -41,11 +44,11 @@ func said(fetch, arg string, f flags, values []string) (*draft.Rule, error) {
 	case name == "path", name == "url" && method == "beg" && !strings.Contains(strings.Join(values, ""), "?"):
 		return &draft.Rule{Path: globs}, nil
 	case (name == "hdr" || name == "req.hdr" || name == "req.fhdr") && arg != "" && !strings.Contains(arg, ",") && !strings.EqualFold(arg, "cookie"):
-		return &draft.Rule{Header: []draft.Pair{{Name: strings.ToLower(arg), Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
+		return &draft.Rule{Header: named(strings.ToLower(arg))}, nil
 	case (name == "cook" || name == "req.cook") && arg != "":
-		return &draft.Rule{Cookie: []draft.Pair{{Name: arg, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
+		return &draft.Rule{Cookie: named(arg)}, nil
 	case (name == "url_param" || name == "urlp") && arg != "" && !strings.Contains(arg, ","):
-		return &draft.Rule{Query: []draft.Pair{{Name: arg, Values: globs, IgnoreCase: f.caseless && slices.ContainsFunc(globs, draft.HasLetters)}}}, nil
+		return &draft.Rule{Query: named(arg)}, nil
 	}
 	return nil, fmt.Errorf("rules do not ask for %q", fetch)
 }
@@ -131,7 +134,7 @@ func absent(present *draft.Rule) (*draft.Rule, bool) {
 			*list.to = append(*list.to, pair.Name)
 		}
 	}
-	return &draft.Rule{Without: w}, len(w.Header)+len(w.Cookie)+len(w.Query) == 1
+	return &draft.Rule{Without: w}, w.Len() == 1
 }
 
 // both makes a rule that asks for what two rules ask. It reports whether there is one.
@@ -155,5 +158,5 @@ func both(a, b *draft.Rule) (*draft.Rule, bool) {
 	}
 	w := &r.Without
 	w.Header, w.Cookie, w.Query = slices.Concat(w.Header, b.Without.Header), slices.Concat(w.Cookie, b.Without.Cookie), slices.Concat(w.Query, b.Without.Query)
-	return &r, len(r.SNI) == 0 || len(w.Header)+len(w.Cookie)+len(w.Query)+len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) == 0
+	return &r, len(r.SNI) == 0 || w.Len()+len(r.Path)+len(r.Host)+len(r.Method)+len(r.Header)+len(r.Cookie)+len(r.Query) == 0
 }

@@ -313,12 +313,13 @@ func beyond(r *rule, after []*rule, drops bool) bool {
 
 // again returns the rate that accepts some of what another one does not, before anything decides about it.
 func again(r *rule, after []*rule) *rule {
+	end := ending(r, after)
 	for _, a := range after {
+		if a == end {
+			break
+		}
 		if a.covers(r) && a.verdict == "accept" && a.limit != nil && !a.limit.over {
 			return a
-		}
-		if a == ending(r, after) {
-			return nil
 		}
 	}
 	return nil
