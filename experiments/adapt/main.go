@@ -12,8 +12,8 @@
 //	         when the controller was tuned
 //	pool, thread, kept, puma, stay
 //	         8 gunicorn processes, one thread of Node, nginx with connections that are used again, Puma and
-//	         Apache, whose workers stay with a connection, each with several numbers of clients from the first moment: auto from 2 s on, beside
-//	         fixed limits and none. The controller was tuned on these
+//	         Apache, whose workers stay with a connection, each with several numbers of clients from
+//	         the first moment: auto from 2 s on, beside fixed limits and none. The controller was tuned on these
 //	database, pauses, bimodal, two-cores, php, collector, open, loop, threads, script, stops, mixed, front, new
 //	         the same for servers that played no part when it was tuned: threads that share 5
 //	         connections to a database, much garbage, 1 of 100 that takes 100 times as long, one
@@ -21,7 +21,7 @@
 //	         one thread of Node that shares 5 connections to a database, processes with threads, a CGI
 //	         script, a thread that stops 50 ms each second, processes of which 1 request of 100 takes
 //	         100 times as long, nginx with gunicorn behind it, and nginx with new connections
-//	own      the same for a server that -command starts, with -path, -limits, -crowds, -target and -kept
+//	own      only if asked for: the same for a server that -command starts, with -path, -limits, -crowds, -target and -kept
 //	calm     servers that are not overloaded: how many requests are held, and the throughput
 //	step     ten times the load from one moment to the next
 //	slower   a server that becomes ten times slower, and then fast again
@@ -76,14 +76,13 @@ func main() {
 		parts = append(parts, bench.PartOf(k.name, func(b suite, ctx context.Context) ([]bench.Figure, error) { return b.judge(ctx, k) }))
 	}
 	bench.Experiment{Name: "adapt", Limit: 3 * time.Hour, Parts: append(parts,
-		bench.PartOf("own", suite.judgeOwn),
 		bench.PartOf("calm", suite.calm),
 		bench.PartOf("step", suite.step),
 		bench.PartOf("slower", suite.slower),
 		bench.PartOf("rates", suite.rates),
 		bench.PartOf("drift", suite.drift),
 		bench.PartOf("daemon", suite.daemon),
-	)}.Main()
+	), Asked: []bench.Part{bench.PartOf("own", suite.judgeOwn)}}.Main()
 }
 
 // pick is the first value, or the second with -quick.

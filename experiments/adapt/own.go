@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -35,8 +36,7 @@ func init() {
 // judgeOwn compares auto with fixed limits and with none for a server that nobody here knows.
 func (b suite) judgeOwn(ctx context.Context) ([]bench.Figure, error) {
 	if own.command == "" {
-		b.Progress("  no -command: the part own has nothing to try")
-		return nil, nil
+		return nil, errors.New("the part own needs -command, which starts a server")
 	}
 	limits, err := integers(own.limits)
 	if err != nil {
