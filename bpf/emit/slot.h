@@ -70,6 +70,15 @@ static __always_inline bool put_word(struct __sk_buff *skb, const struct work *w
          !bpf_l4_csum_replace(skb, w->s.l4 + 16, was, now, 2);
 }
 
+/* The same of one byte. */
+static __always_inline bool put_byte(struct __sk_buff *skb, const struct work *w, __u32 at, __u8 value) {
+  __be16 word;
+  if (bpf_skb_load_bytes(skb, w->s.l4 + (at & ~1U), &word, sizeof(word)))
+    return false;
+  __u16 was = bpf_ntohs(word);
+  return put_word(skb, w, at & ~1U, at & 1 ? (was & 0xff00) | value : (was & 0xff) | value << 8);
+}
+
 /* Bytes at a request's beginning without which no server reads the rest. As many as can become a word of
  * TCP's options, of which there are up to 40 bytes. */
 #define LEAST_WITHHELD 4

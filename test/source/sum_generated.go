@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "94720646f69c610b30e75d8572b162c8"
+const compiled = "78bdef8ea39e6fd7fa09880df1ac5d67"

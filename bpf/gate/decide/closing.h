@@ -36,16 +36,6 @@ static __always_inline bool close_in_segment(struct __sk_buff *skb, const struct
   return done;
 }
 
-/* Writes "0" over the last byte of a version that ends before an offset of the segment. */
-static __always_inline bool old_in_segment(struct __sk_buff *skb, const struct work *w, __u32 end) {
-  __u32 at = end - 1;
-  __be16 word;
-  if (bpf_skb_load_bytes(skb, w->s.l4 + (at & ~1U), &word, sizeof(word)))
-    return false;
-  __u16 was = bpf_ntohs(word);
-  return put_word(skb, w, at & ~1U, at & 1 ? (was & 0xff00) | '0' : (was & 0xff) | '0' << 8);
-}
-
 /* The request's first bytes are those of the segment. */
 static __always_inline bool ask_in_segment(struct __sk_buff *skb, struct work *w, __u32 end, bool keeps) {
   __u32 size = keeps ? CLOSE_SIZE : VERSION_SIZE, data = w->s.data - w->s.l4;
@@ -55,7 +45,7 @@ static __always_inline bool ask_in_segment(struct __sk_buff *skb, struct work *w
     return false;
   if (keeps)
     return is_keep_alive(text) && close_in_segment(skb, w, data + end - size);
-  return is_version_11(text) && old_in_segment(skb, w, data + end);
+  return is_version_11(text) && put_byte(skb, w, data + end - 1, '0');
 }
 
 /* The same in the slot in which it was put together. */
@@ -98,7 +88,7 @@ __noinline int ask_to_close(struct __sk_buff *skb, struct work *w, __u32 node) {
   return 1;
 }
 
-/* Whether the server is to be asked. */
+/* Whether the server is to be asked. The clock is read only where the mark is there. */
 static __always_inline bool asks_to_close(const struct scene *sc) {
   return sc->room->control.marks & CONTROL_CLOSES && closes_each(sc->room, sc->config, bpf_ktime_get_ns()) &&
          !sc->config->shadow && sc->w->flow.protocol == PROTOCOL_HTTP;

@@ -21,13 +21,10 @@ static __always_inline __u32 before_upgrade(const struct flow *f) {
 static __always_inline bool rename_in_segment(struct __sk_buff *skb, struct work *w) {
   __u32 before = before_upgrade(&w->flow), at = w->s.data + before - w->s.l4;
   __u64 name;
-  __be16 word;
   if (before > 0x10000 || before + UPGRADE_SIZE > w->s.length ||
-      bpf_skb_load_bytes(skb, w->s.l4 + at, &name, sizeof(name)) || !is_upgrade(name) ||
-      bpf_skb_load_bytes(skb, w->s.l4 + (at & ~1U), &word, sizeof(word)))
+      bpf_skb_load_bytes(skb, w->s.l4 + at, &name, sizeof(name)) || !is_upgrade(name))
     return false;
-  __u16 was = bpf_ntohs(word), now = at & 1 ? (was & 0xff00) | 'X' : (was & 0xff) | 'X' << 8;
-  return put_word(skb, w, at & ~1U, now);
+  return put_byte(skb, w, at, 'X');
 }
 
 /* The same in the slot in which the request was put together. */
