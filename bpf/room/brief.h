@@ -42,7 +42,7 @@ static __always_inline void leave_brief(struct room *r) {
 /* Takes a place without the lock. False: places are scarce, somebody waits, or the server is asked by the
  * request to close the connection. */
 static __always_inline bool enter_brief(struct room *r, const struct room_config *c, __u64 now) {
-  if (closes_each(r, c, now))
+  if (closes_each(r, now))
     return false;
   __u32 bound = brief_bound(limit_of(r, c, now)), others = __sync_fetch_and_add(&r->brief, 1);
   if (r->in_service + others < bound && !r->waiting)

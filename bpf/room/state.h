@@ -51,14 +51,15 @@ static __always_inline bool is_steered(const struct room *r, __u64 now) {
 }
 
 /* Whether the server is to be asked to close each connection behind its answer. */
-static __always_inline bool closes_each(const struct room *r, const struct room_config *c, __u64 now) {
-  return c->adaptive && r->control.marks & CONTROL_CLOSES && is_steered(r, now);
+static __always_inline bool closes_each(const struct room *r, __u64 now) {
+  return r->control.marks & CONTROL_CLOSES && is_steered(r, now);
 }
 
-/* Requests in service at once; 0: unlimited. */
+/* Requests in service at once; 0: unlimited. A limit of the policy is exceeded only by those that wait for
+ * workers which stay with connections. */
 static __always_inline __u32 limit_of(const struct room *r, const struct room_config *c, __u64 now) {
   if (!c->adaptive)
-    return c->limit;
+    return c->limit && closes_each(r, now) && r->control.limit > c->limit ? r->control.limit : c->limit;
   return is_steered(r, now) ? r->control.limit : r->control.safe;
 }
 

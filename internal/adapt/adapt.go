@@ -127,6 +127,9 @@ func (c *Controller) Step(s Sample) Decision {
 	limit, signal := c.limit(&s)
 	d := Decision{Limit: limit, Signal: signal}
 	c.clamp(&d)
+	if c.harm.free > 0 && d.Limit > 0 {
+		d.Limit = c.harm.above(d.Limit, &s, &c.inside)
+	}
 	c.wait.step(&s, &c.est, &c.inside, c.config.Target)
 	d.Wait, d.Target = c.wait.wait, c.wait.target
 	c.overload.step(&s, &c.config, c.waits(&s))
@@ -139,7 +142,7 @@ func (c *Controller) Step(s Sample) Decision {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
-	d.Closes = c.harm.closes(s.Span.Seconds(), c.bound.active) && !c.config.Unlimited
+	d.Closes = c.harm.closes(s.Span.Seconds(), c.binds(&s)) && !c.config.Unlimited
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
@@ -175,7 +178,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 			return 0, SignalHeadroom
 		}
 	}
-	if c.harm.step(s, &c.inside, c.bound.active && c.search.paged == 0, c.bound.active && c.search.trial > 0) {
+	if c.harm.step(s, &c.inside, c.binds(s), c.bound.active && c.search.trial > 0) {
 		c.bound.end()
 		return 0, SignalHarm
 	}
@@ -201,6 +204,17 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	}
 	c.search.observe(s, &c.est, &c.inside, c.config)
 	return c.search.limit(), c.search.signal
+}
+
+// fixed tells whether there is but one limit that may be in force.
+func (c *Controller) fixed() bool { return c.config.Floor == c.config.Ceiling }
+
+// binds tells whether requests are held for what the server can do.
+func (c *Controller) binds(s *Sample) bool {
+	if c.fixed() {
+		return s.Waiting > 0
+	}
+	return c.bound.active && c.search.paged == 0
 }
 
 // clamp keeps a limit between floor and ceiling, and says whether it is provisional.

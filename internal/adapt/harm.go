@@ -64,8 +64,8 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	if h.most.served *= math.Exp(-t / peakSpan); h.now.t > span/2 && h.now.served > harmCount/2 && h.now.rate() > h.most.rate() {
 		h.most = h.now
 	}
-	switch more := h.now.served >= 1 && h.now.rate() >= harmBack*h.held; {
-	case h.free > 0 && h.since > harmShows && !more: // it was something else
+	switch {
+	case h.free > 0 && h.since > harmShows && !h.more(): // it was something else
 		h.pause = h.longer()
 		h.free, h.due, h.most, h.asks = 0, h.pause, h.now, false
 	case h.asks && h.free > 0 && h.since > harmShows && h.left <= 0: // workers have left their connections
@@ -89,6 +89,20 @@ func (h *harm) giveUp(s *Sample) {
 		h.pause = h.longer()
 		h.free = h.pause
 	}
+}
+
+// more tells whether clearly more is completed than before the limit was given up.
+func (h *harm) more() bool { return h.now.served >= 1 && h.now.rate() >= harmBack*h.held }
+
+// above is how many may be in service meanwhile where there is a limit that must not be given up: as many as that may be
+// at work, beside those that wait for a worker. Until the server does more twice as many are let in each time, for those
+// for which workers wait are among them.
+func (h *harm) above(limit int, s *Sample, q *inside) int {
+	left := min(q.left(s), s.InService)
+	if !h.more() {
+		limit = max(limit, left)
+	}
+	return limit + left
 }
 
 // longer is for how long it is given up the next time but one.

@@ -4,6 +4,7 @@ package adapt
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,8 +29,8 @@ func TestHarm(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			told := false
-			serve := func(c *Controller) (done, gold99 float64) {
-				w := newWorld(&server{cores: 1, workers: sc.workers, sticks: sc.sticks, most: sc.requests, request: func(*rand.Rand) []stage { return sc.stages }}, 3)
+			serve := func(c *Controller, sticks float64) (done, gold99 float64) {
+				w := newWorld(&server{cores: 1, workers: sc.workers, sticks: sticks, most: sc.requests, request: varied(sc.stages)}, 3)
 				w.controller, w.keeps = c, true
 				follow := trace(w)
 				w.decided = func(s *Sample, d Decision) {
@@ -41,19 +42,42 @@ func TestHarm(t *testing.T) {
 				w.run(5)
 				return w.measure(60)
 			}
-			without, late := serve(nil)
-			with, early := serve(New(Config{QueueSize: 4096, Cautious: true}))
-			t.Logf("%.0f/s without, gold's p99 %.3f s; %.0f/s with, %.3f s", without, late, with, early)
-			if with < 0.95*without {
-				t.Errorf("%.0f completions/s, want at least 0.95 of the %.0f/s of the server alone", with, without)
-			}
-			if !told {
-				t.Error("no reason says that the server is asked to close connections")
-			}
-			if early > 0.1*late {
-				t.Errorf("99 %% of gold's answers take up to %.3f s, want a tenth of the %.3f s without a limit", early, late)
+			without, late := serve(nil, sc.sticks)
+			for _, kind := range []struct {
+				name   string
+				config Config
+			}{
+				{"auto", Config{QueueSize: 4096, Cautious: true}},
+				{"auto, at most as many as workers", Config{QueueSize: 4096, Cautious: true, Ceiling: sc.workers}},
+				{"as many as workers", Config{QueueSize: 4096, Floor: sc.workers, Ceiling: sc.workers}},
+				{"half as many again", Config{QueueSize: 4096, Floor: sc.workers * 3 / 2, Ceiling: sc.workers * 3 / 2}},
+			} {
+				could, _ := serve(New(kind.config), 0)
+				told = false
+				with, early := serve(New(kind.config), sc.sticks)
+				t.Logf("%.0f/s without, gold's p99 %.3f s; with %s %.0f/s, %.3f s; %.0f/s if workers leave connections", without, late, kind.name, with, early, could)
+				if want := 0.95 * min(could, without); with < want {
+					t.Errorf("%s: %.0f completions/s, want at least %.0f", kind.name, with, want)
+				}
+				if !told {
+					t.Errorf("%s: no reason says that the server is asked to close connections", kind.name)
+				}
+				if early > 0.1*late {
+					t.Errorf("%s: 99 %% of gold's answers take up to %.3f s, want a tenth of the %.3f s without a limit", kind.name, early, late)
+				}
 			}
 		})
+	}
+}
+
+// varied returns stages of which each takes from half to one and a half times as long, lest workers go in step.
+func varied(stages []stage) func(*rand.Rand) []stage {
+	return func(r *rand.Rand) []stage {
+		out := slices.Clone(stages)
+		for i := range out {
+			out[i].time *= 0.5 + r.Float64()
+		}
+		return out
 	}
 }
 

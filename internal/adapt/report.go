@@ -8,16 +8,21 @@ const reportChange = 0.1 // share by which a limit must have changed to be told
 
 // reporter says why a limit changed, where the change is worth a line.
 type reporter struct {
-	limit int
-	level Level
-	told  bool
+	limit  int
+	level  Level
+	closes bool
+	told   bool
 }
 
 func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	var reason string
 	switch {
+	case d.Closes && !r.closes:
+		reason = fmt.Sprintf("the server does nothing while requests are held: its workers stay with connections, and it is asked to close these; limit %s: %s", c.limitBy(d), c.because(s))
+	case r.closes && !d.Closes:
+		reason = "the server is not asked to close connections any more; limit " + c.limitBy(d)
 	case d.Overload && r.level == LevelCalm:
-		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s%s", s.Waiting, s.InService, c.limitBy(d), c.harm.said())
+		reason = fmt.Sprintf("overload begins: %d requests wait, %d are in service; limit %s", s.Waiting, s.InService, c.limitBy(d))
 	case !d.Overload && r.level > LevelCalm:
 		reason = "overload is over: nothing has waited for a while; limit " + c.limitBy(d)
 	case d.Level != r.level:
@@ -27,13 +32,13 @@ func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 	default:
 		return ""
 	}
-	r.limit, r.level, r.told = d.Limit, d.Level, true
+	r.limit, r.level, r.closes, r.told = d.Limit, d.Level, d.Closes, true
 	return reason
 }
 
 // limitBy says what the limit is, and what has set it where it may change.
 func (c *Controller) limitBy(d *Decision) string {
-	if c.config.Floor > 0 && c.config.Floor == c.config.Ceiling {
+	if c.fixed() {
 		return limitText(d.Limit)
 	}
 	return limitText(d.Limit) + " by " + d.Signal
@@ -60,13 +65,5 @@ func (c *Controller) because(s *Sample) string {
 	if s.Cores > 0 {
 		text += fmt.Sprintf(", %.0f %% of %.3g cores busy", 100*s.use()/s.Cores, s.Cores)
 	}
-	return text + c.harm.said()
-}
-
-// said says that the server is asked to close connections, where that has just begun.
-func (h *harm) said() string {
-	if !h.asks || h.free <= 0 {
-		return ""
-	}
-	return "; workers stay with connections, and the server is asked to close these"
+	return text
 }

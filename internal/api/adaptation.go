@@ -20,12 +20,13 @@ const PathSamples = "/v1/samples"
 
 // AdaptationStatus is how a service is steered.
 type AdaptationStatus struct {
-	Auto     bool         `json:"auto"`     // the limit sets itself; else only overload is watched
+	Auto     bool         `json:"auto"`     // the limit sets itself; else overload is watched, and whether workers stay with connections
 	Limit    int          `json:"limit"`    // requests in service at once; 0: unlimited
 	Safe     int          `json:"safe"`     // the same soon after nobody adapts it any more; 0: unlimited
 	Floor    int          `json:"floor"`    // what the limit never falls below
 	Ceiling  int          `json:"ceiling"`  // what it never rises above; 0: no bound
 	Signal   string       `json:"signal"`   // what set the limit: idle, headroom, model, taken, cpu, throughput, memory, harm, floor, ceiling or policy
+	Closes   bool         `json:"closes"`   // the server is asked to close each connection behind its answer
 	Overload bool         `json:"overload"` // rules with `when: overload` are enforced
 	Level    string       `json:"level"`    // of overload: calm, overload, rejecting or flooded; rules that ask for it or one before are enforced
 	Degree   float64      `json:"degree"`   // of overload: 0 none, to 1 by how full the queue is, beyond 1 by how many are refused

@@ -96,7 +96,7 @@ type ServiceStatus struct {
 	Interfaces []InterfaceStatus `json:"interfaces"`
 	Counts
 	*RoomStatus // nil for a service that only has its SYNs policed
-	// Adaptation is absent where the limit does not set itself and no rule asks for overload.
+	// Adaptation is absent where nothing is held, and for tcp and tls where nothing depends on overload.
 	Adaptation *AdaptationStatus `json:"adaptation,omitempty"`
 	Changes    []LimitChange     `json:"limit_changes"` // the last ten, the newest first
 	// CPU is what the processes that serve it use; absent where they or their cgroup are not known.

@@ -17,7 +17,7 @@ const shownChanges = 3
 
 // printAdaptation says what has set the limit of a service, and how it has changed.
 func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
-	if a := s.Adaptation; a != nil && (a.Auto || a.Overload || len(keptText(a.Keep)) > 0) {
+	if a := s.Adaptation; a != nil && (a.Auto || a.Overload || a.Closes || len(keptText(a.Keep)) > 0) {
 		var words []string
 		if a.Auto {
 			words = append(words, "set by "+a.Signal+whyText(a)+boundsText(a))
@@ -26,6 +26,9 @@ func printAdaptation(b *strings.Builder, s api.ServiceStatus) {
 			words = append(words, fmt.Sprintf("overloaded%s (degree %.2f)", levelText(a), a.Degree))
 		} else {
 			words = append(words, "not overloaded")
+		}
+		if a.Closes {
+			words = append(words, "the server is asked to close connections, for workers stay with them")
 		}
 		words = append(words, keptText(a.Keep)...)
 		fmt.Fprintf(b, "  %s\n", strings.Join(words, ", "))

@@ -25,7 +25,10 @@ func TestAdaptation(t *testing.T) {
 			Adaptation: &api.AdaptationStatus{Auto: true, Signal: "cpu", Floor: 4, Ceiling: 500, Overload: true, Degree: 0.43, Keep: kept},
 		},
 		"  set by floor (at least 4), not overloaded\n": {Adaptation: &api.AdaptationStatus{Auto: true, Signal: "floor", Floor: 4}},
-		"  overloaded (degree 1.50)\n":                  {Adaptation: &api.AdaptationStatus{Signal: "policy", Floor: 8, Ceiling: 8, Overload: true, Degree: 1.5}},
+		"  not overloaded, the server is asked to close connections, for workers stay with them\n": {
+			Adaptation: &api.AdaptationStatus{Signal: "policy", Floor: 8, Ceiling: 8, Closes: true},
+		},
+		"  overloaded (degree 1.50)\n": {Adaptation: &api.AdaptationStatus{Signal: "policy", Floor: 8, Ceiling: 8, Overload: true, Degree: 1.5}},
 		"  11:10:03  8 → 2: limit 2 after 8\n" +
 			"  11:10:02  2: overload begins\n" +
 			"  11:10:01  7 → auto by root: set services.web.concurrency\n": {Changes: []api.LimitChange{

@@ -195,7 +195,10 @@ func (a *agent) step(s *steered, now time.Duration) {
 func (s *steered) wanted() datapath.Control {
 	c := datapath.Control{Limit: s.decision.Limit, Provisional: s.decision.Provisional, Closes: s.decision.Closes, Safe: s.within(s.decision.Safe), Grace: controlGrace, Level: policy.When(s.decision.Level), Keep: s.decision.Keep, Strangers: s.decision.Strangers}
 	if !s.adaptive { // the policy has the limit
-		c.Limit, c.Safe, c.Provisional, c.Closes = s.table.Room.Limit, s.table.Room.Limit, false, false
+		c.Limit, c.Safe, c.Provisional = s.table.Room.Limit, s.table.Room.Limit, false
+		if c.Closes { // what waits for workers that stay with connections comes on top
+			c.Limit = max(c.Limit, s.decision.Limit)
+		}
 	}
 	return c
 }

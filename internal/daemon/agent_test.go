@@ -355,6 +355,36 @@ func TestAgentShedsAtAFixedLimit(t *testing.T) {
 	}
 }
 
+// TestAgentAsksToClose has a server stop at a fixed limit, of one class, with all that was let in before it: it is asked
+// to close connections, and more are let in meanwhile. When that is of no use the limit is kept.
+func TestAgentAsksToClose(t *testing.T) {
+	b := newBench(t)
+	b.enforce("services: [{name: web, listen: \"*:80\", concurrency: 7}]\n")
+	b.services[0].place = &whereabouts{Place: &host.Place{CPUs: []int{0}}, accept: []acceptQueue{{sockets: 1}}}
+	r := b.rooms[0]
+	r.Limit = 7
+	b.queue = func(acceptQueue) (int, error) { return r.InService, nil }
+	stopped := func() {
+		b.machine.Idle = []time.Duration{b.now}
+		r.InService, r.Waiting = min(60, r.Limit), 60-min(60, r.Limit)
+		r.Classes[0].InService, r.Classes[0].Waiting = r.InService, r.Waiting
+	}
+	b.pass(time.Second, stopped)
+	if c := b.last(0); !c.Closes || c.Limit < 14 || c.Safe != 7 {
+		t.Errorf("the server has stopped: control %+v", c)
+	}
+	if a := b.adaptation("web", b.tables.Classes); a.Auto || !a.Closes {
+		t.Errorf("status %+v", a)
+	}
+	if changes := b.changes("web"); len(changes) == 0 || !strings.Contains(changes[len(changes)-1].Reason, "asked to close") {
+		t.Errorf("changes %+v", changes)
+	}
+	b.pass(3*time.Second, stopped)
+	if c := b.last(0); c.Closes || c.Limit != 7 {
+		t.Errorf("it does no more: control %+v", c)
+	}
+}
+
 // TestAgentWatchesOverload watches a service with a number for the rules that ask for overload,
 // and leaves its limit alone, and the SYNs of a flood that is not refused.
 func TestAgentWatchesOverload(t *testing.T) {

@@ -61,11 +61,12 @@ func (a *agent) note(s *steered, was adapt.Decision) {
 		Old: requestsText(was.Limit), New: requestsText(now.Limit), Signal: now.Signal, Overload: now.Overload, Reason: now.Reason, By: byAgent,
 	}
 	if !s.adaptive {
-		if now.Level == was.Level { // the limit is the policy's, and does not change
+		if now.Level == was.Level && now.Closes == was.Closes { // the limit is the policy's, and does not change
 			return
 		}
-		change.Old, change.New, change.Signal = requestsText(s.table.Room.Limit), requestsText(s.table.Room.Limit), byPolicy
-	} else if s.steeredAt != 0 {
+		change.Old, change.New, change.Signal = requestsText(s.table.Room.Limit), requestsText(s.wanted().Limit), byPolicy
+	}
+	if s.steeredAt != 0 {
 		change.Old = requestsText(s.inForce.Limit)
 	}
 	a.audit(s.table.Name, change)
@@ -132,7 +133,7 @@ func (a *agent) adaptation(service string, classes []policy.ClassTable) *api.Ada
 	}
 	d := s.inForce
 	status := &api.AdaptationStatus{
-		Auto: s.adaptive, Limit: d.Limit, Safe: d.Safe, Floor: s.config.Floor, Ceiling: s.config.Ceiling,
+		Auto: s.adaptive, Limit: d.Limit, Safe: d.Safe, Floor: s.config.Floor, Ceiling: s.config.Ceiling, Closes: d.Closes,
 		Signal: s.decision.Signal, Overload: d.Level != policy.WhenAlways, Level: levelWord(d.Level), Degree: s.decision.Degree, Keep: []api.KeepStatus{}, StepsStatus: s.steps,
 	}
 	if !s.adaptive {

@@ -81,7 +81,7 @@ func (s *steered) sample(now time.Duration, machine machineSums, backlog int) ad
 
 // wasInForce is the limit that held during the sample.
 func (s *steered) wasInForce() int {
-	if !s.adaptive {
+	if !s.adaptive && !s.inForce.Closes {
 		return s.table.Room.Limit
 	}
 	return s.room.Limit

@@ -131,7 +131,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s.config.Cautious = room.Adaptive && room.Protocol == policy.HTTP && i < len(t.Services)
 	switch {
 	case room.Adaptive:
-	case room.Limit > 0 && (asksForOverload(t) || t.Sheds(i)):
+	case room.Limit > 0 && (room.Protocol == policy.HTTP || asksForOverload(t) || t.Sheds(i)):
 		s.config.Floor, s.config.Ceiling = room.Limit, room.Limit
 	case room.Limit == 0 && asksForOverload(t):
 		s.config.Unlimited = true

@@ -119,3 +119,35 @@ func TestGateDoesNotAskToClose(t *testing.T) {
 	r.steer(t, datapath.Control{Limit: 1, Closes: true, Grace: 1})
 	c.asks(get, serves)
 }
+
+// Where the limit is the policy's the server is asked as well. Meanwhile more may be in service, for those that wait for
+// workers: nothing else raises that limit, nor does anything lower it.
+func TestGateAsksToCloseAtAFixedLimit(t *testing.T) {
+	g := newGate(t)
+	for _, tt := range []struct {
+		steered datapath.Control
+		asked   bool // the server is asked
+		most    int  // requests in service
+	}{
+		{datapath.Control{Limit: 3}, false, 2},
+		{datapath.Control{Limit: 1, Closes: true}, true, 2},
+		{datapath.Control{Limit: 3, Closes: true}, true, 3},
+		{datapath.Control{Limit: 0, Closes: true}, true, 2},
+		{datapath.Control{Limit: 3, Closes: true, Grace: 1}, false, 2},
+	} {
+		for _, base := range []string{lowBase, v6Base} {
+			r := g.room(t, "concurrency: 2")
+			r.steer(t, tt.steered)
+			shown, asks := get, change{}
+			if tt.asked {
+				shown, asks = shownClosing(get), asksToClose
+			}
+			for range tt.most {
+				c := r.clientAt(t, base)
+				c.passesAs(c.frame(c.says(get)), c.frame(c.says(shown)), serves.and(known, asks))
+			}
+			c := r.clientAt(t, base)
+			c.drops(c.says(get), waits.and(known, asks))
+		}
+	}
+}

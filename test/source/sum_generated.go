@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "78bdef8ea39e6fd7fa09880df1ac5d67"
+const compiled = "f61537383987a89095a318bb31a0f5e3"

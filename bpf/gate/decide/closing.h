@@ -90,7 +90,7 @@ __noinline int ask_to_close(struct __sk_buff *skb, struct work *w, __u32 node) {
 
 /* Whether the server is to be asked. The clock is read only where the mark is there. */
 static __always_inline bool asks_to_close(const struct scene *sc) {
-  return sc->room->control.marks & CONTROL_CLOSES && closes_each(sc->room, sc->config, bpf_ktime_get_ns()) &&
+  return sc->room->control.marks & CONTROL_CLOSES && closes_each(sc->room, bpf_ktime_get_ns()) &&
          !sc->config->shadow && sc->w->flow.protocol == PROTOCOL_HTTP;
 }
 

@@ -392,7 +392,7 @@ static __always_inline bool may_shorten(const struct scene *sc, int step) {
   const struct work *w = sc->w;
   const struct room *r = sc->room;
   return sc->config->brief && w->flow.asked >= SHORTEN_AFTER && is_brief(w, step) && !is_mirrored() &&
-         !seems_contended() && !closes_each(r, sc->config, w->now) &&
+         !seems_contended() && !closes_each(r, w->now) &&
          r->in_service + r->brief < brief_bound(r->limit) / 2;
 }
 
