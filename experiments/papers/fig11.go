@@ -17,8 +17,8 @@ import (
 // Loads of figure 11 as multiples of the rate that the server can do, and those at which not all
 // of the curve is measured.
 var (
-	thrashLoads = []float64{0.5, 0.7, 0.9, 1.4, 2.5}
-	thrashFew   = []float64{0.9, 2.5}
+	thrashLoads = []float64{0.5, 0.7, 0.9, 1.4, 2.5, 5}
+	thrashFew   = []float64{0.9, 2.5, 5}
 )
 
 // What figure 11 is about, at each load.
@@ -49,11 +49,11 @@ func (s *suite) fig11(ctx context.Context) (r *evidence.Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.result(got, variants, able, xs[len(xs)-1]), nil
+	return t.result(got, variants, able, s.thin(xs...)), nil
 }
 
 // result is what follows from the samples.
-func (t *thrashing) result(got *swept, variants []variant, able, highest float64) *evidence.Result {
+func (t *thrashing) result(got *swept, variants []variant, able float64, xs []float64) *evidence.Result {
 	r := &evidence.Result{
 		ID: "fig11", Title: "A server that thrashes: requests completed against requests offered",
 		Source: "Voigt et al., USENIX ATC 2001, figure 11",
@@ -74,21 +74,37 @@ func (t *thrashing) result(got *swept, variants []variant, able, highest float64
 	}
 	r.Plots = []evidence.Plot{curves, slow}
 	peak := got.best(alone, completed)
-	end := func(v string) []float64 { return got.at(v, highest, completed) }
-	r.Claims = []evidence.Claim{
-		evidence.AtMost(evidence.Shape, "uncontrolled at 2.5 times what the server can do, of its peak", "", 0.7, over(end(alone), peak)...),
-		evidence.AtLeast(evidence.Shape, "with SYN policing at 2.5 times, of the uncontrolled peak", "", 0.9, over(end(thrashPoliced), peak)...),
-		evidence.AtLeast(evidence.Shape, "with a request rule that blocks at 2.5 times, of the uncontrolled peak", "", 0.9, over(end(thrashBlocked), peak)...),
-		evidence.AtLeast(evidence.Shape, "with a limit that sets itself at 2.5 times, of the uncontrolled peak", "", 0.9, over(end(thrashAuto), peak)...),
+	highest := xs[len(xs)-1]
+	r.Claims = []evidence.Claim{evidence.AtMost(evidence.Shape, fmt.Sprintf("uncontrolled at %.1f times what the server can do, of its peak", highest/able), "", 0.7, over(got.at(alone, highest, completed), peak)...)}
+	for _, v := range variants {
+		if !v.ours {
+			continue
+		}
+		for _, x := range xs {
+			r.Claims = append(r.Claims, evidence.AtLeast(evidence.Shape, fmt.Sprintf("%s at %.1f times, of what is offered or the uncontrolled peak", v.name, x/able), "", 0.9,
+				over(got.at(v.name, x, completed), upTo(x, peak))...))
+		}
 	}
 	for _, v := range variants {
-		if v.name != alone && !v.ours {
-			r.Ratios = append(r.Ratios,
-				evidence.Ratio{What: "completed at 2.5 times what the server can do, limit that sets itself", Peer: v.name, Samples: over(end(thrashAuto), end(v.name))},
-				evidence.Ratio{What: "completed at 2.5 times what the server can do, SYN policing", Peer: v.name, Samples: over(end(thrashPoliced), end(v.name))})
+		if v.name == alone || v.ours {
+			continue
+		}
+		for _, x := range times(able, thrashFew[1:]) {
+			for _, our := range []string{thrashAuto, thrashPoliced} {
+				r.Ratios = append(r.Ratios, evidence.Ratio{What: fmt.Sprintf("completed at %.1f times what the server can do, %s", x/able, our), Peer: v.name,
+					Samples: over(got.at(our, x, completed), got.at(v.name, x, completed))})
+			}
 		}
 	}
 	return r
+}
+
+// upTo is the samples, but no more than a bound.
+func upTo(most float64, samples []float64) (bounded []float64) {
+	for _, v := range samples {
+		bounded = append(bounded, min(v, most))
+	}
+	return bounded
 }
 
 // best is a variant's highest sample of each round, whatever the load.

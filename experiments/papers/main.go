@@ -46,8 +46,8 @@ type experiment struct {
 
 // order is that of the report.
 var order = []string{
-	"fig5", "fig6", "fig7", "fig8", "tab3", "fig9", "fig10", "tab4", "fig11", "tab5", "tab6", "fig12", "fig13",
-	"banga11", "flood", "collapse", "scale",
+	"fig5", "fig6", "fig7", "fig8", "tab3", "fig9", "fig10", "high-fixed", "tab4", "fig11", "tab5", "tab6", "fig12", "fig13",
+	"banga11", "banga11-static", "flood", "collapse", "scale",
 }
 
 // experiments are those of the report, in its order: the lists of this package's files.

@@ -22,7 +22,9 @@ var priorityExperiments = []experiment{
 	{"fig8", (*suite).fig8},
 	{"fig10", (*suite).fig10},
 	{"tab4", (*suite).tab4},
+	{"high-fixed", (*suite).highFixed},
 	{"banga11", (*suite).banga11},
+	{"banga11-static", (*suite).banga11Static},
 }
 
 // contender is clients of one kind, who compete with others.
@@ -224,6 +226,14 @@ func loadTable(got *swept, variants []variant, xs []float64, load, title, what s
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// minus is the differences of the samples of each round.
+func minus(a, b []float64) (differences []float64) {
+	for i := range min(len(a), len(b)) {
+		differences = append(differences, a[i]-b[i])
+	}
+	return differences
 }
 
 // plus adds samples of the same rounds.

@@ -16,7 +16,7 @@ func TestResultsJudged(t *testing.T) {
 	st := &stage{suite: &suite{Bench: &bench.Bench{}, runs: 1}}
 	named := func(names ...string) (all []variant) {
 		for _, name := range names {
-			all = append(all, variant{name: name, ours: slices.Contains([]string{collapseFixed, collapseAuto, synPolicing, floodTCX, roomAndPolicing, withoutRules, withRule}, name)})
+			all = append(all, variant{name: name, ours: slices.Contains([]string{collapseFixed, collapseAuto, synPolicing, floodTCX, roomAndPolicing, withoutRules, withRule, thrashPoliced, thrashRuled, thrashBlocked, thrashAuto}, name)})
 		}
 		return all
 	}
@@ -25,12 +25,19 @@ func TestResultsJudged(t *testing.T) {
 	tab5 := named(unwatched, withoutRules, withRule, "mod_qos")
 	flood := named(unprotected, synPolicing, floodTCX, nftTables)
 	lengths := []float64{shortPath, longerPath, longestPath}
-	const most = 2 * floodFirst
+	thrashed := named(alone, thrashPoliced, thrashRuled, thrashBlocked, thrashAuto, "HAProxy")
+	event := named("nothing", "Narthex", selfSet, "HAProxy", limitConn)
+	event[2].xs = autoLoads
+	fixed := named("nothing", byNetwork, byCookie, "HAProxy")
+	const most, able = 2 * floodFirst, 60
 	floods := []float64{0, floodShare, floodFirst, most}
 	for _, r := range []*evidence.Result{
 		(&collapsing{stage: st}).result(measured(collapse, collapseLoads, goldTail, goldRate, goldShare, totalRate, totalShare, beyondAlone, rejection, limitInUse), collapse),
 		(&rankedServer{&policed{stage: st}}).result(measured(tab3, tab3Limits, append(tab3Columns, highOfLimit)...), tab3),
 		tab5Result(measured(tab5, lengths, connections, coreTime), tab5, lengths),
+		(&thrashing{stage: st}).result(measured(thrashed, times(able, thrashLoads), completed, answered), thrashed, able, times(able, thrashLoads)),
+		banga11Result(measured(event, eventLoads, meanOf(theOne), p99Of(theOne), total), above(eventLoads, 0), event, 0),
+		highFixedResult(measured(fixed, risingLoads, rateOf(theOne), rateOf(theMany), meanOf(theOne), total), fixed, risingLoads),
 		floodResult(measured(flood, floods, goldServed, bronzeServed, bothKept, serverShare, clientShare), flood, most),
 	} {
 		for _, c := range r.Claims {

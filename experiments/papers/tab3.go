@@ -224,6 +224,9 @@ func (t *rankedServer) result(got *swept, variants []variant) *evidence.Result {
 		evidence.Between(evidence.Shape, "first limit: high, of its limit (then 1.02)", "", 0.85, 1.1, of(a, highOfLimit)...),
 		evidence.Between(evidence.Shape, "second limit: high, of its limit (then 0.98)", "", 0.85, 1.1, of(b, highOfLimit)...),
 		evidence.AtLeast(evidence.Shape, "second limit: medium, of what high leaves (then 0.93)", "", 0.85, over(of(b, mediumServed), plus(of(b, mediumServed), of(b, lowServed)))...),
+		evidence.AtMost(evidence.Shape, "no limit: low, of the capacity (then 0)", "", 0.02, share(roomAndPolicing, 0, lowServed)...),
+		evidence.AtMost(evidence.Shape, "first limit: low, of the capacity (then 0.01)", "", 0.05, share(roomAndPolicing, a, lowServed)...),
+		evidence.AtMost(evidence.Shape, "second limit: low, of the capacity (then 0.03)", "", 0.08, share(roomAndPolicing, b, lowServed)...),
 		evidence.AtLeast(evidence.Shape, "medium: second limit / first (then 2.3)", "", 1.3, over(share(roomAndPolicing, b, mediumServed), share(roomAndPolicing, a, mediumServed))...),
 		evidence.AtLeast(evidence.Shape, "all classes together at the worst limit, of the capacity", "", 0.9, least...),
 	}

@@ -16,14 +16,13 @@ import (
 const (
 	thrashMemory  = 384 << 20 // bytes in which some 40 of 150 programs have room
 	thrashSources = 64        // addresses of the clients: a client that is blocked is not all of them
-	thrashSettle  = 1500 * time.Millisecond
-	thrashLength  = 2500 * time.Millisecond
 )
 
 // Names of variants.
 const (
 	alone         = "nothing"
 	thrashPoliced = "Narthex, SYN policing"
+	thrashRuled   = "Narthex, request rule"
 	thrashBlocked = "Narthex, request rule with block"
 	thrashAuto    = "Narthex, concurrency auto"
 )
@@ -51,7 +50,7 @@ func (s *suite) thrashing() (t *thrashing, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t = &thrashing{stage: st, path: lab.CGIPath, settle: 1500 * time.Millisecond, length: 2500 * time.Millisecond}
+	t = &thrashing{stage: st, path: lab.CGIPath, settle: 1500 * time.Millisecond, length: 3 * time.Second}
 	if s.quick {
 		t.settle, t.length = 1200*time.Millisecond, 1300*time.Millisecond
 	}
@@ -106,6 +105,12 @@ services:
 connections:
   - {name: all, rate: %.0f/s, burst: 10}
 `, t.web(), rate)),
+		t.ours(thrashRuled, fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: "%s", concurrency: unlimited}
+requests:
+  - {name: cgi, path: %s, rate: %.0f/s, burst: 10}
+`, t.web(), t.path, rate)),
 		t.ours(thrashBlocked, fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: "%s", concurrency: unlimited}
