@@ -104,6 +104,7 @@ struct control {
 enum control_mark {
   CONTROL_PROVISIONAL = 1, /* nothing is known of the server yet, and the limit counts as has_limit() says */
   CONTROL_CLOSES = 2,      /* the server is asked to close each connection behind its answer */
+  CONTROL_GIVEN_UP = 4,    /* meanwhile nothing is held by what a class may have in service */
 };
 
 #define KEEP_ALL 65536
@@ -144,7 +145,7 @@ struct room {
   __u64 due;       /* the same divided by its weight: its virtual time; who has least is next. Of a pool that
                       shares there is beside it that of its members: */
   __u64 at;
-  struct control control;             /* written by narthex_gate_steer alone */
+  struct control control;             /* written by narthex_gate_steer alone, but for what has run out */
   __u32 entered[EPOCHS][CLASS_SLOTS]; /* in service, by epoch of entry and class slot */
   struct class_room class[CLASS_SLOTS];
 };

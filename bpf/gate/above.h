@@ -10,9 +10,10 @@ static __always_inline bool seems_unheard(struct room *a) { return a->looked != 
 /* The classes of which a pool has as many in service as may be. Without branches, which the verifier would
  * have to follow all. */
 static __always_inline __u32 full_classes(const struct room *a, const struct room_config *c) {
+  __u64 holds = what_holds(a);
   __u32 full = 0;
   for (__u32 i = 0; i < MAX_RANKS; i++) /* beyond those that there are, none has a max */
-    full |= is_full(a, &c->rank[i]) << (c->rank[i].class & (CLASS_SLOTS - 1));
+    full |= is_full(a, &c->rank[i], holds) << (c->rank[i].class & (CLASS_SLOTS - 1));
   return full;
 }
 
@@ -51,7 +52,7 @@ __noinline int hold_in(__u32 above, __u32 class, __u32 others) {
   __u64 now = bpf_ktime_get_ns();
   __u32 limit = forget(limit_of(a, sc.config, now), now);
   bpf_spin_lock(&a->lock);
-  a->limit = limit;
+  put_limit(a, limit, now);
   __u32 full = full_classes(a, sc.config);
   __u32 may = is_open(limit, a->in_service) & ~(full >> (class & (CLASS_SLOTS - 1))) &
               ~any_of(a->waiting_classes & others & ~full) & 1;

@@ -123,7 +123,7 @@ static __always_inline void lock_current(struct scene *sc, __u32 slot, __u64 now
   if (is_behind(sc->room, sc->config, now))
     catch_up(slot);
   bpf_spin_lock(&sc->room->lock);
-  sc->room->limit = limit_of(sc->room, sc->config, now);
+  put_limit(sc->room, limit_of(sc->room, sc->config, now), now);
 }
 
 /* Accounts an admission of a class to the reserves of a room. */

@@ -60,7 +60,7 @@ static __always_inline int gate_steer(struct __sk_buff *skb) {
   __u64 now = bpf_ktime_get_ns();
   bpf_spin_lock(&sc.room->lock);
   sc.room->control = c;
-  sc.room->limit = limit_of(sc.room, sc.config, now);
+  put_limit(sc.room, limit_of(sc.room, sc.config, now), now);
   bpf_spin_unlock(&sc.room->lock);
   catch_up(skb->cb[0]);
   return TCX_NEXT;

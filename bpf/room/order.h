@@ -3,10 +3,16 @@
 #pragma once
 #include "room/lists.h"
 
+/* Of a number that classes may have in service all bits, or none while that holds nothing. */
+static __always_inline __u64 what_holds(const struct room *r) {
+  return (r->control.marks / CONTROL_GIVEN_UP & 1) - 1ULL;
+}
+
 /* Whether as many requests of a class are in service as may be. Without branches, which the verifier would
  * have to follow all. */
-static __always_inline __u32 is_full(const struct room *r, const struct rank *k) {
-  __u64 max = k->max, in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
+static __always_inline __u32 is_full(const struct room *r, const struct rank *k, __u64 holds) {
+  __u64 max = k->max & holds;
+  __u64 in_service = r->class[k->class & (CLASS_SLOTS - 1)].in_service;
   return any_of(max) & ~((in_service - max) >> 63);
 }
 
@@ -16,12 +22,13 @@ static __always_inline __u32 first_by_rank(const struct room *r, const struct ro
                                            __u32 ranks) {
   if (!classes)
     return 0;
+  __u64 holds = what_holds(r);
   ranks = forget(ranks, r->in_service);
   for (__u32 i = 0; i < MAX_RANKS; i++) {
     if (i >= ranks)
       break;
     __u32 bit = bit_of(c->rank[i].class);
-    if (classes & bit && !is_full(r, &c->rank[i]))
+    if (classes & bit && !is_full(r, &c->rank[i], holds))
       return bit;
   }
   return 0;
@@ -140,7 +147,7 @@ static __always_inline void credit(struct room *r, const struct room_config *c, 
 /* Whether a request of that rank may enter now: there is room, and nobody waits before it
  * who could. */
 static __always_inline bool may_enter(const struct room *r, const struct room_config *c, __u32 rank) {
-  if (!has_room(r) || is_full(r, &c->rank[rank & (MAX_RANKS - 1)]))
+  if (!has_room(r) || is_full(r, &c->rank[rank & (MAX_RANKS - 1)], what_holds(r)))
     return false;
   return !r->waiting || !next_class(r, c, r->waiting_classes, rank + 1);
 }

@@ -63,6 +63,14 @@ static __always_inline __u32 limit_of(const struct room *r, const struct room_co
   return is_steered(r, now) ? r->control.limit : r->control.safe;
 }
 
+/* Puts a limit in force, and has what a class may have hold again if nobody says any more that it does not.
+ * Under the lock. Without branches, which the verifier would have to follow all. */
+static __always_inline void put_limit(struct room *r, __u32 limit, __u64 now) {
+  __u64 steered = (now - r->control.until) >> 63;
+  r->limit = limit;
+  r->control.marks &= ~CONTROL_GIVEN_UP | steered * CONTROL_GIVEN_UP;
+}
+
 /* Whether the rule is enforced at this moment for the service in a slot. */
 static __always_inline bool is_enforced(const struct rule *rule, __u32 slot, __u64 now) {
   if (rule->when == WHEN_ALWAYS)

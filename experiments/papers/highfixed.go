@@ -55,7 +55,7 @@ func (s *suite) highFixed(ctx context.Context) (r *evidence.Result, err error) {
 // twoClasses is a policy that has others in the low class.
 func twoClasses(st *stage, rules string) string {
 	return fmt.Sprintf("version: 1\nservices: [{name: web, listen: %q, xdp: off, concurrency: %d}]\n"+
-		"classes: [{name: high, priority: 1}, {name: low, priority: 2, default: true}]\n%s\n", st.web(), narrowRoom, rules)
+		"classes: [{name: high, priority: 1}, {name: low, priority: 2}]\n%s\n", st.web(), narrowRoom, rules)
 }
 
 func highFixedResult(got *swept, variants []variant, xs []float64) *evidence.Result {

@@ -37,7 +37,9 @@ type Decision struct {
 	// Provisional says that nothing is known of the server yet: the limit is one that most servers do not need.
 	Provisional bool `json:"provisional,omitempty"`
 	// Closes has the server be asked to close each connection behind its answer, for workers that stay with one.
-	Closes   bool      `json:"closes,omitempty"`
+	Closes bool `json:"closes,omitempty"`
+	// GivenUp has nothing be held by what a class may have in service until those connections are closed.
+	GivenUp  bool      `json:"given_up,omitempty"`
 	Safe     int       `json:"safe"`           // the limit for when nobody adapts it any more; 0: unlimited
 	Overload bool      `json:"overload"`       // the service has more work than it can do
 	Level    Level     `json:"level"`          // how much more
@@ -142,7 +144,8 @@ func (c *Controller) Step(s Sample) Decision {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
-	d.Closes = c.harm.closes(s.Span.Seconds(), c.binds(&s)) && !c.config.Unlimited
+	d.Closes = c.harm.closes(s.Span.Seconds(), c.binds() || s.Waiting > 0)
+	d.GivenUp = d.Closes && c.harm.free > 0
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d
@@ -164,6 +167,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	c.est.quicken(s)
 	c.inside.step(s)
 	if c.config.Unlimited {
+		c.harm.step(s, &c.inside, false, false) // a class may have a bound
 		if c.wait.wait <= c.wait.target/2 {
 			c.est.step(s)
 		}
@@ -178,7 +182,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 			return 0, SignalHeadroom
 		}
 	}
-	if c.harm.step(s, &c.inside, c.binds(s), c.bound.active && c.search.trial > 0) {
+	if c.harm.step(s, &c.inside, c.binds(), !c.fixed() && c.bound.active && c.search.trial > 0) {
 		c.bound.end()
 		return 0, SignalHarm
 	}
@@ -209,13 +213,8 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 // fixed tells whether there is but one limit that may be in force.
 func (c *Controller) fixed() bool { return c.config.Floor == c.config.Ceiling }
 
-// binds tells whether requests are held for what the server can do.
-func (c *Controller) binds(s *Sample) bool {
-	if c.fixed() {
-		return s.Waiting > 0
-	}
-	return c.bound.active && c.search.paged == 0
-}
+// binds tells whether requests are held for what the server was found to do.
+func (c *Controller) binds() bool { return !c.fixed() && c.bound.active && c.search.paged == 0 }
 
 // clamp keeps a limit between floor and ceiling, and says whether it is provisional.
 func (c *Controller) clamp(d *Decision) {

@@ -51,15 +51,16 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.free -= t
 	h.since += t
 	h.left -= float64(s.Served)
-	if tries {
-		h.now, h.untaken, h.still = tally{}, 0, stillness{}
+	left := min(q.left(s), s.InService)
+	h.still.add(s, left)
+	stands := h.still.stands() && s.Waiting > 0
+	if tries && !stands {
+		h.now, h.untaken = tally{}, 0
 		return false
 	}
 	span := min(max(harmSpan, harmCount/max(h.most.rate(), h.now.rate(), 1)), harmMost)
 	h.now.forget(t, span)
 	h.now.add(s)
-	left := min(q.left(s), s.InService)
-	h.still.add(s, left)
 	h.untaken = h.untaken*math.Exp(-t/span) + float64(left)*t
 	if h.most.served *= math.Exp(-t / peakSpan); h.now.t > span/2 && h.now.served > harmCount/2 && h.now.rate() > h.most.rate() {
 		h.most = h.now
@@ -70,7 +71,7 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 		h.free, h.due, h.most, h.asks = 0, h.pause, h.now, false
 	case h.asks && h.free > 0 && h.since > harmShows && h.left <= 0: // workers have left their connections
 		h.free, h.due = 0, harmShows
-	case h.free <= 0 && h.due <= 0 && binds && s.Waiting > 0 && !paging(s) && (h.now.t > span/2 && h.slows(s) || h.still.stands()):
+	case h.free <= 0 && h.due <= 0 && !paging(s) && (stands || binds && s.Waiting > 0 && h.now.t > span/2 && h.slows(s)):
 		h.giveUp(s)
 	}
 	return h.free > 0

@@ -38,7 +38,7 @@ func (r *reporter) step(s *Sample, d *Decision, c *Controller) string {
 
 // limitBy says what the limit is, and what has set it where it may change.
 func (c *Controller) limitBy(d *Decision) string {
-	if c.fixed() {
+	if c.fixed() || c.config.Unlimited {
 		return limitText(d.Limit)
 	}
 	return limitText(d.Limit) + " by " + d.Signal

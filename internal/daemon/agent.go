@@ -193,7 +193,7 @@ func (a *agent) step(s *steered, now time.Duration) {
 
 // wanted is what is to be in force.
 func (s *steered) wanted() datapath.Control {
-	c := datapath.Control{Limit: s.decision.Limit, Provisional: s.decision.Provisional, Closes: s.decision.Closes, Safe: s.within(s.decision.Safe), Grace: controlGrace, Level: policy.When(s.decision.Level), Keep: s.decision.Keep, Strangers: s.decision.Strangers}
+	c := datapath.Control{Limit: s.decision.Limit, Provisional: s.decision.Provisional, Closes: s.decision.Closes, GivenUp: s.decision.GivenUp, Safe: s.within(s.decision.Safe), Grace: controlGrace, Level: policy.When(s.decision.Level), Keep: s.decision.Keep, Strangers: s.decision.Strangers}
 	if !s.adaptive { // the policy has the limit
 		c.Limit, c.Safe, c.Provisional = s.table.Room.Limit, s.table.Room.Limit, false
 		if c.Closes { // what waits for workers that stay with connections comes on top
@@ -205,7 +205,7 @@ func (s *steered) wanted() datapath.Control {
 
 // same reports whether it makes no difference which of two controls is in force.
 func same(a, b datapath.Control) bool {
-	if a.Limit != b.Limit || a.Provisional != b.Provisional || a.Closes != b.Closes || a.Safe != b.Safe || a.Level != b.Level || len(a.Keep) != len(b.Keep) {
+	if a.Limit != b.Limit || a.Provisional != b.Provisional || a.Closes != b.Closes || a.GivenUp != b.GivenUp || a.Safe != b.Safe || a.Level != b.Level || len(a.Keep) != len(b.Keep) {
 		return false
 	}
 	if diff := a.Strangers - b.Strangers; diff > keepStep || diff < -keepStep || (a.Strangers > 0) != (b.Strangers > 0) {

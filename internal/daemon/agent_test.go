@@ -5,7 +5,9 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -355,33 +357,44 @@ func TestAgentShedsAtAFixedLimit(t *testing.T) {
 	}
 }
 
-// TestAgentAsksToClose has a server stop at a fixed limit, of one class, with all that was let in before it: it is asked
-// to close connections, and more are let in meanwhile. When that is of no use the limit is kept.
+// TestAgentAsksToClose has a server stop with all that was let in before it, where a number or what a class may have holds
+// requests: it is asked to close connections, and more are let in meanwhile. When that is of no use both hold again.
 func TestAgentAsksToClose(t *testing.T) {
-	b := newBench(t)
-	b.enforce("services: [{name: web, listen: \"*:80\", concurrency: 7}]\n")
-	b.services[0].place = &whereabouts{Place: &host.Place{CPUs: []int{0}}, accept: []acceptQueue{{sockets: 1}}}
-	r := b.rooms[0]
-	r.Limit = 7
-	b.queue = func(acceptQueue) (int, error) { return r.InService, nil }
-	stopped := func() {
-		b.machine.Idle = []time.Duration{b.now}
-		r.InService, r.Waiting = min(60, r.Limit), 60-min(60, r.Limit)
-		r.Classes[0].InService, r.Classes[0].Waiting = r.InService, r.Waiting
-	}
-	b.pass(time.Second, stopped)
-	if c := b.last(0); !c.Closes || c.Limit < 14 || c.Safe != 7 {
-		t.Errorf("the server has stopped: control %+v", c)
-	}
-	if a := b.adaptation("web", b.tables.Classes); a.Auto || !a.Closes {
-		t.Errorf("status %+v", a)
-	}
-	if changes := b.changes("web"); len(changes) == 0 || !strings.Contains(changes[len(changes)-1].Reason, "asked to close") {
-		t.Errorf("changes %+v", changes)
-	}
-	b.pass(3*time.Second, stopped)
-	if c := b.last(0); c.Closes || c.Limit != 7 {
-		t.Errorf("it does no more: control %+v", c)
+	for _, tt := range []struct {
+		concurrency, class string
+		limit, safe        int
+		givenUp            int // the least limit meanwhile
+	}{
+		{"7", "", 7, 7, 14},
+		{"unlimited", ", max: 7", 0, 0, 0},
+	} {
+		b := newBench(t)
+		b.enforce(fmt.Sprintf("services: [{name: web, listen: \"*:80\", concurrency: %s}]\nclasses: [{name: only, priority: 1%s}]\n", tt.concurrency, tt.class))
+		b.services[0].place = &whereabouts{Place: &host.Place{CPUs: []int{0}}, accept: []acceptQueue{{sockets: 1}}}
+		r := b.rooms[0]
+		r.Limit = tt.limit
+		b.queue = func(acceptQueue) (int, error) { return r.InService, nil }
+		stopped := func() {
+			b.machine.Idle = []time.Duration{b.now}
+			r.InService = max(7, r.Limit)
+			r.Waiting = 600 - r.InService
+			r.Classes[0].InService, r.Classes[0].Waiting = r.InService, r.Waiting
+		}
+		b.pass(500*time.Millisecond, stopped)
+		if c := b.last(0); !c.Closes || !c.GivenUp || c.Limit < tt.givenUp || c.Safe != tt.safe {
+			t.Errorf("concurrency %s, the server has stopped: control %+v", tt.concurrency, c)
+		}
+		if a := b.adaptation("web", b.tables.Classes); a.Auto || !a.Closes {
+			t.Errorf("concurrency %s: status %+v", tt.concurrency, a)
+		}
+		told := func(c api.LimitChange) bool { return strings.Contains(c.Reason, "asked to close") }
+		if changes := b.changes("web"); !slices.ContainsFunc(changes, told) {
+			t.Errorf("concurrency %s: changes %+v", tt.concurrency, changes)
+		}
+		b.pass(3*time.Second, stopped)
+		if c := b.last(0); c.Closes || c.GivenUp || c.Limit != tt.limit {
+			t.Errorf("concurrency %s, it does no more: control %+v", tt.concurrency, c)
+		}
 	}
 }
 

@@ -133,7 +133,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	case room.Adaptive:
 	case room.Limit > 0 && (room.Protocol == policy.HTTP || asksForOverload(t) || t.Sheds(i)):
 		s.config.Floor, s.config.Ceiling = room.Limit, room.Limit
-	case room.Limit == 0 && asksForOverload(t):
+	case room.Limit == 0 && (asksForOverload(t) || room.Protocol == policy.HTTP && t.HasRoom(i)):
 		s.config.Unlimited = true
 	default:
 		return nil

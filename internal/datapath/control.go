@@ -22,6 +22,8 @@ type Control struct {
 	// Provisional says that nothing is known of the server yet: the limit counts only while it is reached or
 	// somebody waits, and before that what is no request passes, too.
 	Provisional bool
+	// GivenUp has nothing be held by what a class may have in service.
+	GivenUp bool
 	// Closes has the server be asked to close each connection behind its answer.
 	Closes bool
 	Safe   int           // the same from Grace on, if nothing newer has come by then
@@ -114,6 +116,9 @@ func newControl(c Control, at uint64, t *policy.Tables, service int) narthexCont
 	}
 	if c.Provisional {
 		to.Marks |= uint32(narthexControlMarkCONTROL_PROVISIONAL)
+	}
+	if c.GivenUp {
+		to.Marks |= uint32(narthexControlMarkCONTROL_GIVEN_UP)
 	}
 	if c.Closes {
 		to.Marks |= uint32(narthexControlMarkCONTROL_CLOSES)

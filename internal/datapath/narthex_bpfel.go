@@ -130,6 +130,7 @@ type narthexControlMark uint32
 const (
 	narthexControlMarkCONTROL_PROVISIONAL narthexControlMark = 1
 	narthexControlMarkCONTROL_CLOSES      narthexControlMark = 2
+	narthexControlMarkCONTROL_GIVEN_UP    narthexControlMark = 4
 )
 
 type narthexCounts struct {

@@ -27,6 +27,7 @@ type visitor struct {
 	conn *net.TCPConn
 	host string
 	r    *bufio.Reader
+	ends bool // the server has said that it ends the connection
 }
 
 func (s *scene) dialIn(ns *lab.Namespace, from netip.Addr, to netip.AddrPort) (*visitor, error) {
@@ -71,6 +72,7 @@ func (v *visitor) answer() (status int, body []byte, err error) {
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
+	v.ends = resp.Close
 	body, err = io.ReadAll(resp.Body)
 	return resp.StatusCode, body, err
 }
@@ -145,7 +147,7 @@ func (s *scene) worker(ctx context.Context, i int, served *atomic.Uint64) error 
 			return errors.Join(err, v.conn.Close())
 		}
 		served.Add(1)
-		if !keep {
+		if !keep || v.ends {
 			v.conn.Close()
 			v = nil
 		}

@@ -120,6 +120,38 @@ func TestGateDoesNotAskToClose(t *testing.T) {
 	c.asks(get, serves)
 }
 
+// What a class may have in service holds nothing while the limit is given up, for as long as somebody says so.
+func TestGateGivesUpWhatAClassMayHave(t *testing.T) {
+	g := newGate(t)
+	for _, tt := range []struct {
+		steered datapath.Control
+		most    int // requests in service
+	}{
+		{datapath.Control{Closes: true}, 1},
+		{datapath.Control{Closes: true, GivenUp: true}, 3},
+		{datapath.Control{Closes: true, GivenUp: true, Grace: 1}, 1},
+	} {
+		for _, concurrency := range []string{"auto", "unlimited"} {
+			r := g.room(t)
+			policy := fmt.Sprintf(roomPolicy, r.port-8000, r.port, ", queue: {max_wait: 60s}, concurrency: "+concurrency)
+			r.apply(t, strings.Replace(policy, "priority: 2}", "priority: 2, max: 1}", 1))
+			r.steer(t, tt.steered)
+			asks, shown := asksToClose, shownClosing(get)
+			if tt.steered.Grace == 1 {
+				asks, shown = change{}, get
+			}
+			for range tt.most {
+				c := r.clientAt(t, lowBase)
+				c.passesAs(c.frame(c.says(get)), c.frame(c.says(shown)), serves.and(known, asks))
+			}
+			if tt.most == 1 {
+				c := r.clientAt(t, lowBase)
+				c.drops(c.says(get), waits.and(known, asks))
+			}
+		}
+	}
+}
+
 // Where the limit is the policy's the server is asked as well. Meanwhile more may be in service, for those that wait for
 // workers: nothing else raises that limit, nor does anything lower it.
 func TestGateAsksToCloseAtAFixedLimit(t *testing.T) {

@@ -3,4 +3,4 @@
 package source
 
 // compiled is the sum of the source when this package was compiled.
-const compiled = "f61537383987a89095a318bb31a0f5e3"
+const compiled = "888b28d4d23c3a19ac3bacd55aa8383a"
