@@ -38,7 +38,7 @@ func (s *scene) dialIn(ns *lab.Namespace, from netip.Addr, to netip.AddrPort) (*
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	return &visitor{conn, to.String(), bufio.NewReader(conn)}, nil
+	return &visitor{conn, to.String(), bufio.NewReader(conn), false}, nil
 }
 
 // visit connects a client of a kind on a link.
