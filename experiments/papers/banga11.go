@@ -42,24 +42,37 @@ const (
 	limitConn = "nginx limit_conn"
 )
 
+// crowd is a server whose clients are more and more, and how many they are.
+type crowd struct {
+	work                   time.Duration // of its core for each request, besides what it takes to serve it
+	loads, autos, refusals []float64
+	factor                 float64 // how much slower it is at least with the most of them
+}
+
+var (
+	busyCrowd = crowd{requestWork, eventLoads, autoLoads, refusedLoads, 20}
+	// A core of clients cannot do much more than a server that sends files: there are as many as then.
+	fileCrowd = crowd{0, eventLoads[:4], autoLoads[:2], refusedLoads[:4], 2}
+)
+
 // banga11: one client that counts, of an event-driven server that others saturate.
 func (s *suite) banga11(ctx context.Context) (*evidence.Result, error) {
-	return s.crowded(ctx, "banga11", requestWork)
+	return s.crowded(ctx, "banga11", busyCrowd)
 }
 
 // banga11Static is the same before a server that sends a file and does no other work, as then.
 func (s *suite) banga11Static(ctx context.Context) (*evidence.Result, error) {
-	return s.crowded(ctx, "banga11-static", 0)
+	return s.crowded(ctx, "banga11-static", fileCrowd)
 }
 
-// crowded does that with so much work for a request.
-func (s *suite) crowded(ctx context.Context, id string, work time.Duration) (r *evidence.Result, err error) {
+// crowded does that before a server.
+func (s *suite) crowded(ctx context.Context, id string, k crowd) (r *evidence.Result, err error) {
 	c, err := s.contest(id)
 	if err != nil {
 		return nil, err
 	}
 	defer c.closing(&err)
-	server := peers.Nginx{Listen: []netip.AddrPort{c.web()}, Backlog: backlog, CPUs: c.ServerCPUs, Work: work}
+	server := peers.Nginx{Listen: []netip.AddrPort{c.web()}, Backlog: backlog, CPUs: c.ServerCPUs, Work: k.work}
 	if _, err := c.Serve(server.Start(c.rig.Server)); err != nil {
 		return nil, err
 	}
@@ -79,20 +92,28 @@ func (s *suite) crowded(ctx context.Context, id string, work time.Duration) (r *
 		}),
 	}
 	variants[0].measure, variants[2].measure, variants[4].measure = c.longer, c.patient, c.pausing
-	xs := eventLoads
-	variants[2].xs, variants[4].xs = autoLoads, refusedLoads
 	if s.quick {
-		xs, variants[2].xs, variants[4].xs = []float64{0, 5, 70, 500}, []float64{5, 200}, []float64{5, 70}
+		k.loads, k.autos, k.refusals = ends(k.loads), ends(k.autos), ends(k.refusals)
 	}
+	xs := k.loads
+	variants[2].xs, variants[4].xs = k.autos, k.refusals
 	// A limit that sets itself keeps what it has learnt from load to load, as it would elsewhere.
 	byLoad := apart(xs, variants[0], variants[1], variants[3], variants[4])
 	got, err := s.sweep(ctx, nil, append(byLoad, variants[2])...)
 	if err != nil {
 		return nil, err
 	}
-	r = banga11Result(got, above(xs, 0), variants, work)
+	r = banga11Result(got, variants, k)
 	r.ID = id
 	return r, nil
+}
+
+// ends are some of the loads, the first two and the last among them.
+func ends(xs []float64) []float64 {
+	if len(xs) < 3 {
+		return xs
+	}
+	return []float64{xs[0], xs[1], xs[len(xs)-1]}
 }
 
 // longer measures longer where the response time is long.
@@ -133,11 +154,11 @@ connections:
 `, st.web(), concurrency, preferredNet, lowNet)
 }
 
-func banga11Result(got *swept, crowded []float64, variants []variant, work time.Duration) *evidence.Result {
+func banga11Result(got *swept, variants []variant, k crowd) *evidence.Result {
 	server, titled := "nginx with one process sends a file of 1 KB. ", " that sends files"
-	if work > 0 {
+	if k.work > 0 {
 		titled = ""
-		server = fmt.Sprintf("nginx with one process, whose Perl handler works %v for each request and then answers with 1 KB. ", work)
+		server = fmt.Sprintf("nginx with one process, whose Perl handler works %v for each request and then answers with 1 KB. ", k.work)
 	}
 	r := &evidence.Result{
 		Title:  "One client that counts, beside more and more that do not, of an event-driven server" + titled,
@@ -150,30 +171,31 @@ func banga11Result(got *swept, crowded []float64, variants []variant, work time.
 		Repeated: got.repeated, Invalid: got.invalid,
 		Notes: []string{"Then the loads went to 35 low-priority clients.",
 			"One request in service keeps the server busy: the packet that ends it lets the next one in. Alone, the client that counts waits for nobody; beside others it waits for the one request that is worked on.",
-			fmt.Sprintf("Behind limit_conn low-priority clients pause %v after each answer or refusal, and are no more than 70: those who are refused and come again at once leave neither core any time. "+
-				"It is a lighter load than that of the others, and no order: nginx has no queue with one.", refusedPause),
+			fmt.Sprintf("Behind limit_conn low-priority clients pause %v after each answer or refusal, and are no more than %.0f: those who are refused and come again at once leave neither core any time. "+
+				"It is a lighter load than that of the others, and no order: nginx has no queue with one.", refusedPause, k.refusals[len(k.refusals)-1]),
 			proxiesFirst},
 	}
-	top, mean, p99 := eventLoads[len(eventLoads)-1], meanOf(theOne), p99Of(theOne)
+	top, refused := k.loads[len(k.loads)-1], k.refusals[len(k.refusals)-1]
+	mean, p99, crowded := meanOf(theOne), p99Of(theOne), above(k.loads, 0)
 	at := func(v string, x float64) []float64 { return got.at(v, x, mean) }
 	unprotected := at("nothing", 0) // of the one client, of whom nothing is in the way
 	r.Claims = []evidence.Claim{
-		evidence.AtLeast(evidence.Shape, "nothing: mean response time beside 500, of that beside none", "", 20, over(at("nothing", top), unprotected)...),
-		evidence.AtMost(evidence.Shape, "Narthex: mean response time beside 500, of that without Narthex beside none", "", 2.5, over(at("Narthex", top), unprotected)...),
+		evidence.AtLeast(evidence.Shape, fmt.Sprintf("nothing: mean response time beside %.0f, of that beside none", top), "", k.factor, over(at("nothing", top), unprotected)...),
+		evidence.AtMost(evidence.Shape, fmt.Sprintf("Narthex: mean response time beside %.0f, of that without Narthex beside none", top), "", 2.5, over(at("Narthex", top), unprotected)...),
 		evidence.AtLeast(evidence.Figure, "all requests, sum of all loads but the first: with Narthex / without", "", 0.95, over(got.sum("Narthex", total, crowded), got.sum("nothing", total, crowded))...),
 	}
 	for _, x := range variants[2].xs {
 		r.Claims = append(r.Claims, evidence.AtMost(evidence.Figure, fmt.Sprintf("Narthex, auto: mean response time beside %.0f, more than with a limit of %d", x, eventRoom), "ms", 1, minus(at(selfSet, x), at("Narthex", x))...))
 	}
 	r.Ratios = []evidence.Ratio{
-		{What: "mean response time beside 70", Peer: limitConn, Low: true, Samples: over(at("Narthex", 70), at(limitConn, 70))},
-		{What: "all requests/s beside 70", Peer: limitConn, Samples: over(got.at("Narthex", 70, total), got.at(limitConn, 70, total))},
+		{What: fmt.Sprintf("mean response time beside %.0f", refused), Peer: limitConn, Low: true, Samples: over(at("Narthex", refused), at(limitConn, refused))},
+		{What: fmt.Sprintf("all requests/s beside %.0f", refused), Peer: limitConn, Samples: over(got.at("Narthex", refused, total), got.at(limitConn, refused, total))},
 	}
 	for _, v := range []string{"HAProxy", "nothing"} {
 		r.Ratios = append(r.Ratios,
-			evidence.Ratio{What: "mean response time beside 500", Peer: v, Low: true, Samples: over(at("Narthex", top), at(v, top))},
-			evidence.Ratio{What: "99th percentile beside 500", Peer: v, Low: true, Samples: over(got.at("Narthex", top, p99), got.at(v, top, p99))},
-			evidence.Ratio{What: "all requests/s beside 500", Peer: v, Samples: over(got.at("Narthex", top, total), got.at(v, top, total))})
+			evidence.Ratio{What: fmt.Sprintf("mean response time beside %.0f", top), Peer: v, Low: true, Samples: over(at("Narthex", top), at(v, top))},
+			evidence.Ratio{What: fmt.Sprintf("99th percentile beside %.0f", top), Peer: v, Low: true, Samples: over(got.at("Narthex", top, p99), got.at(v, top, p99))},
+			evidence.Ratio{What: fmt.Sprintf("all requests/s beside %.0f", top), Peer: v, Samples: over(got.at("Narthex", top, total), got.at(v, top, total))})
 	}
 	plot := evidence.Plot{Title: r.Title, X: evidence.Axis{Label: "low-priority clients"}, Y: evidence.Axis{Label: "mean response time of the high-priority client, ms", Log: true}}
 	for _, v := range variants {
@@ -181,9 +203,9 @@ func banga11Result(got *swept, crowded []float64, variants []variant, work time.
 	}
 	r.Plots = []evidence.Plot{plot}
 	r.Tables = []evidence.Table{
-		loadTable(got, variants, eventLoads, "low-priority clients", "Mean response time of the high-priority client, ms", mean),
-		loadTable(got, variants, eventLoads, "low-priority clients", "Its 99th percentile, ms", p99),
-		loadTable(got, variants, eventLoads, "low-priority clients", "Requests/s of all clients", total),
+		loadTable(got, variants, k.loads, "low-priority clients", "Mean response time of the high-priority client, ms", mean),
+		loadTable(got, variants, k.loads, "low-priority clients", "Its 99th percentile, ms", p99),
+		loadTable(got, variants, k.loads, "low-priority clients", "Requests/s of all clients", total),
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func TestResultsJudged(t *testing.T) {
 		(&rankedServer{&policed{stage: st}}).result(measured(tab3, tab3Limits, append(tab3Columns, highOfLimit)...), tab3),
 		tab5Result(measured(tab5, lengths, connections, coreTime), tab5, lengths),
 		(&thrashing{stage: st}).result(measured(thrashed, times(able, thrashLoads), completed, answered), thrashed, able, times(able, thrashLoads)),
-		banga11Result(measured(event, eventLoads, meanOf(theOne), p99Of(theOne), total), above(eventLoads, 0), event, 0),
+		banga11Result(measured(event, eventLoads, meanOf(theOne), p99Of(theOne), total), event, busyCrowd),
 		highFixedResult(measured(fixed, risingLoads, rateOf(theOne), rateOf(theMany), meanOf(theOne), total), fixed, risingLoads),
 		floodResult(measured(flood, floods, goldServed, bronzeServed, bothKept, serverShare, clientShare), flood, most),
 	} {
