@@ -26,8 +26,10 @@ type Config struct {
 	Cautious bool
 	// Streams says that a request is in service until the last byte of its answer: slow ones are judged by their bytes.
 	Streams bool
-	// Unlimited says that nothing is held: only how overloaded the service is is asked for.
+	// Unlimited says that nothing is held but by what a class may have: only how overloaded the service is is asked for.
 	Unlimited bool
+	// Closable says that requests can ask the server to close their connections.
+	Closable bool
 	Thresholds
 }
 
@@ -129,9 +131,6 @@ func (c *Controller) Step(s Sample) Decision {
 	limit, signal := c.limit(&s)
 	d := Decision{Limit: limit, Signal: signal}
 	c.clamp(&d)
-	if c.harm.free > 0 && d.Limit > 0 {
-		d.Limit = c.harm.above(d.Limit, &s, &c.inside)
-	}
 	c.wait.step(&s, &c.est, &c.inside, c.config.Target)
 	d.Wait, d.Target = c.wait.wait, c.wait.target
 	c.overload.step(&s, &c.config, c.waits(&s))
@@ -144,8 +143,11 @@ func (c *Controller) Step(s Sample) Decision {
 		lasting = 0 // it says nothing of the server
 	}
 	d.Safe = c.safe.step(&s, lasting)
-	d.Closes = c.harm.closes(s.Span.Seconds(), c.binds() || s.Waiting > 0)
+	d.Closes = c.harm.closes(s.Span.Seconds(), c.binds() || s.Waiting > 0) && c.config.Closable
 	d.GivenUp = d.Closes && c.harm.free > 0
+	if d.GivenUp && d.Limit > 0 {
+		d.Limit = c.harm.above(d.Limit, &s, &c.inside)
+	}
 	d.Reason = c.report.step(&s, &d, c)
 	c.last, c.begun = s, true
 	return d

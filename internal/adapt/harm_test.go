@@ -47,10 +47,10 @@ func TestHarm(t *testing.T) {
 				name   string
 				config Config
 			}{
-				{"auto", Config{QueueSize: 4096, Cautious: true}},
-				{"auto, at most as many as workers", Config{QueueSize: 4096, Cautious: true, Ceiling: sc.workers}},
-				{"as many as workers", Config{QueueSize: 4096, Floor: sc.workers, Ceiling: sc.workers}},
-				{"half as many again", Config{QueueSize: 4096, Floor: sc.workers * 3 / 2, Ceiling: sc.workers * 3 / 2}},
+				{"auto", Config{Closable: true, QueueSize: 4096, Cautious: true}},
+				{"auto, at most as many as workers", Config{Closable: true, QueueSize: 4096, Cautious: true, Ceiling: sc.workers}},
+				{"as many as workers", Config{Closable: true, QueueSize: 4096, Floor: sc.workers, Ceiling: sc.workers}},
+				{"half as many again", Config{Closable: true, QueueSize: 4096, Floor: sc.workers * 3 / 2, Ceiling: sc.workers * 3 / 2}},
 			} {
 				could, _ := serve(New(kind.config), 0)
 				told = false

@@ -127,6 +127,7 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s := &steered{index: i, table: table, adaptive: room.Adaptive}
 	s.config = adapt.Config{Floor: room.Floor, Ceiling: room.Ceiling, QueueSize: room.Queue.Size, Thresholds: thresholds(room.Overload)}
 	s.config.Target, s.config.Alike = room.Target, len(t.Classes) < 2 && !asksForOverload(t)
+	s.config.Closable = closable(t, i)
 	s.config.Streams = room.Protocol == policy.HTTP && room.Ends == policy.EndLastByte
 	s.config.Cautious = room.Adaptive && room.Protocol == policy.HTTP && i < len(t.Services)
 	switch {
@@ -141,6 +142,15 @@ func newSteered(t *policy.Tables, i int) *steered {
 	s.control, s.paces = adapt.New(s.config), newPaces(table.Auto)
 	s.decision = s.control.First()
 	return s
+}
+
+// closable reports whether requests of a service, or of some in a pool, can ask for the close of their connections.
+func closable(t *policy.Tables, i int) bool {
+	members := []int{i}
+	if pool := i - len(t.Services); pool >= 0 {
+		members = t.ServicesOf(pool)
+	}
+	return slices.ContainsFunc(members, func(m int) bool { return t.Services[m].Room.Protocol == policy.HTTP })
 }
 
 // thresholds are when levels of overload begin and end.
