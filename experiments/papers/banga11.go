@@ -93,7 +93,8 @@ func (s *suite) crowded(ctx context.Context, id string, k crowd) (r *evidence.Re
 	}
 	variants[0].measure, variants[2].measure, variants[4].measure = c.longer, c.patient, c.pausing
 	if s.quick {
-		k.loads, k.autos, k.refusals = ends(k.loads), ends(k.autos), ends(k.refusals)
+		k.loads = []float64{k.loads[0], k.loads[1], k.loads[len(k.loads)-1]}
+		k.autos, k.refusals = both(k.autos, k.loads), both(k.refusals, k.loads)
 	}
 	xs := k.loads
 	variants[2].xs, variants[4].xs = k.autos, k.refusals
@@ -108,12 +109,14 @@ func (s *suite) crowded(ctx context.Context, id string, k crowd) (r *evidence.Re
 	return r, nil
 }
 
-// ends are some of the loads, the first two and the last among them.
-func ends(xs []float64) []float64 {
-	if len(xs) < 3 {
-		return xs
+// both are the loads that are in both lists.
+func both(xs, others []float64) (some []float64) {
+	for _, x := range xs {
+		if slices.Contains(others, x) {
+			some = append(some, x)
+		}
 	}
-	return []float64{xs[0], xs[1], xs[len(xs)-1]}
+	return some
 }
 
 // longer measures longer where the response time is long.
