@@ -171,7 +171,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	if c.config.Unlimited {
 		c.harm.step(s, &c.inside, false, false) // a class may have a bound
 		if c.wait.wait <= c.wait.target/2 {
-			c.est.step(s)
+			c.est.step(s, c.inside.taken() > 0)
 		}
 		return 0, SignalIdle
 	}
@@ -191,7 +191,7 @@ func (c *Controller) limit(s *Sample) (limit int, signal string) {
 	c.bound.step(s, &c.est, &c.inside, &c.search)
 	if !c.bound.active {
 		c.est.open(s, &c.inside)
-		c.est.step(s)
+		c.est.step(s, c.inside.taken() > 0)
 		if was {
 			c.est.left = s.MeanInService
 		}

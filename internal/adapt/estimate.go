@@ -141,8 +141,9 @@ func (e *estimator) inflation() float64 {
 	return least
 }
 
-// step learns from a sample without overload.
-func (e *estimator) step(s *Sample) {
+// step learns from a sample without overload, in which requests queued inside the server or not: times in service are
+// longer then.
+func (e *estimator) step(s *Sample, queued bool) {
 	span := s.Span.Seconds()
 	e.cores = s.Cores
 	if e.seen == 0 && s.Waiting == 0 { // else more were kept out
@@ -176,7 +177,7 @@ func (e *estimator) step(s *Sample) {
 	if s.Cores > 0 {
 		e.demand.add(max(s.Busy-e.background, 0)*span, k, keep)
 	}
-	if (s.Cores == 0 || s.Busy < quietest*s.Cores) && !e.queues(s, suspicion) {
+	if (s.Cores == 0 || s.Busy < quietest*s.Cores) && !queued && !e.queues(s, suspicion) {
 		e.residence.add(s.Service.Sum.Seconds(), k, keep)
 		e.low.add(&s.Service, keep)
 	}

@@ -11,6 +11,7 @@ const (
 	harmShare = 0.5   // of the completions before, below which a limit may do harm
 	harmTaken = 0.8   // requests that the server has taken, on the average, below which it serves nobody
 	harmIdle  = 0.3   // of the processors, below which they are idle, beside what others on them do
+	harmStuck = 0.09  // seconds for which the server does nothing at all with what is beyond a lower limit
 	harmShows = 1.0   // seconds without a limit after which the server must do more
 	harmBack  = 1.5   // how many times as much
 	harmFirst = 8.0   // seconds without a limit, the first time
@@ -19,6 +20,7 @@ const (
 	harmCalm  = 10.0  // seconds without a limit that binds after which the server is not asked any more
 	harmAgain = 10.0  // seconds within which it happens again if it is of no use to ask the server
 	harmFails = 2     // how many times, one after the other
+	harmVain  = 600.0 // seconds after which it is tried again
 )
 
 // harm tells whether holding requests stops the server. Workers that stay with a kept connection do nothing while its
@@ -28,7 +30,7 @@ const (
 // that is of no use, nothing is held for a while, and longer the next time.
 type harm struct {
 	asks   bool    // the server is asked to close each connection behind its answer
-	vain   bool    // that was of no use
+	vain   float64 // seconds for which that is taken to be of no use
 	failed int     // how many times, one after the other, it has stopped again soon
 	left   float64 // completions until its connections are closed
 	calm   float64 // seconds for which no limit has bound
@@ -36,6 +38,7 @@ type harm struct {
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
 	still     stillness
+	stuck     float64 // seconds for which nothing has become of what is beyond the limit
 	held      float64 // completions per second before the limit was given up
 	free      float64 // seconds for which nothing is held yet
 	since     float64 // seconds since the limit was given up
@@ -50,10 +53,16 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.due -= t
 	h.free -= t
 	h.since += t
+	h.vain -= t
 	h.left -= float64(s.Served)
 	left := min(q.left(s), s.InService)
 	h.still.add(s, left)
-	stands := h.still.stands() && s.Waiting > 0
+	if s.InService > s.Limit && s.Limit > 0 && s.Served == 0 && left >= s.InService && s.Cores > 0 && s.stirs() < harmIdle*s.Cores {
+		h.stuck += t
+	} else {
+		h.stuck = 0
+	}
+	stands := s.Waiting > 0 && (h.still.stands() || h.stuck >= harmStuck)
 	if tries && !stands {
 		h.now, h.untaken = tally{}, 0
 		return false
@@ -82,11 +91,13 @@ func (h *harm) giveUp(s *Sample) {
 	if h.failed++; !h.asks || h.since >= harmAgain {
 		h.failed = 0
 	}
-	h.vain = h.vain || h.failed >= harmFails
-	h.asks = !h.vain
+	if h.failed >= harmFails {
+		h.vain, h.failed = harmVain, 0
+	}
+	h.asks = h.vain <= 0
 	h.held, h.since, h.free = h.now.rate(), 0, harmFirst
 	h.left = 2 * float64(s.InService+s.Waiting) // each once as it came, and once as it was asked to close
-	if h.vain {
+	if !h.asks {
 		h.pause = h.longer()
 		h.free = h.pause
 	}
@@ -140,7 +151,7 @@ func (q *stillness) add(s *Sample, untaken int) {
 	t := s.Span.Seconds()
 	k := math.Exp(-t / harmSpan)
 	q.t, q.taken, q.untaken = q.t*k+t, q.taken*k+float64(s.InService-untaken)*t, q.untaken*k+float64(untaken)*t
-	q.busy, q.cores = q.busy*k+s.use()*t, q.cores*k+s.Cores*t
+	q.busy, q.cores = q.busy*k+s.stirs()*t, q.cores*k+s.Cores*t
 }
 
 // stands tells whether the server does nothing at all, with nearly all of what was let in before it.

@@ -81,6 +81,34 @@ func varied(stages []stage) func(*rand.Rand) []stage {
 	}
 }
 
+// TestAskingInVain has requests that do not ask for the close, as a client can send them that wants workers to stay with
+// its connections. It is given up, and tried again later.
+func TestAskingInVain(t *testing.T) {
+	w := newWorld(&server{cores: 1, workers: 16, sticks: 5, most: 100, request: varied([]stage{{onCPU, 0.005}})}, 3)
+	w.controller, w.keeps, w.deaf = New(Config{Closable: true, QueueSize: 4096, Cautious: true}), true, true
+	asked := 0
+	follow := trace(w)
+	w.decided = func(s *Sample, d Decision) {
+		if d.Closes {
+			asked++
+		}
+		follow(s, d)
+	}
+	w.open(gold, func() float64 { return 10 })
+	w.loop(64)
+	w.run(60)
+	before := asked
+	w.run(300)
+	if before == 0 || asked > before {
+		t.Errorf("asked in %d samples of the first minute, and in %d of those after; want some, and none", before, asked-before)
+	}
+	w.deaf = false
+	w.run(1200)
+	if done, late := w.measure(30); done < 180 || late > 0.1 {
+		t.Errorf("%.0f completions/s, and gold's p99 %.3f s, once asking is of use again; want 180, and 0.1 s", done, late)
+	}
+}
+
 // TestSlowerIsNoHarm has a server become slower while most of what was let in is in its accept queue. To hold nothing
 // does not help, so requests are held again.
 func TestSlowerIsNoHarm(t *testing.T) {

@@ -37,6 +37,7 @@ type Sample struct {
 	Busy        float64  `json:"busy"`         // how many of the cores it may run on were busy, on average, whoever used them
 	Wanted      float64  `json:"wanted"`       // how many of them the server's own threads used or waited for; 0: not known
 	Runnable    float64  `json:"runnable"`     // how many of the server's threads were on a processor or waited for one; 0: not known
+	Rested      float64  `json:"rested"`       // how many of them the server's own threads neither used nor waited for; 0: none, or not known
 	Cores       float64  `json:"cores"`        // how many cores it may run on; 0: Busy is not known
 	Pressure    Pressure `json:"pressure"`     // that tasks felt
 	MajorFaults float64  `json:"major_faults"` // per second
@@ -48,6 +49,14 @@ func (s *Sample) use() float64 {
 		return min(s.Wanted, s.Busy) // others on the same processors may be what keeps them busy
 	}
 	return s.Busy
+}
+
+// stirs is how many cores were busy for the server, at most, where others may do all its work or keep them busy with theirs.
+func (s *Sample) stirs() float64 {
+	if s.Rested > 0 {
+		return min(s.Cores-s.Rested, s.use())
+	}
+	return s.use()
 }
 
 // ClassSample is what a Sample has of one class. Classes are in the order of their rank, the

@@ -38,6 +38,7 @@ type world struct {
 	sends      float64 // bytes per second of such a core, and of one that only waits
 	sentBusy   float64
 	closes     bool // the server is asked to close connections
+	deaf       bool // of no use
 	keeps      bool // bronze clients use their connections again
 	accepted   map[int]bool
 	wantedRead float64
@@ -89,7 +90,7 @@ func (w *world) arrive(class, client int) {
 	if w.keeps && client >= 0 {
 		j.kept, w.accepted[client] = w.accepted[client], true
 	}
-	j.closes = w.closes
+	j.closes = w.closes && !w.deaf
 	w.s.Arrived++
 	w.s.Classes[class].Arrived++
 	if w.limit == 0 || w.server.inService < w.limit && w.waits == 0 {
@@ -258,6 +259,9 @@ func (w *world) sample() {
 		s.Cores, s.Busy = 1, 0.02
 	}
 	wanted, ran := (w.server.wanted-w.wantedRead)/period, (w.server.ran-w.ranRead)/period
+	if !w.hideBusy && !w.noTasks {
+		s.Rested = max(s.Cores-wanted, 0)
+	}
 	if !w.hideBusy && !w.noTasks && ran >= ownShare*s.Busy {
 		s.Wanted = min(wanted, w.server.cores)
 	}

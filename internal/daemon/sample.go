@@ -230,14 +230,20 @@ func (s *steered) addWork(out *adapt.Sample, now, before machineSums) {
 	}
 	span := out.Span.Seconds()
 	ran, waited := (now.work.Ran-before.work.Ran).Seconds()/span, (now.work.Waited-before.work.Waited).Seconds()/span
-	if ran < ownShare*out.Busy {
-		return
+	if ran >= ownShare*out.Busy {
+		s.addOwn(out, &now.work, ran, max(waited, 0))
 	}
-	out.Runnable = ran + max(waited, 0)
+	out.Rested = max(out.Cores-ran-max(waited, 0), 0)
+}
+
+// addOwn has threads that ran and waited for so many processors tell how busy the server is.
+func (s *steered) addOwn(out *adapt.Sample, work *host.Work, ran, waited float64) {
+	span := out.Span.Seconds()
+	out.Runnable = ran + waited
 	ran += s.owed.Seconds() / span
-	if width := math.Round(now.work.Width); width >= 1 && width < out.Cores {
+	if width := math.Round(work.Width); width >= 1 && width < out.Cores {
 		out.Cores, out.Busy = width, min(ran, width)
 	}
 	s.owed = min(time.Duration(max(ran-out.Cores, 0)*float64(out.Span)), late)
-	out.Wanted = min(ran+max(waited, 0), out.Cores)
+	out.Wanted = min(ran+waited, out.Cores)
 }

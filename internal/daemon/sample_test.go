@@ -147,12 +147,13 @@ func TestWork(t *testing.T) {
 		idle, ran, waited         time.Duration // in 100 ms
 		width                     float64
 		wantBusy, cores, wantWork float64
+		rested                    float64
 	}{
-		{"alone", 100 * ms, 90 * ms, 0, 4, 1, 2, 0.9},
-		{"beside others", 0, 90 * ms, 40 * ms, 4, 2, 2, 1.3},
-		{"wants more than there is", 0, 150 * ms, 400 * ms, 4, 2, 2, 2},
-		{"by one thread", 0, 95 * ms, 5 * ms, 1.2, 0.95, 1, 1},
-		{"by other processes", 50 * ms, 20 * ms, 0, 1, 1.5, 2, 0},
+		{"alone", 100 * ms, 90 * ms, 0, 4, 1, 2, 0.9, 1.1},
+		{"beside others", 0, 90 * ms, 40 * ms, 4, 2, 2, 1.3, 0.7},
+		{"wants more than there is", 0, 150 * ms, 400 * ms, 4, 2, 2, 2, 0},
+		{"by one thread", 0, 95 * ms, 5 * ms, 1.2, 0.95, 1, 1, 0},
+		{"by other processes", 50 * ms, 20 * ms, 0, 1, 1.5, 2, 0, 1.8},
 	} {
 		before := machineSums{place: place, idle: 0, usage: host.Unknown, faults: host.Unknown, worked: true}
 		now := before
@@ -160,10 +161,10 @@ func TestWork(t *testing.T) {
 		s := &steered{machine: before}
 		out := adapt.Sample{Span: 100 * ms}
 		s.addMachine(&out, now)
-		got, want := [3]float64{out.Busy, out.Cores, out.Wanted}, [3]float64{tt.wantBusy, tt.cores, tt.wantWork}
+		got, want := [4]float64{out.Busy, out.Cores, out.Wanted, out.Rested}, [4]float64{tt.wantBusy, tt.cores, tt.wantWork, tt.rested}
 		for i := range got {
 			if diff := got[i] - want[i]; diff > 1e-9 || diff < -1e-9 {
-				t.Errorf("%s: busy, cores, wanted %v, want %v", tt.name, got, want)
+				t.Errorf("%s: busy, cores, wanted, rested %v, want %v", tt.name, got, want)
 				break
 			}
 		}
