@@ -13,6 +13,7 @@ const (
 	harmIdle  = 0.3   // of the processors, below which they are idle, beside what others on them do
 	harmStuck = 0.09  // seconds for which the server does nothing at all with what is beyond a lower limit
 	harmShows = 1.0   // seconds without a limit after which the server must do more
+	harmLong  = 3.0   // the same while some still wait to be let in
 	harmBack  = 1.5   // how many times as much
 	harmFirst = 8.0   // seconds without a limit, the first time
 	harmLast  = 120.0 // the same, at the most
@@ -75,7 +76,7 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 		h.most = h.now
 	}
 	switch {
-	case h.free > 0 && h.since > harmShows && !h.more(): // it was something else
+	case h.free > 0 && h.since > harmShows && !h.more() && (s.Waiting == 0 || h.since > harmLong): // it was something else
 		h.pause = h.longer()
 		h.free, h.due, h.most, h.asks = 0, h.pause, h.now, false
 	case h.asks && h.free > 0 && h.since > harmShows && h.left <= 0: // workers have left their connections
