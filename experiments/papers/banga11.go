@@ -96,10 +96,9 @@ func (s *suite) crowded(ctx context.Context, id string, k crowd) (r *evidence.Re
 		k.loads = []float64{k.loads[0], k.loads[1], k.loads[len(k.loads)-1]}
 		k.autos, k.refusals = both(k.autos, k.loads), both(k.refusals, k.loads)
 	}
-	xs := k.loads
 	variants[2].xs, variants[4].xs = k.autos, k.refusals
 	// A limit that sets itself keeps what it has learnt from load to load, as it would elsewhere.
-	byLoad := apart(xs, variants[0], variants[1], variants[3], variants[4])
+	byLoad := apart(k.loads, variants[0], variants[1], variants[3], variants[4])
 	got, err := s.sweep(ctx, nil, append(byLoad, variants[2])...)
 	if err != nil {
 		return nil, err

@@ -17,9 +17,8 @@ const fixedClients = 10
 var risingLoads = []float64{0, 5, 10, 20, 40, 80}
 
 const (
-	byNetwork    = "Narthex, class by network"
-	byCookie     = "Narthex, class by cookie"
-	memberCookie = "plan=gold"
+	byNetwork = "Narthex, class by network"
+	byCookie  = "Narthex, class by cookie"
 )
 
 // highFixed: as many clients of the high class as ever, beside more and more of the low one.
@@ -33,7 +32,7 @@ func (s *suite) highFixed(ctx context.Context) (r *evidence.Result, err error) {
 		return nil, err
 	}
 	member := c.from(c.preferred, peers.File8K)
-	member.Header = "Cookie: theme=dark; " + memberCookie + "\r\n"
+	member.Header = "Cookie: theme=dark; plan=gold\r\n"
 	c.contenders = []contender{
 		{theOne, func(float64) int { return fixedClients }, load.Closed{Client: member}},
 		{theMany, asMany, load.Closed{Client: c.from(c.low, peers.File8K)}},

@@ -105,23 +105,23 @@ services:
 connections:
   - {name: all, rate: %.0f/s, burst: 10}
 `, t.web(), rate)),
-		t.ours(thrashRuled, fmt.Sprintf(`version: 1
-services:
-  - {name: web, listen: "%s", concurrency: unlimited}
-requests:
-  - {name: cgi, path: %s, rate: %.0f/s, burst: 10}
-`, t.web(), t.path, rate)),
-		t.ours(thrashBlocked, fmt.Sprintf(`version: 1
-services:
-  - {name: web, listen: "%s", concurrency: unlimited}
-requests:
-  - {name: cgi, path: %s, rate: %.0f/s, burst: 10, over: drop, block: 1s}
-`, t.web(), t.path, rate)),
+		t.ours(thrashRuled, t.ruled(rate, "")),
+		t.ours(thrashBlocked, t.ruled(rate, ", over: drop, block: 1s")),
 		t.ours(thrashAuto, fmt.Sprintf(`version: 1
 services:
   - {name: web, listen: "%s", concurrency: auto}
 `, t.web())),
 	}
+}
+
+// ruled is a policy of one request rule, with a rate and what else it says.
+func (t *thrashing) ruled(rate float64, further string) string {
+	return fmt.Sprintf(`version: 1
+services:
+  - {name: web, listen: "%s", concurrency: unlimited}
+requests:
+  - {name: cgi, path: %s, rate: %.0f/s, burst: 10%s}
+`, t.web(), t.path, rate, further)
 }
 
 // nobody is a variant in which nothing is to be started.

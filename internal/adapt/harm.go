@@ -39,7 +39,6 @@ type harm struct {
 	now, most tally   // of late, and where most was completed of late
 	untaken   float64 // requests in service that the server has not taken, times seconds
 	still     stillness
-	stuck     float64 // seconds for which nothing has become of what is beyond the limit
 	held      float64 // completions per second before the limit was given up
 	free      float64 // seconds for which nothing is held yet
 	since     float64 // seconds since the limit was given up
@@ -58,12 +57,7 @@ func (h *harm) step(s *Sample, q *inside, binds, tries bool) bool {
 	h.left -= float64(s.Served)
 	left := min(q.left(s), s.InService)
 	h.still.add(s, left)
-	if s.InService > s.Limit && s.Limit > 0 && s.Served == 0 && left >= s.InService && s.Cores > 0 && s.stirs() < harmIdle*s.Cores {
-		h.stuck += t
-	} else {
-		h.stuck = 0
-	}
-	stands := s.Waiting > 0 && (h.still.stands() || h.stuck >= harmStuck)
+	stands := h.still.stands()
 	if tries && !stands {
 		h.now, h.untaken = tally{}, 0
 		return false
@@ -140,8 +134,8 @@ func (h *harm) slows(s *Sample) bool {
 }
 
 // stillness is what there was of late, times seconds: requests that the server has taken and that it has not, and
-// processors, in use and in all.
-type stillness struct{ t, taken, untaken, busy, cores float64 }
+// processors, in use and in all. And for how long nothing at all has become of what is beyond a lower limit, in seconds.
+type stillness struct{ t, taken, untaken, busy, cores, beyond float64 }
 
 // add takes a sample, in which so many were not taken. It begins anew where none is, or nobody waits.
 func (q *stillness) add(s *Sample, untaken int) {
@@ -153,9 +147,12 @@ func (q *stillness) add(s *Sample, untaken int) {
 	k := math.Exp(-t / harmSpan)
 	q.t, q.taken, q.untaken = q.t*k+t, q.taken*k+float64(s.InService-untaken)*t, q.untaken*k+float64(untaken)*t
 	q.busy, q.cores = q.busy*k+s.stirs()*t, q.cores*k+s.Cores*t
+	if q.beyond += t; s.Limit == 0 || s.InService <= s.Limit || untaken < s.InService || s.Served > 0 || s.stirs() >= harmIdle*s.Cores {
+		q.beyond = 0
+	}
 }
 
 // stands tells whether the server does nothing at all, with nearly all of what was let in before it.
 func (q *stillness) stands() bool {
-	return q.t > 0.6*harmSpan && q.taken < harmTaken*q.t && q.untaken > q.t && q.cores > 0 && q.busy < harmIdle*q.cores
+	return q.beyond >= harmStuck || q.t > 0.6*harmSpan && q.taken < harmTaken*q.t && q.untaken > q.t && q.cores > 0 && q.busy < harmIdle*q.cores
 }
